@@ -1,0 +1,61 @@
+"""An article as it was registered: which columns of which table travel, and how each operation is applied."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tranrepl.commands import Operation, Propagation
+from tranrepl.settings import DeleteCommand, InsertCommand, Table, UpdateCommand
+
+
+class PublishedColumn(BaseModel):
+    """A column of the published table that travels as a value. Generated columns never do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    type_name: str
+    """The type in SQL, as the Publisher's catalogue formats it."""
+    key_ordinal: Annotated[int, Field(ge=1)] | None = None
+    """Place in the primary key, from 1; None outside the key."""
+    earlier_types: tuple[tuple[int, int], ...] = ()
+    """Types (oid and modifier) that the column had when it was registered before: the log may still hold them."""
+
+
+class RegisteredArticle(BaseModel):
+    """One row of `msarticles`. An article whose columns or commands change gets a new `article_id`, so that stored
+    commands are always read with the definition they were written with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    article_id: int
+    source: Table
+    destination: Table
+    source_object_id: int
+    """The table's oid at the Publisher: what the log names it by."""
+    columns: tuple[PublishedColumn, ...]
+    ins_cmd: InsertCommand
+    upd_cmd: UpdateCommand
+    del_cmd: DeleteCommand
+
+    @cached_property
+    def key_positions(self) -> tuple[int, ...]:
+        """Positions (from 0) of the primary key's columns among the published ones, in key order."""
+        keyed = [(column.key_ordinal, at) for at, column in enumerate(self.columns) if column.key_ordinal is not None]
+        return tuple(at for _, at in sorted(keyed))
+
+    def propagation(self, operation: Operation) -> Propagation:
+        return {
+            Operation.INSERT: self.ins_cmd,
+            Operation.UPDATE: self.upd_cmd,
+            Operation.DELETE: self.del_cmd,
+        }[operation]
+
+    def same_definition(self, other: RegisteredArticle) -> bool:
+        """Whether commands of the one can be read as commands of the other."""
+        return self.model_copy(update={"article_id": 0}) == other.model_copy(update={"article_id": 0})

@@ -1,0 +1,132 @@
+"""`tranrepl browse`: stored commands as SQL Server's `sp_browsereplcmds` shows them.
+
+The text form follows real output of that procedure: the call keyword is always CALL, numbers and times stand bare,
+other values in quotes, an explicit NULL as NULL, a value that does not travel as nothing, the mask in hexadecimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.call_syntax import Argument, Image, arguments
+from tranrepl.commands import Method, Operation, decode_changed
+from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.distributor.store import folder_path
+from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber.postgres_procedures import LONGEST_NAME
+from tranrepl.subscriber.procedure_names import procedure_name
+
+# boolean is not among them: its text form is a letter.
+_BARE_TYPES = (
+    "smallint",
+    "integer",
+    "bigint",
+    "numeric",
+    "real",
+    "double precision",
+    "date",
+    "timestamp",
+    "time",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedCommand:
+    xact_seqno: str
+    command_id: int
+    commit_time: datetime
+    article: str
+    operation: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which commands to show; bounds of `xact_seqno` are inclusive."""
+
+    first: bytes | None = None
+    last: bytes | None = None
+    article: str | None = None
+
+
+def browse(
+    record: PublicationRecord,
+    batches: Sequence[Batch],
+    articles: Mapping[int, RegisteredArticle],
+    selection: Selection,
+) -> Iterator[BrowsedCommand]:
+    """Stored commands in order. Raises ConfigurationError where the store cannot be read from here."""
+    for batch in batches:
+        if selection.first is not None and batch.last_xact_seqno < selection.first:
+            continue
+        if selection.last is not None and batch.first_xact_seqno > selection.last:
+            return
+        table = _read(folder_path(record, batch.folder), selection, articles)
+        for row in table.sort_by([("xact_seqno", "ascending"), ("command_id", "ascending")]).to_pylist():
+            yield _browsed(row, articles[row["article_id"]])
+
+
+def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> pa.Table:
+    chosen = pc.scalar(True)
+    if selection.first is not None:
+        chosen &= pc.field("xact_seqno") >= pa.scalar(selection.first, pa.binary())
+    if selection.last is not None:
+        chosen &= pc.field("xact_seqno") <= pa.scalar(selection.last, pa.binary())
+    if selection.article is not None:
+        ids = [number for number, article in articles.items() if str(article.source) == selection.article]
+        chosen &= pc.field("article_id").isin(ids)
+    try:
+        filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
+        return ds.dataset(inside, filesystem=filesystem, format="parquet").to_table(filter=chosen)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ConfigurationError(
+            f"store: {path} cannot be read: {str(error).splitlines()[0]}",
+            remedy="browse reads the store itself: it must be reachable from here",
+        ) from error
+
+
+def _browsed(row: Mapping[str, Any], article: RegisteredArticle) -> BrowsedCommand:
+    operation = Operation(row["operation"])
+    return BrowsedCommand(
+        row["xact_seqno"].hex(),
+        row["command_id"],
+        row["commit_time"],
+        str(article.source),
+        operation.name,
+        command_text(article, operation, row),
+    )
+
+
+def command_text(article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]) -> str:
+    """`{CALL [procedure] (arguments)}`, or the statement in the same spirit."""
+    if operation is Operation.TRUNCATE:
+        return f"TRUNCATE TABLE {article.destination}"
+    passed = arguments(article, operation)
+    changed = decode_changed(row["changed"], len(article.columns)) if row["changed"] is not None else None
+    values = ",".join(_value(article, argument, row, changed) for argument in passed)
+    if article.propagation(operation).method is Method.PROCEDURE:
+        return f"{{CALL [{procedure_name(operation, article.destination, LONGEST_NAME)}] ({values})}}"
+    return f"{operation.name} {article.destination} ({values})"
+
+
+def _value(
+    article: RegisteredArticle, argument: Argument, row: Mapping[str, Any], changed: Sequence[int] | None
+) -> str:
+    if argument.position is None:
+        return f"0x{row['changed'].hex()}"
+    value = row[argument.image.value][argument.position]
+    if value is None:
+        unsent = argument.image is Image.AFTER and changed is not None and argument.position + 1 not in changed
+        return "" if unsent else "NULL"
+    bare = article.columns[argument.position].type_name.startswith(_BARE_TYPES)
+    escaped = str(value).replace("'", "''")
+    return str(value) if bare else f"'{escaped}'"

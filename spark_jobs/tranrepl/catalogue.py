@@ -1,0 +1,69 @@
+"""Tables as a database's catalogue describes them, in terms that any database has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tranrepl.settings import TableName
+
+
+class Generation(StrEnum):
+    """Where a column's value comes from when a statement gives none."""
+
+    NONE = "none"
+    STORED = "stored"
+    VIRTUAL = "virtual"
+
+
+class Identity(StrEnum):
+    NONE = "none"
+    BY_DEFAULT = "by default"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDescription:
+    """`type_name` is the type in SQL. `base_type_name` is the type under a domain, without modifiers: what a parameter
+    is declared as, because it takes any value (NULL too) and leaves the checking to the table."""
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    type_name: str
+    base_type_name: str
+    not_null: bool
+    generation: Generation
+    identity: Identity
+    generation_expression: str | None
+    generated_from: tuple[str, ...]
+    key_ordinal: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    name: TableName
+    object_id: int
+    kind: str
+    """What sort of relation it is, in words: `table`, `view`, `partitioned table` …"""
+    persistence: str
+    replica_identity: str
+    columns: tuple[ColumnDescription, ...]
+
+    @property
+    def key(self) -> tuple[ColumnDescription, ...]:
+        """The primary key's columns in key order; empty where there is none."""
+        keyed = [(column.key_ordinal, column) for column in self.columns if column.key_ordinal is not None]
+        return tuple(column for _, column in sorted(keyed, key=lambda pair: pair[0]))
+
+    def column(self, name: str) -> ColumnDescription | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    def publishable(self) -> tuple[ColumnDescription, ...]:
+        """Columns that can travel as values. A generated column is computed at the Subscriber."""
+        return tuple(column for column in self.columns if column.generation is Generation.NONE)
+
+    def published(self, names: Collection[str] | None) -> tuple[ColumnDescription, ...]:
+        """The publishable columns among `names`, in table order; all of them for None."""
+        return tuple(column for column in self.publishable() if names is None or column.name in names)

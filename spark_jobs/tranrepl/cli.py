@@ -1,0 +1,422 @@
+"""The shell's verbs. Exit status 0 done, 1 failed with one clear message, 2 usage."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tranrepl import __version__
+from tranrepl.browse import BrowsedCommand, Selection
+from tranrepl.browse import browse as browse_commands
+from tranrepl.check import Checked
+from tranrepl.check import check as check_publication
+from tranrepl.connections import Connection, from_environment
+from tranrepl.distribution.agent import idle_result as idle_distribution
+from tranrepl.distribution.opening import subscription_key
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.postgres import connect
+from tranrepl.settings import Publication, json_schema, load_publication
+from tranrepl.setup import registered_article, set_up
+from tranrepl.status import LastRun, PublicationStatus
+from tranrepl.status import status as publication_status
+from tranrepl.submit import submit
+from tranrepl.subscriber.postgres import PostgresSubscriber, generated_procedures
+from tranrepl.subscriber.postgres_procedures import Target
+
+app = typer.Typer(
+    name="tranrepl",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Transactional replication in SQL Server's model, moved by Spark.",
+    epilog="Connections are read from AIRFLOW_CONN_<ID>, as in "
+    "AIRFLOW_CONN_PUBLISHER=postgres://user:password@host:5432/database",
+)
+out = Console(soft_wrap=not sys.stdout.isatty())
+err = Console(stderr=True, soft_wrap=True)
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The publication's settings, a YAML file.", show_default=False)
+]
+SubscriptionOption = Annotated[
+    str | None, typer.Option("--subscription", "-s", help="Only this subscription.", show_default="all")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+MasterOption = Annotated[
+    str, typer.Option(help="Spark master, as spark-submit takes it.", envvar="TRANREPL_SPARK_MASTER")
+]
+
+
+def main() -> None:
+    """Entry of the `tranrepl` command."""
+    app()
+
+
+@contextmanager
+def _failing_clearly() -> Iterator[None]:
+    """One message on stderr and exit status 1 for everything that we foresee."""
+    try:
+        yield
+    except ReplicationError as error:
+        _print_error(error)
+        raise typer.Exit(1) from None
+
+
+def _print_error(error: ReplicationError) -> None:
+    err.print(f"[bold red]error[/]: {escape(error.message)}", highlight=False)
+    if error.remedy:
+        err.print(f"  [green]→[/] {escape(error.remedy)}", highlight=False)
+
+
+def _load(file: Path) -> tuple[Publication, dict[str, Connection]]:
+    publication = load_publication(file)
+    return publication, {name: from_environment(name) for name in publication.connection_ids()}
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def _checked(publication: Publication, connections: Mapping[str, Connection]) -> Checked:
+    with err.status("checking"):
+        return check_publication(publication, connections)
+
+
+def _fail_on(problems: list[ReplicationError]) -> None:
+    for problem in problems:
+        _print_error(problem)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: [bold]tranrepl check dags/publications/purchasing.yaml[/]")
+def check(file: File, as_json: JsonOption = False) -> None:
+    """Find all that would keep the publication from running. Changes nothing."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        checked = _checked(publication, connections)
+        if as_json:
+            _print_json({"problems": [problem.to_report().model_dump() for problem in checked.problems]})
+            raise typer.Exit(1 if checked.problems else 0)
+        _fail_on(checked.problems)
+        out.print(
+            f"{publication.publication}: {len(checked.tables)} articles, "
+            f"{len(publication.subscriptions)} subscriptions, [green]nothing to mend[/]"
+        )
+
+
+@app.command(epilog="Example: [bold]tranrepl setup dags/publications/purchasing.yaml[/]")
+def setup(file: File) -> None:
+    """Create what is missing at Publisher, Distributor and Subscribers. May be run again at any time."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        checked = _checked(publication, connections)
+        _fail_on(checked.problems)
+        done: list[str] = []
+
+        def say(what: str) -> None:
+            done.append(what)
+            out.print(f"  {escape(what)}", highlight=False)
+
+        set_up(publication, connections, checked.tables, say)
+        out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
+
+
+@app.command(epilog="Example: [bold]tranrepl script purchasing.yaml -s reporting > procedures.sql[/]")
+def script(file: File, subscription: SubscriptionOption = None) -> None:
+    """Print the procedures that setup generates, as they fit each Subscriber's tables."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        checked = _checked(publication, connections)
+        _fail_on(checked.problems)
+        for name in _chosen(publication, subscription):
+            for statement in _scripted(publication, connections, checked, name):
+                sys.stdout.write(f"{statement};\n\n")
+
+
+def _scripted(
+    publication: Publication, connections: Mapping[str, Connection], checked: Checked, name: str
+) -> Iterator[str]:
+    key = subscription_key(publication, connections[publication.publisher.connection], name)
+    with connect(connections[publication.subscription(name).connection], "tranrepl script", autocommit=True) as session:
+        subscriber = PostgresSubscriber(session, key)
+        for article, table in checked.tables:
+            registered = registered_article(article, table, None)
+            destination = subscriber.find_destination(article.destination_table)
+            if destination is None:
+                # Setup would create it with the Publisher's types.
+                target = Target(registered, table, table.published(article.columns))
+            else:
+                target = subscriber.target(registered)
+            for procedure in generated_procedures(target):
+                yield procedure.create().as_string(session)
+
+
+def _chosen(publication: Publication, subscription: str | None) -> list[str]:
+    if subscription is None:
+        return [it.name for it in publication.subscriptions]
+    return [publication.subscription(subscription).name]
+
+
+@app.command("log-reader", epilog="Example: [bold]tranrepl log-reader purchasing.yaml --master 'local\\[2]'[/]")
+def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOption = False) -> None:
+    """Read the Publisher's log into the store."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        result = _read_log(publication, connections, master)
+        _report({"log reader": result}, as_json)
+        result.raise_error()
+
+
+@app.command(epilog="Example: [bold]tranrepl distribute purchasing.yaml -s reporting[/]")
+def distribute(
+    file: File,
+    subscription: SubscriptionOption = None,
+    committed_before: Annotated[
+        datetime | None, typer.Option(help="Deliver only transactions committed before this time (UTC).")
+    ] = None,
+    single_connection: Annotated[
+        bool, typer.Option("--single-connection", help="Apply command by command over one connection.")
+    ] = False,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Deliver stored commands to the Subscribers."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        mode = ApplyMode.SINGLE_CONNECTION if single_connection else ApplyMode.STREAMS
+        bound = committed_before.replace(tzinfo=UTC) if committed_before else None
+        results = {
+            name: _deliver(publication, connections, name, mode, bound, master)
+            for name in _chosen(publication, subscription)
+        }
+        _report(results, as_json)
+        _raise_first(results)
+
+
+@app.command(epilog="Example: [bold]tranrepl run dags/publications/purchasing.yaml[/]")
+def run(
+    file: File,
+    subscription: SubscriptionOption = None,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        results = {"log reader": _read_log(publication, connections, master)}
+        if results["log reader"].error is None:
+            for name in _chosen(publication, subscription):
+                results[name] = _deliver_with_retry(publication, connections, name, master)
+        _report(results, as_json)
+        _raise_first(results)
+
+
+def _read_log(publication: Publication, connections: Mapping[str, Connection], master: str) -> JobResult:
+    request = LogReaderRequest(publication=publication)
+    with err.status(f"reading the log of {publication.publication}"):
+        return _attempt(lambda: idle_log_reader(request, connections) or submit(request, master))
+
+
+def _deliver(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    name: str,
+    mode: ApplyMode,
+    bound: datetime | None,
+    master: str,
+) -> JobResult:
+    request = DistributionRequest(publication=publication, subscription=name, committed_before=bound, mode=mode)
+    with err.status(f"delivering to {name}"):
+        return _attempt(lambda: idle_distribution(request, connections) or submit(request, master))
+
+
+def _attempt(job: Callable[[], JobResult]) -> JobResult:
+    try:
+        return job()
+    except ReplicationError as error:
+        return JobResult(error=error.to_report())
+
+
+def _deliver_with_retry(
+    publication: Publication, connections: Mapping[str, Connection], name: str, master: str
+) -> JobResult:
+    result = _deliver(publication, connections, name, ApplyMode.STREAMS, None, master)
+    if result.error is None or result.error.kind != DataError.kind:
+        return result
+    err.print(f"{name}: a batch failed, trying again over a single connection", highlight=False)
+    return _deliver(publication, connections, name, ApplyMode.SINGLE_CONNECTION, None, master)
+
+
+def _raise_first(results: Mapping[str, JobResult]) -> None:
+    failed = [result.error for result in results.values() if result.error is not None]
+    for error in failed[:-1]:
+        _print_error(error.to_exception())
+    if failed:
+        raise failed[-1].to_exception()
+
+
+def _report(results: Mapping[str, JobResult], as_json: bool) -> None:
+    if as_json:
+        _print_json({name: result.model_dump(mode="json") for name, result in results.items()})
+        return
+    table = Table("step", "status")
+    for heading in ("transactions", "commands", "seconds", "commands/s"):
+        table.add_column(heading, justify="right")
+    for name, result in results.items():
+        rate = f"{result.commands / result.seconds:,.0f}" if result.seconds and result.commands else ""
+        table.add_row(
+            name,
+            _state(result),
+            f"{result.transactions:,}",
+            f"{result.commands:,}",
+            f"{result.seconds:.1f}",
+            rate,
+        )
+    out.print(table)
+
+
+def _state(result: JobResult) -> str:
+    if result.error is not None:
+        return f"[red]{result.error.kind} error[/]"
+    return "[green]done[/]" if result.commands else "nothing to do"
+
+
+@app.command(epilog="Example: [bold]tranrepl browse purchasing.yaml --article purchasing.vendor --limit 20[/]")
+def browse(
+    file: File,
+    article: Annotated[str | None, typer.Option(help="Only this article, by its source table.")] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="XACT_SEQNO", help="From this transaction on, hexadecimal.")
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="XACT_SEQNO", help="Up to this transaction, hexadecimal.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many commands.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Show stored commands, as SQL Server's sp_browsereplcmds does."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        selection = Selection(_seqno(first), _seqno(last), article)
+        if article is not None and article not in [str(it.source) for it in publication.articles]:
+            raise ConfigurationError(
+                f"--article: publication {publication.publication} has no article {article!r}",
+                remedy=f"allowed: {', '.join(str(it.source) for it in publication.articles)}",
+            )
+        database = DistributionDatabase(connections[publication.distributor.connection])
+        try:
+            record = database.publication(publication.publication)
+            found = browse_commands(
+                record, database.batches_after(record, b""), database.all_articles(record), selection
+            )
+            commands = [command for command, _ in zip(found, range(limit), strict=False)]
+        finally:
+            database.close()
+        _show_commands(commands, limit, as_json)
+
+
+def _seqno(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        raise ConfigurationError(
+            f"{text!r} is no xact_seqno", remedy="allowed: hexadecimal digits, as in 0x0000…"
+        ) from None
+
+
+def _show_commands(commands: list[BrowsedCommand], limit: int, as_json: bool) -> None:
+    if as_json:
+        _print_json([_command_fields(command) for command in commands])
+        return
+    table = Table("xact_seqno", "command_id", "commit time", "command")
+    for command in commands:
+        table.add_row(
+            f"0x{command.xact_seqno}",
+            str(command.command_id),
+            f"{command.commit_time:%Y-%m-%d %H:%M:%S}",
+            escape(command.command),
+        )
+    out.print(table)
+    if len(commands) == limit:
+        out.print(f"the first {limit} commands; --limit shows more, --from goes on")
+
+
+def _command_fields(command: BrowsedCommand) -> dict[str, Any]:
+    return {
+        "xact_seqno": command.xact_seqno,
+        "command_id": command.command_id,
+        "commit_time": command.commit_time.isoformat(),
+        "article": command.article,
+        "operation": command.operation,
+        "command": command.command,
+    }
+
+
+@app.command(epilog="Example: [bold]tranrepl status dags/publications/purchasing.yaml --json[/]")
+def status(file: File, as_json: JsonOption = False) -> None:
+    """Show where the log reader and every subscription stand."""
+    with _failing_clearly():
+        publication, connections = _load(file)
+        current = publication_status(publication, connections)
+        if as_json:
+            _print_json(current.model_dump(mode="json"))
+            return
+        _show_status(current)
+
+
+def _show_status(current: PublicationStatus) -> None:
+    reader = current.log_reader
+    table = Table("agent", "last run", "stands at", "behind", "comment", title=current.publication)
+    behind = f"{reader.unread_log_bytes:,} bytes of log" if reader.unread_log_bytes is not None else "no slot"
+    table.add_row(
+        "log reader", _run_state(reader.last_run), reader.registered_xact_seqno or "", behind, _comment(reader.last_run)
+    )
+    for subscription in current.subscriptions:
+        table.add_row(
+            subscription.subscription,
+            _run_state(subscription.last_run),
+            subscription.watermark,
+            f"{subscription.undelivered_commands:,} commands",
+            _comment(subscription.last_run),
+        )
+    out.print(table)
+
+
+def _run_state(last: LastRun | None) -> str:
+    return f"{last.status}, {last.time:%Y-%m-%d %H:%M:%S}" if last else "never"
+
+
+def _comment(last: LastRun | None) -> str:
+    return escape(last.comments) if last else ""
+
+
+@app.command(epilog="Example: [bold]tranrepl schema > publication.schema.json[/]")
+def schema() -> None:
+    """Print the JSON Schema of a publication file, for editors."""
+    _print_json(json_schema())
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        sys.stdout.write(f"tranrepl {__version__}\n")
+        raise typer.Exit

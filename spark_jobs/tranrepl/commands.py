@@ -1,0 +1,111 @@
+"""Changes and commands: operations, propagation methods, call syntaxes and the one row layout that carries them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import pyarrow as pa
+
+XACT_SEQNO_BYTES = 8
+"""Width of `xact_seqno` from a PostgreSQL Publisher: the LSN of the commit record, big-endian, so that bytes sort
+in commit order."""
+
+FIRST_XACT_SEQNO = bytes(XACT_SEQNO_BYTES)
+"""Before every transaction: the watermark of a subscription that has received nothing."""
+
+
+class Operation(IntEnum):
+    """What a row of the layout does. The number is what is stored."""
+
+    END_OF_BATCH = 0
+    """Not a change: the last row a log source yields, with a JSON account of the batch in `after[0]`. Never stored."""
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+    TRUNCATE = 4
+
+
+class Method(StrEnum):
+    """How an operation reaches the Subscriber.
+
+    Source: "Transactional Articles - Specify How Changes Are Propagated".
+    """
+
+    PROCEDURE = "procedure"
+    STATEMENT = "SQL"
+    NONE = "NONE"
+
+
+class CallSyntax(StrEnum):
+    """Which values a procedure is passed (same page, "Call Syntax for Stored Procedures")."""
+
+    CALL = "CALL"
+    SCALL = "SCALL"
+    MCALL = "MCALL"
+    XCALL = "XCALL"
+
+
+@dataclass(frozen=True, slots=True)
+class Propagation:
+    """One of `ins_cmd`, `upd_cmd`, `del_cmd`, parsed. `procedure` is None for the generated procedure."""
+
+    method: Method
+    syntax: CallSyntax | None = None
+    procedure: str | None = None
+
+    def __str__(self) -> str:
+        if self.method is not Method.PROCEDURE:
+            return self.method.value
+        return " ".join(part for part in (self.syntax, self.procedure) if part)
+
+
+# Spark insists on its own name for the elements.
+_IMAGE = pa.list_(pa.field("element", pa.string()))
+
+ROW_LAYOUT = pa.schema(
+    [
+        pa.field("xact_seqno", pa.binary()),
+        pa.field("command_id", pa.int64()),
+        pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+        pa.field("article_id", pa.int32()),
+        pa.field("operation", pa.int8()),
+        pa.field("before", _IMAGE),
+        pa.field("after", _IMAGE),
+        pa.field("changed", pa.binary()),
+    ]
+)
+"""Changes and commands alike; (`xact_seqno`, `command_id`) is the total order.
+
+`before` and `after` have one element for each published column, in the Publisher's own text form, NULL where the
+value is NULL or does not travel; the array itself is NULL where the image does not travel. `changed` is the bitmask
+of an UPDATE (`encode_changed`): it alone tells "set to NULL" from "unchanged".
+"""
+
+ROW_LAYOUT_DDL = (
+    "xact_seqno binary, command_id bigint, commit_time timestamp, article_id int, operation tinyint, "
+    "before array<string>, after array<string>, changed binary"
+)
+"""`ROW_LAYOUT` as Spark spells it."""
+
+
+def encode_changed(columns: list[int], count: int) -> bytes:
+    """The bitmask for the changed `columns` (1-based) of `count` published ones: ceil(count/8) bytes.
+
+    Column i is bit (i-1) mod 8 of byte (i-1) div 8, counted from the left: the layout of SQL Server's SCALL and
+    MCALL procedures (`substring(@bitmap, 1, 1) & 2` is column 2).
+    """
+    mask = bytearray((count + 7) // 8)
+    for column in columns:
+        if not 1 <= column <= count:
+            raise ValueError(f"column {column} is not one of 1..{count}")
+        mask[(column - 1) // 8] |= 1 << ((column - 1) % 8)
+    return bytes(mask)
+
+
+def decode_changed(mask: bytes, count: int) -> list[int]:
+    """The changed columns (1-based). A longer mask is accepted where its further bits are zero."""
+    columns = [8 * index + bit + 1 for index, byte in enumerate(mask) for bit in range(8) if byte >> bit & 1]
+    if columns and columns[-1] > count:
+        raise ValueError(f"mask 0x{mask.hex()} names column {columns[-1]} of {count}")
+    return columns

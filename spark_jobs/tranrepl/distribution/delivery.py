@@ -1,0 +1,138 @@
+"""One stream of a delivery: commands in, committed commit batches out, with the watermark in every commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.jobs import JobResult
+from tranrepl.postgres import Session, connect, translated_errors
+from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
+from tranrepl.subscriber.postgres import PostgresSubscriber, SubscriptionKey
+from tranrepl.subscriber.postgres_apply import SerialApply
+
+RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
+RESULT_DDL = "result string"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a stream needs to know. It travels pickled inside the function that Spark runs, password and all."""
+
+    connection: Connection
+    key: SubscriptionKey
+    articles: Mapping[int, RegisteredArticle]
+    watermark: bytes
+    """Where the Subscriber must stand when the first commit batch is applied."""
+    limits: CommitLimits
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""
+        result = deliver(self, batches)
+        yield pa.RecordBatch.from_pydict({"result": [result.model_dump_json()]}, schema=RESULT_SCHEMA)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was committed, and what the open transaction would add to it."""
+
+    transactions: int = 0
+    commands: int = 0
+    batches: int = 0
+    by_article: dict[str, int] = field(default_factory=dict)
+    open_by_article: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: {"apply": 0.0, "commit": 0.0})
+
+    def applied(self, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> None:
+        for row in commands["article_id"].value_counts().to_pylist():
+            name = str(articles[row["values"]].source)
+            self.open_by_article[name] = self.open_by_article.get(name, 0) + row["counts"]
+
+    def committed(self, piece: Piece) -> None:
+        self.batches += 1
+        self.transactions += piece.transactions
+        self.commands += sum(self.open_by_article.values())
+        for name, count in self.open_by_article.items():
+            self.by_article[name] = self.by_article.get(name, 0) + count
+        self.open_by_article = {}
+
+
+def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
+    """Apply and commit. The result counts what was committed, also where an error ended it."""
+    tally, watermark = _Tally(), delivery.watermark
+    started = time.perf_counter()
+    error: ReplicationError | None = None
+    try:
+        with connect(delivery.connection, f"tranrepl {delivery.key.subscription}") as session:
+            # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
+            session.execute("SET synchronous_commit = off")
+            stream = _Stream(delivery, session, tally)
+            session.commit()
+            for piece in commit_batches(batches, delivery.limits):
+                stream.apply(piece)
+                if piece.ends_commit_batch:
+                    watermark = stream.commit(piece)
+            stream.flush()
+    except ReplicationError as problem:
+        error = problem
+    return JobResult(
+        transactions=tally.transactions,
+        commands=tally.commands,
+        batches=tally.batches,
+        seconds=time.perf_counter() - started,
+        last_xact_seqno=watermark.hex(),
+        commands_by_article=tally.by_article,
+        phases=tally.seconds,
+        error=error.to_report() if error else None,
+    )
+
+
+class _Stream:
+    """One connection's transaction, opened under the fence of the watermark."""
+
+    def __init__(self, delivery: Delivery, session: Session, tally: _Tally) -> None:
+        self._session = session
+        self._tally = tally
+        self._articles = delivery.articles
+        self._watermark = delivery.watermark
+        self._open = False
+        self._subscriber = PostgresSubscriber(session, delivery.key)
+        self._serial = SerialApply(session, delivery.articles, self._subscriber)
+
+    def apply(self, piece: Piece) -> None:
+        started = time.perf_counter()
+        if not self._open:
+            with translated_errors(self._subscriber.where):
+                self._subscriber.lock_watermark(self._watermark)
+            self._open = True
+        self._serial.apply(piece.commands)
+        self._tally.applied(piece.commands, self._articles)
+        self._tally.seconds["apply"] += time.perf_counter() - started
+
+    def commit(self, piece: Piece) -> bytes:
+        started = time.perf_counter()
+        if not self._open:
+            raise InternalError("a commit batch without a transaction")
+        with translated_errors(self._subscriber.where):
+            self._subscriber.advance_watermark(piece.last_xact_seqno)
+            self._session.commit()
+        self._open, self._watermark = False, piece.last_xact_seqno
+        self._tally.committed(piece)
+        self._tally.seconds["commit"] += time.perf_counter() - started
+        return self._watermark
+
+    def flush(self) -> None:
+        """Make the commits durable: a synchronous one writes out the log of those before it."""
+        if not self._tally.batches:
+            return
+        with translated_errors(self._subscriber.where):
+            self._session.execute("SET synchronous_commit = on")
+            self._subscriber.lock_watermark(self._watermark)
+            self._subscriber.advance_watermark(self._watermark)
+            self._session.commit()

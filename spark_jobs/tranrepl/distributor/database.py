@@ -1,0 +1,507 @@
+"""The distribution database: publications, articles, registered batches, history.
+
+`msrepl_batches` is what makes a folder of the store exist. Its row and the log reader's watermark are written in one
+transaction, under a comparison with the watermark that the batch was read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from tranrepl.article import PublishedColumn, RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.distributor.tables import (
+    ArticleStatus,
+    RunStatus,
+    SubscriptionStatus,
+    msarticles,
+    msdistribution_history,
+    mslogreader_history,
+    mspublications,
+    msrepl_batches,
+    msrepl_errors,
+    mssubscriptions,
+)
+from tranrepl.errors import ConfigurationError, ErrorReport, FencedError, ReplicationError, TransientError
+from tranrepl.jobs import JobResult
+from tranrepl.settings import Article, Publication, TableName
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_NOT_MIGRATED_STATES = ("42P01", "42703")
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationRecord:
+    """A publication as registered. `registered_lsn` is the end of the log part whose changes are registered."""
+
+    publication_id: int
+    publication: str
+    store: str
+    slot_name: str
+    registered_xact_seqno: bytes | None
+    registered_lsn: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Commands of whole transactions, in one folder of the store."""
+
+    folder: str
+    first_xact_seqno: bytes
+    last_xact_seqno: bytes
+    first_commit_time: datetime
+    last_commit_time: datetime
+    transactions: int
+    commands: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRecord:
+    subscription_id: int
+    subscription: str
+    status: SubscriptionStatus
+
+
+class DistributionDatabase:
+    """Opened for one job or one command; `close` it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.where = f"distribution database {connection.database}"
+        self._connection = connection
+        self._engine = sa.create_engine(
+            connection.sqlalchemy_url(),
+            poolclass=sa.pool.NullPool,
+            connect_args={"application_name": "tranrepl", "connect_timeout": 15},
+            hide_parameters=True,
+        )
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: DBAPIError) -> ReplicationError:
+        state = getattr(error.orig, "sqlstate", None)
+        text = " ".join(str(error.orig).split())
+        if state in _NOT_MIGRATED_STATES:
+            return ConfigurationError(f"{self.where} has no current schema", remedy="run `tranrepl setup`")
+        if state is None and "FATAL:" in text:
+            return ConfigurationError(
+                f"connection {self._connection}: {text}", remedy="check login, password and database of this connection"
+            )
+        if isinstance(error, OperationalError):
+            return TransientError(f"{self.where}: {text}", number=state)
+        return ConfigurationError(f"{self.where}: {text}", number=state)
+
+    def migrate(self) -> None:
+        """Bring the schema to this version. Idempotent."""
+        with self._begin() as connection:
+            config = Config()
+            config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    def ping(self) -> None:
+        """Raises ConfigurationError or TransientError where the database cannot be used."""
+        with self._begin() as connection:
+            connection.execute(sa.select(1))
+
+    # Publications and articles
+
+    def find_publication(self, name: str) -> PublicationRecord | None:
+        with self._begin() as connection:
+            row = connection.execute(
+                sa.select(mspublications).where(mspublications.c.publication == name)
+            ).one_or_none()
+        return _publication(row) if row else None
+
+    def publication(self, name: str) -> PublicationRecord:
+        """Raises ConfigurationError where it is not set up."""
+        record = self.find_publication(name)
+        if record is None or record.registered_lsn is None:
+            raise ConfigurationError(
+                f"{self.where}: publication {name} is not set up", remedy="run `tranrepl setup FILE`"
+            )
+        return record
+
+    def set_up_publication(self, publication: Publication, publisher_db: str, slot_name: str) -> PublicationRecord:
+        """Register the publication, or renew what may change: the store."""
+        values = {"publisher_db": publisher_db, "slot_name": slot_name, "store": publication.distributor.store}
+        with self._begin() as connection:
+            known = connection.execute(
+                sa.select(mspublications)
+                .where(mspublications.c.publication == publication.publication)
+                .with_for_update()
+            ).one_or_none()
+            if known is None:
+                connection.execute(mspublications.insert().values(publication=publication.publication, **values))
+            elif (known.publisher_db, known.slot_name) != (publisher_db, slot_name):
+                raise ConfigurationError(
+                    f"{self.where}: publication {publication.publication} belongs to Publisher database "
+                    f"{known.publisher_db}",
+                    remedy="give this publication another name",
+                )
+            elif known.store != publication.distributor.store and known.registered_xact_seqno is not None:
+                raise ConfigurationError(
+                    f"{self.where}: publication {publication.publication} has stored commands in {known.store}",
+                    remedy=f"move that folder to {publication.distributor.store} and update mspublications.store, "
+                    "or keep the store",
+                )
+            else:
+                connection.execute(
+                    mspublications.update()
+                    .where(mspublications.c.publication_id == known.publication_id)
+                    .values(store=publication.distributor.store)
+                )
+            row = connection.execute(
+                sa.select(mspublications).where(mspublications.c.publication == publication.publication)
+            ).one()
+        return _publication(row)
+
+    def start_watermark(self, record: PublicationRecord, lsn: int) -> None:
+        """Where a new slot begins to read."""
+        with self._begin() as connection:
+            connection.execute(
+                mspublications.update()
+                .where(
+                    mspublications.c.publication_id == record.publication_id, mspublications.c.registered_lsn.is_(None)
+                )
+                .values(registered_lsn=_lsn_bytes(lsn))
+            )
+
+    def set_up_articles(
+        self, record: PublicationRecord, wanted: Sequence[RegisteredArticle]
+    ) -> list[RegisteredArticle]:
+        """Register articles, whose `article_id` is 0, unless the very same is active. Others become inactive."""
+        with self._begin() as connection:
+            active = self._articles(connection, record, ArticleStatus.ACTIVE)
+            kept = [known for known in active if any(known.same_definition(article) for article in wanted)]
+            connection.execute(
+                msarticles.update()
+                .where(
+                    msarticles.c.publication_id == record.publication_id,
+                    msarticles.c.article_id.not_in([article.article_id for article in kept]),
+                )
+                .values(status=ArticleStatus.INACTIVE)
+            )
+            for article in wanted:
+                if not any(known.same_definition(article) for known in kept):
+                    connection.execute(msarticles.insert().values(**_article_values(record, article)))
+            return self._articles(connection, record, ArticleStatus.ACTIVE)
+
+    def registered_articles(self, record: PublicationRecord) -> list[RegisteredArticle]:
+        """The definitions in force."""
+        with self._begin() as connection:
+            return self._articles(connection, record, ArticleStatus.ACTIVE)
+
+    def active_articles(self, publication: Publication, record: PublicationRecord) -> list[RegisteredArticle]:
+        """The articles to read. Raises ConfigurationError where the file was changed and not set up since."""
+        with self._begin() as connection:
+            articles = self._articles(connection, record, ArticleStatus.ACTIVE)
+        registered = {article.source: article for article in articles}
+        for article in publication.articles:
+            if not _agrees(article, registered.get(article.source)):
+                raise _changed(publication, article.source)
+        for source in registered.keys() - {article.source for article in publication.articles}:
+            raise _changed(publication, source)
+        return articles
+
+    def all_articles(self, record: PublicationRecord) -> dict[int, RegisteredArticle]:
+        """Every definition that stored commands may refer to, by `article_id`."""
+        with self._begin() as connection:
+            articles = self._articles(connection, record, *ArticleStatus)
+        return {article.article_id: article for article in articles}
+
+    def _articles(
+        self, connection: sa.Connection, record: PublicationRecord, *statuses: ArticleStatus
+    ) -> list[RegisteredArticle]:
+        rows = connection.execute(
+            sa.select(msarticles)
+            .where(msarticles.c.publication_id == record.publication_id, msarticles.c.status.in_(statuses))
+            .order_by(msarticles.c.article_id)
+        )
+        return [_article(row) for row in rows]
+
+    # Subscriptions
+
+    def set_up_subscription(self, record: PublicationRecord, name: str, subscriber_db: str) -> SubscriptionRecord:
+        with self._begin() as connection:
+            found = self._subscription(connection, record, name)
+            if found is None:
+                connection.execute(
+                    mssubscriptions.insert().values(
+                        publication_id=record.publication_id,
+                        subscription=name,
+                        subscriber_db=subscriber_db,
+                        status=SubscriptionStatus.ACTIVE,
+                    )
+                )
+        return self.subscription(record, name)
+
+    def subscription(self, record: PublicationRecord, name: str) -> SubscriptionRecord:
+        """Raises ConfigurationError where it is not set up."""
+        with self._begin() as connection:
+            row = self._subscription(connection, record, name)
+        if row is None:
+            raise ConfigurationError(
+                f"{self.where}: subscription {name} of publication {record.publication} is not set up",
+                remedy="run `tranrepl setup FILE`",
+            )
+        return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status))
+
+    def _subscription(
+        self, connection: sa.Connection, record: PublicationRecord, name: str
+    ) -> sa.Row[tuple[object, ...]] | None:
+        return connection.execute(
+            sa.select(mssubscriptions).where(
+                mssubscriptions.c.publication_id == record.publication_id, mssubscriptions.c.subscription == name
+            )
+        ).one_or_none()
+
+    # Batches
+
+    def register_batch(self, record: PublicationRecord, batch: Batch | None, end_lsn: int) -> PublicationRecord:
+        """Register what was read after `record.registered_lsn`, in one transaction with the watermark.
+
+        Without a batch (the log held no published change) only the watermark moves. Raises FencedError where another
+        log reader was faster.
+        """
+        with self._begin() as connection:
+            moved = connection.execute(
+                mspublications.update()
+                .where(
+                    mspublications.c.publication_id == record.publication_id,
+                    mspublications.c.registered_lsn == _lsn_bytes(record.registered_lsn or 0),
+                )
+                .values(
+                    registered_lsn=_lsn_bytes(end_lsn),
+                    registered_xact_seqno=batch.last_xact_seqno if batch else mspublications.c.registered_xact_seqno,
+                )
+            )
+            if moved.rowcount != 1:
+                raise FencedError(
+                    f"{self.where}: another log reader of publication {record.publication} has registered this part "
+                    "of the log"
+                )
+            if batch is not None:
+                connection.execute(
+                    msrepl_batches.insert().values(
+                        publication_id=record.publication_id,
+                        folder=batch.folder,
+                        first_xact_seqno=batch.first_xact_seqno,
+                        last_xact_seqno=batch.last_xact_seqno,
+                        first_commit_time=batch.first_commit_time,
+                        last_commit_time=batch.last_commit_time,
+                        transactions=batch.transactions,
+                        commands=batch.commands,
+                    )
+                )
+        return self.publication(record.publication)
+
+    def batches_after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
+        """Registered batches that hold transactions after `xact_seqno`, in commit order."""
+        with self._begin() as connection:
+            rows = connection.execute(
+                sa.select(msrepl_batches)
+                .where(
+                    msrepl_batches.c.publication_id == record.publication_id,
+                    msrepl_batches.c.last_xact_seqno > xact_seqno,
+                )
+                .order_by(msrepl_batches.c.first_xact_seqno)
+            ).all()
+        return [
+            Batch(
+                row.folder,
+                bytes(row.first_xact_seqno),
+                bytes(row.last_xact_seqno),
+                row.first_commit_time,
+                row.last_commit_time,
+                row.transactions,
+                row.commands,
+            )
+            for row in rows
+        ]
+
+    # History
+
+    def record_error(self, record: PublicationRecord, error: ErrorReport, subscription: str | None = None) -> int:
+        """A row of `msrepl_errors`; its id goes into the history row."""
+        with self._begin() as connection:
+            result = connection.execute(
+                msrepl_errors.insert().values(
+                    publication_id=record.publication_id,
+                    subscription=subscription,
+                    error_type=error.kind,
+                    error_code=error.number,
+                    error_text="\n".join(filter(None, [error.message, error.remedy])),
+                    article=error.article,
+                    xact_seqno=bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
+                    command_id=error.command_id,
+                )
+            )
+        key = result.inserted_primary_key
+        return int(key[0]) if key else 0
+
+    def record_log_reader(self, record: PublicationRecord, result: JobResult, started: datetime) -> None:
+        """A row of `mslogreader_history`."""
+        self._record_history(mslogreader_history, record, result, started, {})
+
+    def record_distribution(
+        self, record: PublicationRecord, subscription: SubscriptionRecord, result: JobResult, started: datetime
+    ) -> None:
+        """A row of `msdistribution_history`."""
+        own = {"subscription_id": subscription.subscription_id}
+        self._record_history(msdistribution_history, record, result, started, own, subscription.subscription)
+
+    def _record_history(
+        self,
+        table: sa.Table,
+        record: PublicationRecord,
+        result: JobResult,
+        started: datetime,
+        own: Mapping[str, object],
+        subscription: str | None = None,
+    ) -> None:
+        error_id = self.record_error(record, result.error, subscription) if result.error else None
+        with self._begin() as connection:
+            connection.execute(
+                table.insert().values(
+                    publication_id=record.publication_id,
+                    runstatus=_run_status(result),
+                    start_time=started,
+                    duration=result.seconds,
+                    comments=_comments(result),
+                    xact_seqno=bytes.fromhex(result.last_xact_seqno) if result.last_xact_seqno else None,
+                    delivered_transactions=result.transactions,
+                    delivered_commands=result.commands,
+                    delivery_rate=result.commands / result.seconds if result.seconds else 0.0,
+                    commands_by_article=result.commands_by_article,
+                    error_id=error_id,
+                    **own,
+                )
+            )
+
+    def last_history(
+        self, record: PublicationRecord, subscription: SubscriptionRecord | None = None
+    ) -> dict[str, object] | None:
+        """The newest history row of the log reader, or of one subscription's distribution."""
+        table = mslogreader_history if subscription is None else msdistribution_history
+        query = sa.select(table).where(table.c.publication_id == record.publication_id)
+        if subscription is not None:
+            query = query.where(table.c.subscription_id == subscription.subscription_id)
+        with self._begin() as connection:
+            row = connection.execute(query.order_by(table.c.id.desc()).limit(1)).one_or_none()
+        return dict(row._mapping) if row else None
+
+    def delivered_commands(self, record: PublicationRecord, subscription: SubscriptionRecord) -> dict[str, int]:
+        """Commands delivered since the subscription was created, by article."""
+        query = sa.select(msdistribution_history.c.commands_by_article).where(
+            msdistribution_history.c.publication_id == record.publication_id,
+            msdistribution_history.c.subscription_id == subscription.subscription_id,
+        )
+        with self._begin() as connection:
+            return _sum_by_article(connection.execute(query).scalars())
+
+
+def _sum_by_article(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for row in counts:
+        for article, commands in row.items():
+            total[article] = total.get(article, 0) + commands
+    return total
+
+
+def _run_status(result: JobResult) -> RunStatus:
+    if result.error is not None:
+        return RunStatus.RETRY if result.error.kind == "transient" else RunStatus.FAIL
+    return RunStatus.SUCCEED if result.commands else RunStatus.IDLE
+
+
+def _comments(result: JobResult) -> str:
+    if result.error is not None:
+        return result.error.message
+    if not result.commands:
+        return "No replicated transactions are available."
+    return f"{result.transactions} transactions with {result.commands} commands were delivered."
+
+
+def _lsn_bytes(lsn: int) -> bytes:
+    return lsn.to_bytes(8, "big")
+
+
+def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
+    fields = row._mapping
+    seqno, lsn = fields["registered_xact_seqno"], fields["registered_lsn"]
+    return PublicationRecord(
+        fields["publication_id"],
+        fields["publication"],
+        fields["store"],
+        fields["slot_name"],
+        bytes(seqno) if seqno is not None else None,
+        int.from_bytes(lsn, "big") if lsn is not None else None,
+    )
+
+
+def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
+    fields = row._mapping
+    return RegisteredArticle(
+        article_id=fields["article_id"],
+        source=TableName(fields["source_owner"], fields["source_object"]),
+        destination=TableName(fields["destination_owner"], fields["destination_object"]),
+        source_object_id=fields["source_object_id"],
+        columns=tuple(PublishedColumn.model_validate(column) for column in fields["columns"]),
+        ins_cmd=fields["ins_cmd"],
+        upd_cmd=fields["upd_cmd"],
+        del_cmd=fields["del_cmd"],
+    )
+
+
+def _article_values(record: PublicationRecord, article: RegisteredArticle) -> dict[str, object]:
+    return {
+        "publication_id": record.publication_id,
+        "source_owner": article.source.schema,
+        "source_object": article.source.table,
+        "destination_owner": article.destination.schema,
+        "destination_object": article.destination.table,
+        "source_object_id": article.source_object_id,
+        "columns": [column.model_dump() for column in article.columns],
+        "ins_cmd": str(article.ins_cmd),
+        "upd_cmd": str(article.upd_cmd),
+        "del_cmd": str(article.del_cmd),
+        "status": ArticleStatus.ACTIVE,
+    }
+
+
+def _agrees(article: Article, registered: RegisteredArticle | None) -> bool:
+    if registered is None:
+        return False
+    columns = {column.name for column in registered.columns}
+    return (article.destination_table, article.ins_cmd, article.upd_cmd, article.del_cmd) == (
+        registered.destination,
+        registered.ins_cmd,
+        registered.upd_cmd,
+        registered.del_cmd,
+    ) and (article.columns is None or set(article.columns) == columns)
+
+
+def _changed(publication: Publication, source: TableName) -> ConfigurationError:
+    return ConfigurationError(
+        f"publication {publication.publication}: article {source} is not registered as its file describes it",
+        remedy="run `tranrepl setup FILE`",
+        article=str(source),
+    )

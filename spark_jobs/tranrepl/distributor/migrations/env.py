@@ -1,0 +1,16 @@
+"""Alembic's entry: `DistributionDatabase.migrate` hands it an open connection."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from tranrepl.distributor.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table="tranrepl_version",
+    transaction_per_migration=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

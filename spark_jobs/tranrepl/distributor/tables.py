@@ -1,0 +1,153 @@
+"""The distribution database's tables, named after SQL Server's (lower case, as the database folds names).
+
+Source: the pages of the same names in SQL Server's "Replication Tables". The schema itself is made by Alembic
+(`migrations`); a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+class ArticleStatus(StrEnum):
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+    """Replaced by a later definition, or no longer published; stored commands still refer to it."""
+
+
+class SubscriptionStatus(StrEnum):
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+
+
+class RunStatus(IntEnum):
+    """`runstatus` of the history tables (MSdistribution_history)."""
+
+    START = 1
+    SUCCEED = 2
+    IN_PROGRESS = 3
+    IDLE = 4
+    RETRY = 5
+    FAIL = 6
+
+
+_Time = sa.DateTime(timezone=True)
+_Seqno = sa.LargeBinary(16)
+
+
+def _publication() -> sa.Column[int]:
+    return sa.Column("publication_id", sa.ForeignKey("mspublications.publication_id"), nullable=False)
+
+
+mspublications = sa.Table(
+    "mspublications",
+    metadata,
+    sa.Column("publication_id", sa.Integer, sa.Identity(), primary_key=True),
+    sa.Column("publication", sa.Text, nullable=False, unique=True),
+    sa.Column("publisher_db", sa.Text, nullable=False),
+    sa.Column("slot_name", sa.Text, nullable=False),
+    sa.Column("store", sa.Text, nullable=False),
+    sa.Column("registered_xact_seqno", _Seqno, comment="Log reader watermark: last transaction registered"),
+    sa.Column("registered_lsn", _Seqno, comment="End of the log part that is registered"),
+    sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
+)
+
+msarticles = sa.Table(
+    "msarticles",
+    metadata,
+    sa.Column("article_id", sa.Integer, sa.Identity(), primary_key=True),
+    _publication(),
+    sa.Column("source_owner", sa.Text, nullable=False),
+    sa.Column("source_object", sa.Text, nullable=False),
+    sa.Column("destination_owner", sa.Text, nullable=False),
+    sa.Column("destination_object", sa.Text, nullable=False),
+    sa.Column("source_object_id", sa.BigInteger, nullable=False),
+    sa.Column("columns", sa.JSON, nullable=False, comment="PublishedColumn, in order"),
+    sa.Column("ins_cmd", sa.Text, nullable=False),
+    sa.Column("upd_cmd", sa.Text, nullable=False),
+    sa.Column("del_cmd", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+)
+
+mssubscriptions = sa.Table(
+    "mssubscriptions",
+    metadata,
+    sa.Column("subscription_id", sa.Integer, sa.Identity(), primary_key=True),
+    _publication(),
+    sa.Column("subscription", sa.Text, nullable=False),
+    sa.Column("subscriber_db", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("subscription_time", _Time, nullable=False, server_default=sa.func.now()),
+    sa.UniqueConstraint("publication_id", "subscription"),
+)
+
+msrepl_batches = sa.Table(
+    "msrepl_batches",
+    metadata,
+    sa.Column("batch_id", sa.BigInteger, sa.Identity(), primary_key=True),
+    _publication(),
+    sa.Column("folder", sa.Text, nullable=False, comment="Below the publication's store"),
+    sa.Column("first_xact_seqno", _Seqno, nullable=False),
+    sa.Column("last_xact_seqno", _Seqno, nullable=False),
+    sa.Column("first_commit_time", _Time, nullable=False),
+    sa.Column("last_commit_time", _Time, nullable=False, comment="The latest, not the last's"),
+    sa.Column("transactions", sa.BigInteger, nullable=False),
+    sa.Column("commands", sa.BigInteger, nullable=False),
+    sa.Column("entry_time", _Time, nullable=False, server_default=sa.func.now()),
+    sa.UniqueConstraint("publication_id", "first_xact_seqno"),
+)
+
+
+def _history(name: str, *own: sa.Column[int]) -> sa.Table:
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+        _publication(),
+        *own,
+        sa.Column("runstatus", sa.SmallInteger, nullable=False),
+        sa.Column("start_time", _Time, nullable=False),
+        sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
+        sa.Column("duration", sa.Float, nullable=False, comment="Seconds"),
+        sa.Column("comments", sa.Text, nullable=False),
+        sa.Column("xact_seqno", _Seqno),
+        sa.Column("delivered_transactions", sa.BigInteger, nullable=False),
+        sa.Column("delivered_commands", sa.BigInteger, nullable=False),
+        sa.Column("delivery_rate", sa.Float, nullable=False, comment="Commands a second"),
+        sa.Column("commands_by_article", sa.JSON, nullable=False),
+        sa.Column("error_id", sa.ForeignKey("msrepl_errors.id")),
+        sa.Index(None, "publication_id", "time"),
+    )
+
+
+msrepl_errors = sa.Table(
+    "msrepl_errors",
+    metadata,
+    sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+    _publication(),
+    sa.Column("subscription", sa.Text),
+    sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
+    sa.Column("error_type", sa.Text, nullable=False),
+    sa.Column("error_code", sa.Text),
+    sa.Column("error_text", sa.Text, nullable=False),
+    sa.Column("article", sa.Text),
+    sa.Column("xact_seqno", _Seqno),
+    sa.Column("command_id", sa.BigInteger),
+)
+
+mslogreader_history = _history("mslogreader_history")
+msdistribution_history = _history(
+    "msdistribution_history",
+    sa.Column("subscription_id", sa.ForeignKey("mssubscriptions.subscription_id"), nullable=False),
+)

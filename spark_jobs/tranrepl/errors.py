@@ -1,0 +1,122 @@
+"""What can go wrong, one class per kind. Whoever decides about a retry decides by the class, never by the text."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+ROW_NOT_FOUND = "20598"
+"""SQL Server's number for an UPDATE or DELETE command that met no row at the Subscriber."""
+
+
+class ErrorKind(StrEnum):
+    TRANSIENT = "transient"
+    DATA = "data"
+    CONFIGURATION = "configuration"
+    FENCED = "fenced"
+    INTERNAL = "internal"
+
+
+class ErrorReport(BaseModel):
+    """An error as it crosses a process border: in a job's result, an XCom, a history row."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: ErrorKind
+    message: str
+    remedy: str | None = None
+    number: str | None = None
+    xact_seqno: str | None = None
+    command_id: int | None = None
+    article: str | None = None
+
+    def to_exception(self) -> ReplicationError:
+        return _CLASS_OF_KIND[self.kind](
+            self.message,
+            remedy=self.remedy,
+            number=self.number,
+            xact_seqno=self.xact_seqno,
+            command_id=self.command_id,
+            article=self.article,
+        )
+
+
+class ReplicationError(Exception):
+    """Base of all errors this package raises on purpose.
+
+    `message` says what happened and where, `remedy` what to do about it. `number` is the error number
+    a DBA knows (20598, or the database's own SQLSTATE); `xact_seqno` is hexadecimal.
+    """
+
+    kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str | None = None,
+        number: str | None = None,
+        xact_seqno: str | None = None,
+        command_id: int | None = None,
+        article: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.number = number
+        self.xact_seqno = xact_seqno
+        self.command_id = command_id
+        self.article = article
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+
+    def to_report(self) -> ErrorReport:
+        return ErrorReport(
+            kind=self.kind,
+            message=self.message,
+            remedy=self.remedy,
+            number=self.number,
+            xact_seqno=self.xact_seqno,
+            command_id=self.command_id,
+            article=self.article,
+        )
+
+
+class TransientError(ReplicationError):
+    """A lost connection, a deadlock, a timeout: the same work may succeed when it is tried again."""
+
+    kind = ErrorKind.TRANSIENT
+
+
+class DataError(ReplicationError):
+    """A command that the Subscriber's data refuses: row not found, duplicate key, constraint, value out of range."""
+
+    kind = ErrorKind.DATA
+
+
+class ConfigurationError(ReplicationError):
+    """Settings or a database that must be changed by a person before anything can go on."""
+
+    kind = ErrorKind.CONFIGURATION
+
+
+class FencedError(ReplicationError):
+    """Another job did, or is doing, this very work. Nothing was changed by this one."""
+
+    kind = ErrorKind.FENCED
+
+
+class InternalError(ReplicationError):
+    """A state that this package promises never to reach."""
+
+
+_CLASS_OF_KIND: dict[ErrorKind, type[ReplicationError]] = {
+    ErrorKind.TRANSIENT: TransientError,
+    ErrorKind.DATA: DataError,
+    ErrorKind.CONFIGURATION: ConfigurationError,
+    ErrorKind.FENCED: FencedError,
+    ErrorKind.INTERNAL: InternalError,
+}

@@ -1,0 +1,29 @@
+"""The Java that Spark needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tranrepl.errors import ConfigurationError
+
+MINIMUM_JAVA = 17
+
+
+def require_java() -> None:
+    """Raises ConfigurationError where there is no Java, or one too old for Spark 4."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    remedy = "install Java 17 (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one"
+    if java is None or not Path(java).is_file():
+        where = f"JAVA_HOME={home}" if home else "on PATH"
+        raise ConfigurationError(f"Spark needs Java, and there is none ({where})", remedy=remedy)
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', version)
+    if found is None or int(found[1]) < MINIMUM_JAVA:
+        raise ConfigurationError(
+            f"Spark needs Java {MINIMUM_JAVA}; {java} is {version.splitlines()[:1]}", remedy=remedy
+        )

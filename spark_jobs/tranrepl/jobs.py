@@ -1,0 +1,81 @@
+"""The contract between whoever starts a Spark job (the shell, an Airflow operator) and the job.
+
+A request is a JSON file of mode 0600, without secrets: connections travel in the environment. The job answers with
+a result file, whether it succeeds or fails, so that its caller raises the typed error and not Spark's traceback.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from tranrepl.errors import ErrorReport
+from tranrepl.settings import Publication
+
+
+class ApplyMode(StrEnum):
+    """How a distribution job connects: the first attempt, and the retry over a single connection."""
+
+    STREAMS = "streams"
+    SINGLE_CONNECTION = "single_connection"
+
+
+class LogReaderRequest(BaseModel):
+    """Drain the Publisher's log into the store."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Literal["log_reader"] = "log_reader"
+    publication: Publication
+
+
+class DistributionRequest(BaseModel):
+    """Deliver stored commands to one subscription."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Literal["distribution"] = "distribution"
+    publication: Publication
+    subscription: str
+    committed_before: datetime | None = None
+    """Deliver no transaction from the first one on that was committed at or after this time. None: deliver all."""
+    mode: ApplyMode = ApplyMode.STREAMS
+
+
+class JobResult(BaseModel):
+    """What a job did. Also the XCom of its task, so nothing secret and no row data is in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    transactions: int = 0
+    commands: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    last_xact_seqno: str | None = None
+    """Watermark after the job, in hexadecimal."""
+    commands_by_article: dict[str, int] = {}
+    phases: dict[str, float] = {}
+    """Seconds spent in each phase."""
+    error: ErrorReport | None = None
+
+    def raise_error(self) -> None:
+        """Raise what stopped the job, if anything did."""
+        if self.error is not None:
+            raise self.error.to_exception()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read."""
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(text, encoding="utf-8")
+
+
+def entry_point(job: Literal["log_reader", "distribution"]) -> Path:
+    """The script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
+    package = Path(__file__).parent
+    candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")
+    return next(path for path in candidates if path.is_file())

@@ -1,0 +1,42 @@
+"""Before a log reader job is started: is there anything to read?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from tranrepl.connections import Connection
+from tranrepl.jobs import JobResult, LogReaderRequest
+from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+
+
+def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult | None:
+    """The finished result of a run that has nothing to read, recorded in the history; None where there is
+    something, which takes a Spark job.
+
+    The log is passed over up to now, so that an idle publication never holds the Publisher's log.
+    """
+    started, clock = datetime.now(UTC), time.perf_counter()
+    with open_log_reader(request, connections) as opened:
+        opened.database.active_articles(request.publication, opened.record)
+        if not _pass_over(opened):
+            return None
+        seqno = opened.record.registered_xact_seqno
+        result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, seconds=time.perf_counter() - clock)
+        opened.database.record_log_reader(opened.record, result, started)
+    return result
+
+
+def _pass_over(opened: OpenLogReader) -> bool:
+    """Pass over the log up to now, or up to its first change. Returns whether there was none."""
+    record, up_to = opened.record, opened.publisher.end_of_log()
+    while True:
+        probe = opened.publisher.probe(up_to)
+        if probe.empty_up_to > (record.registered_lsn or 0):
+            record = opened.database.register_batch(record, None, probe.empty_up_to)
+            opened.publisher.advance(probe.empty_up_to)
+        if probe.found_change:
+            return False
+        if probe.empty_up_to >= up_to:
+            return True

@@ -1,0 +1,214 @@
+"""The log reader job: the Publisher's log into the store, batch by batch.
+
+A batch counts once it is registered; only then does the slot advance. Whatever was written before stays invisible.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.distributor.store import folder_path, new_folder, remove_folder
+from tranrepl.errors import ConfigurationError, InternalError, ReplicationError
+from tranrepl.jobs import JobResult, LogReaderRequest
+from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.pgoutput import Limits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_SMALLEST_MESSAGE = 40
+_FIRST_GUESS = 128
+"""Bytes a message is taken to have before any was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What one Spark action read and wrote."""
+
+    read: LogRead
+    batch: Batch | None
+    commands_by_article: Mapping[str, int]
+    seconds: float
+
+
+def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult:
+    """Read all that was committed before now. The result, error or not, is in the history."""
+    started, clock = datetime.now(UTC), time.perf_counter()
+    with open_log_reader(request, connections) as opened:
+        reader = _LogReader(spark, request, opened)
+        error: ReplicationError | None = None
+        try:
+            reader.drain()
+        except ReplicationError as problem:
+            error = problem
+        result = reader.result.model_copy(
+            update={"seconds": time.perf_counter() - clock, "error": error.to_report() if error else None}
+        )
+        opened.database.record_log_reader(opened.record, result, started)
+    return result
+
+
+class _LogReader:
+    def __init__(self, spark: SparkSession, request: LogReaderRequest, opened: OpenLogReader) -> None:
+        self._spark = spark
+        self._settings = request.publication.log_reader
+        self._opened = opened
+        self._record: PublicationRecord = opened.record
+        self._articles = opened.database.active_articles(request.publication, opened.record)
+        self._message_bytes = _FIRST_GUESS
+        seqno = self._record.registered_xact_seqno
+        self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None)
+
+    def drain(self) -> None:
+        """Read batches until the log's end as it is now. Raises ReplicationError; what was registered stays."""
+        up_to = self._opened.publisher.end_of_log()
+        complete = False
+        while not complete:
+            complete = self._read_batch(up_to)
+
+    def _read_batch(self, up_to: int, stop_at: int | None = None) -> bool:
+        folder = new_folder(self._record)
+        written = self._write(folder, up_to, stop_at)
+        read = written.read
+        if read.error is not None:
+            remove_folder(self._spark, folder_path(self._record, folder))
+            raise read.error.to_exception()
+        if read.mismatch is not None:
+            # The transaction that altered the table may already be written in part: read again, up to before it.
+            remove_folder(self._spark, folder_path(self._record, folder))
+            if read.last_commit_lsn is None:
+                raise read.mismatch.to_exception()
+            return self._read_batch(up_to, stop_at=read.last_commit_lsn)
+        if written.batch is None:
+            remove_folder(self._spark, folder_path(self._record, folder))
+        self._register(written, read)
+        return read.complete
+
+    def _register(self, written: _Written, read: LogRead) -> None:
+        if read.end_lsn is None:
+            raise InternalError("a read of the log ended nowhere")
+        started = time.perf_counter()
+        self._record = self._opened.database.register_batch(self._record, written.batch, read.end_lsn)
+        registered = time.perf_counter()
+        self._opened.publisher.advance(read.end_lsn)
+        advanced = time.perf_counter()
+        self._message_bytes = max(_SMALLEST_MESSAGE, read.message_bytes // max(read.messages, 1))
+        self._add(written, {"register": registered - started, "advance": advanced - registered})
+
+    def _add(self, written: _Written, seconds: Mapping[str, float]) -> None:
+        seconds = {
+            "read": written.read.read_seconds,
+            "decode": written.read.decode_seconds,
+            "read_to_store": written.seconds,
+            **seconds,
+        }
+        phases = {name: self.result.phases.get(name, 0.0) + value for name, value in seconds.items()}
+        articles = dict(self.result.commands_by_article)
+        for name, count in written.commands_by_article.items():
+            articles[name] = articles.get(name, 0) + count
+        batch = written.batch
+        self.result = JobResult(
+            transactions=self.result.transactions + (batch.transactions if batch else 0),
+            commands=self.result.commands + (batch.commands if batch else 0),
+            batches=self.result.batches + (1 if batch else 0),
+            last_xact_seqno=batch.last_xact_seqno.hex() if batch else self.result.last_xact_seqno,
+            commands_by_article=articles,
+            phases=phases,
+        )
+        log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
+
+    def _write(self, folder: str, up_to: int, stop_at: int | None) -> _Written:
+        from tranrepl.publisher.log_source import LogReadPlan, log_source
+
+        plan = LogReadPlan(
+            self._opened.connection,
+            self._record.slot_name,
+            self._articles,
+            up_to,
+            max(1, self._settings.read_batch_bytes // self._message_bytes),
+            Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at),
+        )
+        source = log_source(plan)
+        self._spark.dataSource.register(source)
+        return _write(self._spark, source.name(), self._articles, folder, folder_path(self._record, folder))
+
+
+def _write(spark: SparkSession, source: str, articles: Sequence[RegisteredArticle], folder: str, path: str) -> _Written:
+    """Read, transform and store in one Spark action; what the batch holds is observed on the way."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from tranrepl.log_reader.commands_of_changes import commands_of_changes
+
+    started = time.perf_counter()
+    changes = spark.read.format(source).load()
+    is_command = F.col("operation") != F.lit(int(Operation.END_OF_BATCH))
+    observation = Observation("batch")
+    commands = commands_of_changes(changes, articles).observe(
+        observation,
+        F.max(F.when(~is_command, F.get("after", F.lit(0)))).alias("account"),
+        F.count_if(is_command).alias("commands"),
+        F.count_if(is_command & (F.col("command_id") == F.lit(1))).alias("transactions"),
+        F.min("xact_seqno").alias("first_xact_seqno"),
+        F.max("xact_seqno").alias("last_xact_seqno"),
+        F.min("commit_time").alias("first_commit_time"),
+        F.max("commit_time").alias("last_commit_time"),
+        *(F.count_if(F.col("article_id") == F.lit(it.article_id)).alias(f"article_{it.article_id}") for it in articles),
+    )
+    try:
+        commands.where(is_command).write.parquet(path)
+    except (PySparkException, Py4JError) as error:
+        raise _store_error(path, error) from error
+    seen = observation.get
+    batch = None
+    if seen["commands"]:
+        batch = Batch(
+            folder,
+            bytes(seen["first_xact_seqno"]),
+            bytes(seen["last_xact_seqno"]),
+            seen["first_commit_time"].replace(tzinfo=UTC),
+            seen["last_commit_time"].replace(tzinfo=UTC),
+            seen["transactions"],
+            seen["commands"],
+        )
+    by_article = {str(it.source): seen[f"article_{it.article_id}"] for it in articles}
+    return _Written(
+        LogRead.model_validate_json(seen["account"]),
+        batch,
+        {name: count for name, count in by_article.items() if count},
+        time.perf_counter() - started,
+    )
+
+
+_STORE_FAILURES = (
+    "java.io.IOException",
+    "java.io.FileNotFoundException",
+    "AccessControlException",
+    "FileSystem",
+    "Mkdirs",
+)
+
+
+def _store_error(path: str, error: Exception) -> ReplicationError:
+    text = str(error)
+    if any(failure in text for failure in _STORE_FAILURES) and "PythonException" not in text:
+        cause = next((line for line in text.splitlines() if any(it in line for it in _STORE_FAILURES)), text[:200])
+        return ConfigurationError(
+            f"store: {path} cannot be written: {cause.strip()}",
+            remedy="distributor.store must be a path that Spark can write",
+        )
+    return InternalError(f"the log reader's Spark job failed: {text.strip()[:2000]}")

@@ -1,0 +1,208 @@
+"""PostgreSQL sessions: connecting, the settings that make values travel exactly, errors by class, the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from tranrepl.catalogue import ColumnDescription, Generation, Identity, TableDescription
+from tranrepl.connections import Connection, require_postgres
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.settings import TableName
+
+Session = psycopg.Connection[tuple[Any, ...]]
+
+MINIMUM_VERSION = 140000
+
+# Values travel in text form: both ends must write and read the same one.
+_SESSION_SETTINGS = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "xmloption": "content",
+    "lc_monetary": "C",
+}
+
+_TRANSIENT_CLASSES = ("08", "40", "53", "57", "58")
+_TRANSIENT_STATES = ("55P03", "55006", "25P03")
+_DATA_CLASSES = ("20", "21", "22", "23", "27", "44", "P0")
+_ROW_NOT_FOUND_STATE = "20598"
+_TRANSIENT_REFUSALS = ("starting up", "shutting down", "in recovery", "too many", "remaining connection slots")
+
+
+def session_options() -> str:
+    """`_SESSION_SETTINGS` as the libpq keyword `options` takes them, for drivers that cannot run SET first."""
+    return " ".join(f"-c {name}={value.replace(' ', '')}" for name, value in _SESSION_SETTINGS.items())
+
+
+def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:
+    """Open a session in which values have their canonical text form.
+
+    Raises ConfigurationError where the server refuses us, TransientError where it cannot be reached.
+    """
+    require_postgres(connection)
+    try:
+        session = psycopg.connect(**connection.libpq_parameters(application_name), autocommit=True)  # type: ignore[arg-type]
+    except psycopg.OperationalError as error:
+        raise _refused(connection, error) from None
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(f"connection {connection}: {_first_line(error)}") from None
+    if session.info.server_version < MINIMUM_VERSION:
+        version = session.info.server_version // 10000
+        session.close()
+        raise ConfigurationError(
+            f"connection {connection}: PostgreSQL {version}", remedy="allowed: PostgreSQL 14 or newer"
+        )
+    for name, value in _SESSION_SETTINGS.items():
+        session.execute("SELECT set_config(%s, %s, false)", [name, value])
+    session.autocommit = autocommit
+    return session
+
+
+def _refused(connection: Connection, error: psycopg.OperationalError) -> ReplicationError:
+    text = " ".join(str(error).split())
+    answered = "FATAL:" in text
+    if answered and not any(reason in text for reason in _TRANSIENT_REFUSALS):
+        return ConfigurationError(
+            f"connection {connection}: {text}", remedy="check login, password and database of this connection"
+        )
+    return TransientError(f"connection {connection}: {text}", remedy="check host and port, and that the server runs")
+
+
+@contextmanager
+def translated_errors(where: str) -> Iterator[None]:
+    """Turn a driver's error into one of ours. `where` names the place, as in "Subscriber reporting"."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(where, error) from error
+
+
+def translate(where: str, error: psycopg.Error) -> ReplicationError:
+    """The error's class, by its SQLSTATE; a lost connection has none and is transient."""
+    state = error.sqlstate
+    message = f"{where}: {_first_line(error)}"
+    detail = error.diag.message_detail
+    if detail:
+        message = f"{message} ({detail})"
+    if state is None:
+        return TransientError(message)
+    if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT_STATES:
+        return TransientError(message, number=state)
+    if state[:2] in _DATA_CLASSES:
+        return DataError(message, number=state)
+    return ConfigurationError(message, number=state, remedy=error.diag.message_hint)
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def qualified(table: TableName) -> sql.Identifier:
+    return sql.Identifier(table.schema, table.table)
+
+
+_RELATION_KINDS = {
+    "r": "table",
+    "p": "partitioned table",
+    "v": "view",
+    "m": "materialized view",
+    "f": "foreign table",
+    "S": "sequence",
+    "i": "index",
+    "I": "index",
+    "c": "composite type",
+    "t": "TOAST table",
+}
+_REPLICA_IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
+_PERSISTENCE = {"p": "permanent", "u": "unlogged", "t": "temporary"}
+_GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
+_IDENTITIES = {"": Identity.NONE, "d": Identity.BY_DEFAULT, "a": Identity.ALWAYS}
+
+_TABLE_QUERY = """
+SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::text
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %s AND c.relname = %s
+"""
+
+_COLUMNS_QUERY = """
+SELECT a.attname, a.atttypid::bigint, a.atttypmod,
+       pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(b.base, -1),
+       a.attnotnull, a.attgenerated::text, a.attidentity::text,
+       pg_catalog.pg_get_expr(d.adbin, d.adrelid),
+       ARRAY(SELECT s.attname::text FROM pg_catalog.pg_depend p
+              JOIN pg_catalog.pg_attribute s ON s.attrelid = a.attrelid AND s.attnum = p.refobjsubid
+             WHERE a.attgenerated <> '' AND p.classid = 'pg_catalog.pg_attrdef'::regclass AND p.objid = d.oid
+               AND p.refclassid = 'pg_catalog.pg_class'::regclass AND p.refobjid = a.attrelid
+               AND p.refobjsubid NOT IN (0, a.attnum)),
+       (SELECT k.ordinality FROM pg_catalog.pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, ordinality)
+         WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum AND k.ordinality <= i.indnkeyatts)
+  FROM pg_catalog.pg_attribute a
+  CROSS JOIN LATERAL (
+       WITH RECURSIVE under(oid, typbasetype) AS (
+            SELECT t.oid, t.typbasetype FROM pg_catalog.pg_type t WHERE t.oid = a.atttypid
+            UNION ALL
+            SELECT t.oid, t.typbasetype FROM under u JOIN pg_catalog.pg_type t ON t.oid = u.typbasetype)
+       SELECT oid AS base FROM under WHERE typbasetype = 0) b
+  LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+ WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+ ORDER BY a.attnum
+"""
+
+
+def describe_table(session: Session, table: TableName) -> TableDescription | None:
+    """Read a table from the catalogue; None where there is no relation of that name.
+
+    User-defined types and functions come qualified with their schema.
+    """
+    with session.transaction():
+        session.execute("SELECT set_config('search_path', 'pg_catalog', true)")
+        relation = session.execute(_TABLE_QUERY, [table.schema, table.table]).fetchone()
+        if relation is None:
+            return None
+        object_id, kind, identity, persistence = relation
+        columns = session.execute(_COLUMNS_QUERY, [object_id]).fetchall()
+    return TableDescription(
+        table,
+        object_id,
+        _RELATION_KINDS[kind],
+        _PERSISTENCE[persistence],
+        _REPLICA_IDENTITIES[identity],
+        tuple(_column(*column) for column in columns),
+    )
+
+
+def _column(
+    name: str,
+    type_oid: int,
+    type_modifier: int,
+    type_name: str,
+    base_type_name: str,
+    not_null: bool,
+    generated: str,
+    identity: str,
+    expression: str | None,
+    generated_from: list[str],
+    key_ordinal: int | None,
+) -> ColumnDescription:
+    generation = _GENERATIONS[generated]
+    return ColumnDescription(
+        name=name,
+        type_oid=type_oid,
+        type_modifier=type_modifier,
+        type_name=type_name,
+        base_type_name=base_type_name,
+        not_null=not_null,
+        generation=generation,
+        identity=_IDENTITIES[identity],
+        generation_expression=expression if generation is not Generation.NONE else None,
+        generated_from=tuple(generated_from),
+        key_ordinal=key_ordinal,
+    )

@@ -1,0 +1,155 @@
+"""The Publisher's log as a PySpark data source: changes in commit order, in Arrow batches, ended by an account.
+
+The reader peeks: reading changes nothing at the Publisher, so a read may be repeated at will.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from adbc_driver_postgresql import dbapi as adbc
+from psycopg import conninfo, sql
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import ROW_LAYOUT, ROW_LAYOUT_DDL, Operation
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
+from tranrepl.postgres import session_options
+from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, RelationMismatch
+from tranrepl.publisher.postgres import lsn_text
+
+
+@dataclass(frozen=True, slots=True)
+class LogReadPlan:
+    """What to read: from where the slot stands up to `up_to`, in whole transactions, within the limits."""
+
+    connection: Connection
+    slot: str
+    articles: Sequence[RegisteredArticle]
+    up_to: int
+    messages: int
+    """The server decodes no further than the transaction that reaches this number of messages."""
+    limits: Limits
+
+
+def log_source(plan: LogReadPlan) -> type[DataSource]:
+    """A data source class for this plan. The plan, password and all, travels pickled inside the class: options
+    would show it in Spark's plans and UI."""
+
+    class PublisherLog(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "tranrepl_publisher_log"
+
+        def schema(self) -> str:
+            return ROW_LAYOUT_DDL
+
+        def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+            return PublisherLogReader(plan)
+
+    return PublisherLog
+
+
+class PublisherLogReader(DataSourceReader):
+    """One partition: the log is one ordered stream."""
+
+    def __init__(self, plan: LogReadPlan) -> None:
+        self._plan = plan
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        account = LogRead()
+        try:
+            account = yield from read_log(self._plan)
+        except AdbcError as error:
+            account = _with_error(account, _translate(self._plan, error))
+        except ReplicationError as error:
+            account = _with_error(account, error)
+        yield _end_of_batch(account)
+
+
+def _with_error(account: LogRead, error: ReplicationError) -> LogRead:
+    return account.model_copy(update={"error": error.to_report()})
+
+
+def read_log(plan: LogReadPlan) -> Generator[pa.RecordBatch, None, LogRead]:
+    """Yield changes; return the account of the read."""
+    decoder = PgOutputDecoder(plan.articles, plan.limits)
+    last_commit: Commit | None = None
+    messages, decode_seconds, started = 0, 0.0, time.perf_counter()
+    complete, mismatch = True, None
+    for batch in _messages(plan):
+        messages += len(batch)
+        decode_started = time.perf_counter()
+        decoded = decoder.decode(batch)
+        decode_seconds += time.perf_counter() - decode_started
+        last_commit = decoded.last_commit or last_commit
+        mismatch = decoded.mismatch
+        yield decoded.changes
+        if mismatch is not None or decoded.limit_reached:
+            complete = False
+            break
+    if messages >= plan.messages:
+        complete = False
+    end_lsn = last_commit.end_lsn if last_commit else None
+    return LogRead(
+        transactions=decoder.transactions,
+        message_bytes=decoder.message_bytes,
+        messages=messages,
+        last_commit_lsn=last_commit.lsn if last_commit else None,
+        end_lsn=max(plan.up_to, end_lsn or 0) if complete else end_lsn,
+        complete=complete,
+        read_seconds=time.perf_counter() - started,
+        decode_seconds=decode_seconds,
+        mismatch=_mismatch_error(plan, mismatch) if mismatch else None,
+    )
+
+
+def _messages(plan: LogReadPlan) -> Iterator[pa.BinaryArray]:
+    query = sql.SQL(
+        "SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes("
+        "{slot}, {up_to}, {messages}, 'proto_version', '1', 'publication_names', {publication})"
+    ).format(
+        slot=sql.Literal(plan.slot),
+        up_to=sql.Literal(lsn_text(plan.up_to)),
+        messages=sql.Literal(plan.messages),
+        publication=sql.Literal(sql.Identifier(plan.slot).as_string(None)),
+    )
+    parameters = plan.connection.libpq_parameters("tranrepl log reader")
+    options = " ".join(filter(None, [parameters.pop("options", None), session_options()]))
+    uri = conninfo.make_conninfo("", **parameters, options=options)
+    with adbc.connect(uri) as connection, connection.cursor() as cursor:
+        cursor.execute(query.as_string(None))
+        for batch in cursor.fetch_record_batch():
+            yield batch.column(0)
+
+
+def _translate(plan: LogReadPlan, error: AdbcError) -> ReplicationError:
+    message = f"Publisher {plan.connection.database}: {str(error).splitlines()[0]}"
+    state = error.sqlstate
+    if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
+        return TransientError(message, number=state)
+    return ConfigurationError(message, number=state)
+
+
+def _mismatch_error(plan: LogReadPlan, mismatch: RelationMismatch) -> ErrorReport:
+    return ConfigurationError(
+        f"Publisher {plan.connection.database}: table {mismatch.article.source} was altered: {mismatch.problem}. "
+        "Everything committed before that is stored; nothing after it is read.",
+        remedy="make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup`",
+        article=str(mismatch.article.source),
+    ).to_report()
+
+
+def _end_of_batch(account: LogRead) -> pa.RecordBatch:
+    row = {"operation": int(Operation.END_OF_BATCH), "after": [account.model_dump_json()]}
+    return pa.RecordBatch.from_pylist([row], schema=ROW_LAYOUT)

@@ -1,0 +1,342 @@
+"""A PostgreSQL Publisher: its publication and logical replication slot, and what they ask of its tables."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import LiteralString
+
+from psycopg import sql
+
+from tranrepl.catalogue import Generation, TableDescription
+from tranrepl.errors import ConfigurationError, InternalError, TransientError
+from tranrepl.postgres import Session, describe_table, qualified, translated_errors
+from tranrepl.settings import Article, ReplicaIdentity, TableName
+
+PLUGIN = "pgoutput"
+_SETUP_LOCK_TIMEOUT = "5s"
+_PROBE_MESSAGES = 1000
+_ROW_MESSAGES = (b"I", b"U", b"D", b"T")
+
+
+class SlotState(StrEnum):
+    READY = "ready"
+    IN_USE = "in use"
+    INVALIDATED = "invalidated"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The logical replication slot of a publication. LSNs as integers."""
+
+    name: str
+    state: SlotState
+    reason: str
+    confirmed_flush_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Before `empty_up_to` the log holds no change of a published table."""
+
+    found_change: bool
+    empty_up_to: int
+
+
+def lsn_text(lsn: int) -> str:
+    """An LSN as PostgreSQL writes it, as in 16/B374D848."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def lsn_number(text: str) -> int:
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+class PostgresPublisher:
+    """One publication in one PostgreSQL database."""
+
+    def __init__(self, session: Session, publication: str) -> None:
+        self._session = session
+        self._publication = publication
+        # Slots are the cluster's, not the database's: two databases may have publications of one name.
+        suffix = hashlib.sha256(session.info.dbname.encode()).hexdigest()[:8]
+        self.object_name = f"tranrepl_{publication.lower().replace('-', '_')}_{suffix}"
+
+    @property
+    def where(self) -> str:
+        return f"Publisher {self._session.info.dbname}"
+
+    @property
+    def database(self) -> str:
+        return self._session.info.dbname
+
+    @property
+    def version(self) -> int:
+        """Major version."""
+        return self._session.info.server_version // 10000
+
+    def describe(self, table: TableName) -> TableDescription | None:
+        with translated_errors(self.where):
+            return describe_table(self._session, table)
+
+    def problems(self) -> Iterator[ConfigurationError]:
+        """What keeps this server from publishing at all."""
+        wal_level = self._value("SHOW wal_level")
+        if wal_level != "logical":
+            yield ConfigurationError(
+                f"{self.where}: wal_level is {wal_level!r}",
+                remedy="allowed: logical. ALTER SYSTEM SET wal_level = 'logical'; then restart the server",
+            )
+        if not self._value("SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"):
+            yield ConfigurationError(
+                f"{self.where}: role {self._session.info.user} may not read the log",
+                remedy=f'ALTER ROLE "{self._session.info.user}" REPLICATION',
+            )
+        slot = self.slot()
+        if slot is not None and slot.state is SlotState.INVALIDATED:
+            yield self._invalidated(slot)
+
+    def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+        """Why this table cannot be published as the article asks, each with its way out."""
+        at = f"article {article.source}"
+        if table.kind != "table" or table.persistence != "permanent":
+            what = table.kind if table.kind != "table" else f"{table.persistence} table"
+            yield ConfigurationError(
+                f"{at}: {self.where} has a {what} of that name", remedy="allowed: an ordinary table"
+            )
+            return
+        if not table.key:
+            yield ConfigurationError(
+                f"{at}: the table has no primary key (error 14088)",
+                remedy=f"ALTER TABLE {article.source} ADD PRIMARY KEY (…)",
+            )
+            return
+        yield from _column_problems(at, article, table)
+        if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
+            yield ConfigurationError(
+                f"{at}: replica_identity: default, but the table's replica identity is {table.replica_identity}",
+                remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY DEFAULT, or leave replica_identity out",
+            )
+        if self._wants_full_identity(article, table):
+            yield from self._full_identity_problems(article, table)
+
+    def _wants_full_identity(self, article: Article, table: TableDescription) -> bool:
+        """Whether setup gives the table REPLICA IDENTITY FULL.
+
+        A virtual generated column rules it out: PostgreSQL 18 then refuses the Publisher's own UPDATE and DELETE.
+        """
+        virtual = any(column.generation is Generation.VIRTUAL for column in table.columns)
+        return article.replica_identity is ReplicaIdentity.FULL and not virtual
+
+    def _full_identity_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+        """Another publication's column list, or (from PostgreSQL 18) its silence on stored generated columns, makes
+        the Publisher's own UPDATE fail once the table has REPLICA IDENTITY FULL."""
+        if table.replica_identity == "full" or self.version < 15:
+            return
+        stored = any(column.generation is Generation.STORED for column in table.columns)
+        silent = sql.SQL("p.pubgencols <> 's'" if self.version >= 18 and stored else "false")
+        harmed = self._session.execute(
+            sql.SQL(
+                "SELECT p.pubname FROM pg_catalog.pg_publication p, pg_catalog.pg_publication_tables t "
+                "WHERE t.pubname = p.pubname AND t.schemaname = %(schema)s AND t.tablename = %(name)s "
+                "AND (p.pubupdate OR p.pubdelete) AND p.pubname <> %(ours)s "
+                "AND (EXISTS (SELECT FROM pg_catalog.pg_publication_rel r "
+                "WHERE r.prpubid = p.oid AND r.prrelid = %(table)s AND r.prattrs IS NOT NULL) OR {})"
+            ).format(silent),
+            {
+                "table": table.object_id,
+                "schema": article.source.schema,
+                "name": article.source.table,
+                "ours": self.object_name,
+            },
+        ).fetchall()
+        for (publication,) in harmed:
+            yield ConfigurationError(
+                f"article {article.source}: REPLICA IDENTITY FULL would make UPDATE and DELETE fail at {self.where}: "
+                f"publication {publication} has a column list for this table or leaves out its generated columns",
+                remedy="set replica_identity: default for this article, or change that publication",
+            )
+
+    def set_up(self, articles: Sequence[tuple[Article, TableDescription]]) -> list[str]:
+        """Create or alter what is missing: publication, replica identities, slot. Idempotent.
+
+        Returns what was done, in words. Raises TransientError where a table stays locked by others.
+        """
+        done: list[str] = []
+        with translated_errors(self.where):
+            self._session.execute("SELECT set_config('lock_timeout', %s, false)", [_SETUP_LOCK_TIMEOUT])
+            done += self._set_up_publication([table.name for _, table in articles])
+            for article, table in articles:
+                done += self._set_up_identity(article, table)
+            self._session.execute("RESET lock_timeout")
+            done += self._set_up_slot()
+        return done
+
+    def _set_up_publication(self, tables: Sequence[TableName]) -> list[str]:
+        """No column list and no row filter: both can make the Publisher's own statements fail."""
+        name = sql.Identifier(self.object_name)
+        options = [sql.SQL("publish = 'insert, update, delete, truncate'")]
+        if self.version >= 18:
+            # Without it, UPDATE of a table with stored generated columns and full identity is refused.
+            options.append(sql.SQL("publish_generated_columns = stored"))
+        listed = sql.SQL(", ").join(sql.SQL("ONLY {}").format(qualified(table)) for table in tables)
+        if not self._value(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = %s)", self.object_name
+        ):
+            self._session.execute(
+                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})").format(
+                    name, listed, sql.SQL(", ").join(options)
+                )
+            )
+            return [f"created publication {self.object_name} at {self.where}"]
+        published = self._session.execute(
+            "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s", [self.object_name]
+        ).fetchall()
+        if {TableName(*row) for row in published} == set(tables):
+            return []
+        self._session.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(", ").join(options)))
+        self._session.execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, listed))
+        return [f"changed the tables of publication {self.object_name} at {self.where}"]
+
+    def _set_up_identity(self, article: Article, table: TableDescription) -> list[str]:
+        if table.replica_identity == "full" or not self._wants_full_identity(article, table):
+            return []
+        self._session.execute(sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(qualified(table.name)))
+        return [f"set REPLICA IDENTITY FULL on {table.name}"]
+
+    def _set_up_slot(self) -> list[str]:
+        slot = self.slot()
+        if slot is not None:
+            if slot.state is SlotState.INVALIDATED:
+                raise self._invalidated(slot)
+            return []
+        failover = sql.SQL(", failover => true") if self.version >= 17 else sql.SQL("")
+        self._session.execute(
+            sql.SQL("SELECT pg_catalog.pg_create_logical_replication_slot(%s, %s, false{})").format(failover),
+            [self.object_name, PLUGIN],
+        )
+        return [f"created replication slot {self.object_name} at {self.where}"]
+
+    def slot(self) -> Slot | None:
+        """The publication's slot; None where it does not exist. Raises ConfigurationError for another's slot."""
+        with translated_errors(self.where):
+            row = self._session.execute(
+                sql.SQL(
+                    "SELECT s.database, s.plugin, s.active, s.wal_status, s.confirmed_flush_lsn::text, {} "
+                    "FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s"
+                ).format(sql.SQL(self._invalidation_column())),
+                [self.object_name],
+            ).fetchone()
+        if row is None:
+            return None
+        database, plugin, active, wal_status, confirmed, invalidation = row
+        if database != self.database or plugin != PLUGIN:
+            raise ConfigurationError(
+                f"{self.where}: slot {self.object_name} exists, but for database {database} and plugin {plugin}",
+                remedy="rename the publication, or drop that slot if nobody needs it",
+            )
+        state = SlotState.IN_USE if active else SlotState.READY
+        if wal_status == "lost" or invalidation:
+            state = SlotState.INVALIDATED
+        return Slot(self.object_name, state, invalidation or wal_status or "", lsn_number(confirmed or "0/0"))
+
+    def _invalidation_column(self) -> LiteralString:
+        if self.version >= 17:
+            return "coalesce(s.invalidation_reason, '')"
+        return "CASE WHEN s.conflicting THEN 'conflict' ELSE '' END" if self.version == 16 else "''"
+
+    def ready_slot(self) -> Slot:
+        """The slot, fit to be read. Raises ConfigurationError where it is missing or invalidated, TransientError where
+        another session reads it."""
+        slot = self.slot()
+        if slot is None:
+            raise ConfigurationError(
+                f"{self.where}: replication slot {self.object_name} does not exist: changes made since it was lost "
+                "cannot be read any more",
+                remedy="run `tranrepl setup`; where commands were read before, initialise the subscriptions anew",
+            )
+        if slot.state is SlotState.INVALIDATED:
+            raise self._invalidated(slot)
+        if slot.state is SlotState.IN_USE:
+            raise TransientError(
+                f"{self.where}: replication slot {self.object_name} is in use by another session",
+                remedy="one log reader at a time: wait for the other one, or end it",
+                number="55006",
+            )
+        return slot
+
+    def _invalidated(self, slot: Slot) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.where}: replication slot {slot.name} is invalidated ({slot.reason}): the log it needs is gone",
+            remedy=f"SELECT pg_drop_replication_slot('{slot.name}'), run `tranrepl setup`, and initialise the "
+            "subscriptions anew; a higher max_slot_wal_keep_size prevents it",
+        )
+
+    def end_of_log(self) -> int:
+        """LSN up to which the log is flushed now."""
+        return lsn_number(str(self._value("SELECT pg_catalog.pg_current_wal_flush_lsn()::text")))
+
+    def probe(self, up_to: int) -> Probe:
+        """Look for the first change of a published table before `up_to`, reading no further than that."""
+        messages = 1 if self.version >= 15 else _PROBE_MESSAGES
+        with translated_errors(self.where):
+            row = self._session.execute(
+                "SELECT count(*), coalesce(bool_or(substr(data, 1, 1) = ANY(%s)), false), "
+                "coalesce(max(lsn), '0/0'::pg_lsn)::text "
+                "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, "
+                "'proto_version', '1', 'publication_names', %s)",
+                [list(_ROW_MESSAGES), self.object_name, lsn_text(up_to), messages, self.object_name],
+            ).fetchone()
+        if row is None:
+            raise InternalError("an aggregate gave no row")
+        found_messages, found_change, last = row
+        if found_change:
+            return Probe(True, 0)
+        # Before PostgreSQL 15 the log shows transactions that changed nothing of ours: pass over them part by part.
+        return Probe(False, up_to if found_messages < messages else lsn_number(last))
+
+    def advance(self, up_to: int) -> None:
+        """Confirm that everything before `up_to` is registered, so that the Publisher may drop its log."""
+        slot = self.ready_slot()
+        if slot.confirmed_flush_lsn >= up_to:
+            return
+        with translated_errors(self.where):
+            self._session.execute(
+                "SELECT pg_catalog.pg_replication_slot_advance(%s, %s::pg_lsn)", [self.object_name, lsn_text(up_to)]
+            )
+
+    def _value(self, query: LiteralString, *values: object) -> object:
+        with translated_errors(self.where):
+            row = self._session.execute(query, values or None).fetchone()
+        return row[0] if row else None
+
+
+def _column_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+    names = {column.name for column in table.columns}
+    publishable = [column.name for column in table.publishable()]
+    for name in article.columns or ():
+        if name not in names:
+            yield ConfigurationError(
+                f"{at}: columns: {name!r} does not exist", remedy=f"allowed: {', '.join(publishable)}"
+            )
+        elif name not in publishable:
+            yield ConfigurationError(
+                f"{at}: columns: {name!r} is generated, it is computed at the Subscriber",
+                remedy=f"allowed: {', '.join(publishable)}",
+            )
+    left_out = [
+        column.name for column in table.key if article.columns is not None and column.name not in article.columns
+    ]
+    if left_out:
+        yield ConfigurationError(
+            f"{at}: columns: primary key column {', '.join(left_out)} is left out (error 21250)",
+            remedy="add it to columns: the key is what finds a row at the Subscriber",
+        )
+    for column in table.key:
+        if column.generation is not Generation.NONE:
+            yield ConfigurationError(
+                f"{at}: primary key column {column.name} is generated", remedy="allowed: a plain column"
+            )

@@ -1,0 +1,292 @@
+"""What a user writes: a publication, its articles and its subscriptions (`dags/publications/<name>.yaml`).
+
+Defaults are SQL Server's (`sp_addarticle`, `sp_addsubscription`, the Distribution Agent's profile).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from tranrepl.commands import CallSyntax, Method, Operation, Propagation
+from tranrepl.errors import ConfigurationError
+
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A table as the catalogue spells it, without case folding."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{_quoted_part(self.schema)}.{_quoted_part(self.table)}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """`schema.table`; a part that holds a dot, a space or a quote stands in double quotes, as in SQL."""
+        parts: list[str] = []
+        position = 0
+        while match := _PART.match(text, position):
+            parts.append(match[1].replace('""', '"') if match[1] else match[2])
+            position = match.end()
+            if position == len(text) or text[position] != ".":
+                break
+            position += 1
+        if position != len(text) or len(parts) != 2:
+            raise ValueError("allowed: schema.table, a part with a dot, a space or a quote in double quotes")
+        return cls(*parts)
+
+
+def _quoted_part(part: str) -> str:
+    return part if re.fullmatch(r'[^".\s]+', part) else '"' + part.replace('"', '""') + '"'
+
+
+def _table_name(value: object) -> TableName:
+    if isinstance(value, TableName):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("allowed: schema.table")
+    return TableName.parse(value)
+
+
+Table = Annotated[
+    TableName,
+    BeforeValidator(_table_name),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["purchasing.vendor", 'sales."Order Details"']}),
+]
+
+_SYNTAXES: dict[Operation, tuple[CallSyntax, ...]] = {
+    Operation.INSERT: (CallSyntax.CALL,),
+    Operation.UPDATE: (CallSyntax.SCALL,),
+    Operation.DELETE: (CallSyntax.CALL,),
+}
+
+
+def _parse_propagation(value: object, operation: Operation) -> Propagation:
+    if isinstance(value, Propagation):
+        return value
+    syntaxes = _SYNTAXES[operation]
+    allowed = f"allowed: {', '.join(syntaxes)}, SQL"
+    words = value.split() if isinstance(value, str) else []
+    if words == ["SQL"]:
+        return Propagation(Method.STATEMENT)
+    if words == ["VCALL"] or words[:1] == ["VCALL"]:
+        raise ValueError(f"VCALL is for SQL Server's internal use; {allowed}")
+    if len(words) == 1 and words[0] in syntaxes:
+        return Propagation(Method.PROCEDURE, CallSyntax(words[0]))
+    raise ValueError(allowed)
+
+
+def _propagation(operation: Operation) -> Any:
+    syntaxes = _SYNTAXES[operation]
+    return (
+        BeforeValidator(lambda value: _parse_propagation(value, operation)),
+        PlainSerializer(str, return_type=str),
+        WithJsonSchema({"type": "string", "enum": [*syntaxes, "SQL"], "default": str(syntaxes[0])}),
+    )
+
+
+InsertCommand = Annotated[Propagation, *_propagation(Operation.INSERT)]
+UpdateCommand = Annotated[Propagation, *_propagation(Operation.UPDATE)]
+DeleteCommand = Annotated[Propagation, *_propagation(Operation.DELETE)]
+
+
+def _identifier(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", value):
+        raise ValueError("allowed: letters, digits, _ and -")
+    return value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_identifier)]
+ConnectionId = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
+
+
+class ReplicaIdentity(StrEnum):
+    """What the Publisher's log carries of a row before its change (PostgreSQL's REPLICA IDENTITY)."""
+
+    FULL = "full"
+    DEFAULT = "default"
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class PublisherSettings(_Settings):
+    connection: ConnectionId
+    """Airflow connection id of the Publisher; a shell sets AIRFLOW_CONN_<ID>."""
+
+
+class DistributorSettings(_Settings):
+    connection: ConnectionId
+    """Airflow connection id of the distribution database."""
+    store: Annotated[str, Field(min_length=1)]
+    """Where commands are stored: any path that Spark can write (a folder, s3a://…, hdfs://…)."""
+
+
+class LogReaderSettings(_Settings):
+    read_batch_size: Annotated[int, Field(ge=1)] = 500_000
+    """A batch ends with the transaction that reaches this number of transactions. Transactions are never split."""
+    read_batch_bytes: Annotated[int, Field(ge=1)] = 256 * 1024 * 1024
+    """A batch ends with the transaction that reaches this number of bytes read from the log."""
+
+
+class Article(_Settings):
+    source: Table
+    """The published table, `schema.table`, exactly as the catalogue spells it."""
+    destination: Table | None = None
+    """The Subscriber's table. Default: the same name."""
+    columns: Annotated[list[str], Field(min_length=1)] | None = None
+    """The published columns (vertical filter), the primary key among them. Default: all."""
+    ins_cmd: InsertCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
+    """How an INSERT is applied: CALL or SQL."""
+    upd_cmd: UpdateCommand = Propagation(Method.PROCEDURE, CallSyntax.SCALL)
+    """How an UPDATE is applied: SCALL or SQL."""
+    del_cmd: DeleteCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
+    """How a DELETE is applied: CALL or SQL."""
+    replica_identity: ReplicaIdentity = ReplicaIdentity.FULL
+    """`full`: setup sets REPLICA IDENTITY FULL, so that only changed values travel. `default`: the table is left as
+    it is, and an UPDATE sends every value that the log carries."""
+
+    @property
+    def destination_table(self) -> TableName:
+        return self.destination or self.source
+
+    def propagation(self, operation: Operation) -> Propagation:
+        return {
+            Operation.INSERT: self.ins_cmd,
+            Operation.UPDATE: self.upd_cmd,
+            Operation.DELETE: self.del_cmd,
+        }[operation]
+
+    @model_validator(mode="after")
+    def _columns_once(self) -> Article:
+        _refuse_repeated(self.columns or (), "columns")
+        return self
+
+
+class Subscription(_Settings):
+    name: Name
+    connection: ConnectionId
+    """Airflow connection id of the Subscriber."""
+    subscription_streams: Literal[1] = 1
+    """Subscriber connections that apply in parallel. One for now."""
+    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """A commit at the Subscriber holds at most this many transactions (CommitBatchSize)."""
+    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    """… or ends with the transaction that reaches this many commands (CommitBatchThreshold)."""
+
+
+class Publication(_Settings):
+    publication: Name
+    publisher: PublisherSettings
+    distributor: DistributorSettings
+    schedule: str | None = None
+    """Cron expression of the DAG, in UTC; none: manual runs only."""
+    articles: Annotated[list[Article], Field(min_length=1)]
+    subscriptions: Annotated[list[Subscription], Field(min_length=1)]
+    log_reader: LogReaderSettings = LogReaderSettings()
+
+    @model_validator(mode="after")
+    def _names_once(self) -> Publication:
+        _refuse_repeated([str(article.source) for article in self.articles], "articles: source")
+        _refuse_repeated([str(article.destination_table) for article in self.articles], "articles: destination")
+        _refuse_repeated([subscription.name for subscription in self.subscriptions], "subscriptions: name")
+        return self
+
+    def subscription(self, name: str) -> Subscription:
+        for subscription in self.subscriptions:
+            if subscription.name == name:
+                return subscription
+        raise ConfigurationError(
+            f"publication {self.publication} has no subscription {name!r}",
+            remedy=f"allowed: {', '.join(subscription.name for subscription in self.subscriptions)}",
+        )
+
+    def connection_ids(self) -> list[str]:
+        """Every connection the publication's jobs need, each once."""
+        ids = [self.publisher.connection, self.distributor.connection]
+        return list(dict.fromkeys([*ids, *(subscription.connection for subscription in self.subscriptions)]))
+
+
+def _refuse_repeated(values: Sequence[str], what: str) -> None:
+    repeated = sorted({value for value in values if values.count(value) > 1})
+    if repeated:
+        raise ValueError(f"{what}: {', '.join(repeated)} more than once; allowed: each once")
+
+
+def load_publication(path: Path) -> Publication:
+    """Read and check one file.
+
+    Raises ConfigurationError that names the file and, for each mistake, the key, the value and what is allowed.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path}: allowed: a mapping with the keys {_keys(Publication)}")
+    try:
+        return Publication.model_validate(document)
+    except ValidationError as error:
+        lines = [_describe(detail) for detail in error.errors(include_url=False)]
+        raise ConfigurationError("\n".join(f"{path}: {line}" for line in lines)) from None
+
+
+def _describe(detail: ErrorDetails) -> str:
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
+    match detail["type"]:
+        case "extra_forbidden":
+            return f"{where}: unknown key; allowed: {_keys(_model_at(detail['loc'][:-1]))}"
+        case "missing":
+            return f"{where}: missing"
+        case "value_error":
+            problem = str(detail["ctx"]["error"])
+        case _:
+            problem = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
+    value = "" if isinstance(detail["input"], (dict, BaseModel)) else f"{detail['input']!r}: "
+    return f"{where}: {value}{problem}".lstrip(": ")
+
+
+def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
+    models: dict[str | int, type[BaseModel]] = {
+        "publisher": PublisherSettings,
+        "distributor": DistributorSettings,
+        "articles": Article,
+        "subscriptions": Subscription,
+        "log_reader": LogReaderSettings,
+    }
+    return models[location[0]] if location else Publication
+
+
+def _keys(model: type[BaseModel]) -> str:
+    return ", ".join(model.model_fields)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a publication file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Publication.model_json_schema()}

@@ -1,0 +1,146 @@
+"""`tranrepl setup`: make what is missing at Publisher, Distributor and Subscribers. Idempotent.
+
+Subscribers come first and the slot last, so that a failure leaves no slot behind that holds the Publisher's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tranrepl.article import PublishedColumn, RegisteredArticle
+from tranrepl.catalogue import TableDescription
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import subscription_key
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.errors import ConfigurationError
+from tranrepl.postgres import connect
+from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.settings import Article, Publication, Subscription
+from tranrepl.subscriber.postgres import PostgresSubscriber
+
+Tables = Sequence[tuple[Article, TableDescription]]
+Say = Callable[[str], None]
+
+
+def set_up(publication: Publication, connections: Mapping[str, Connection], tables: Tables, say: Say) -> None:
+    """Set up a checked publication; `tables` are its articles as `check` found them. Each thing done is told to `say`.
+
+    Raises ConfigurationError where a change of an article must wait for commands still to be delivered.
+    """
+    database = DistributionDatabase(connections[publication.distributor.connection])
+    try:
+        with connect(connections[publication.publisher.connection], "tranrepl setup", autocommit=True) as session:
+            publisher = PostgresPublisher(session, publication.publication)
+            database.migrate()
+            record = database.set_up_publication(publication, publisher.database, publisher.object_name)
+            known = {article.source: article for article in database.registered_articles(record)}
+            articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
+            _refuse_lost_slot(publisher, record)
+            changed = [it for it in articles if it.source in known and not it.same_definition(known[it.source])]
+            _refuse_unread(publisher, [it for it in changed if _gains_columns(it, known[it.source])])
+            _refuse_undelivered(publication, connections, database, record, changed)
+            for subscription in publication.subscriptions:
+                _set_up_subscriber(publication, connections, subscription, tables, articles, say)
+            for done in publisher.set_up(tables):
+                say(done)
+            database.start_watermark(record, publisher.ready_slot().confirmed_flush_lsn)
+        database.set_up_articles(record, articles)
+        for subscription in publication.subscriptions:
+            database.set_up_subscription(record, subscription.name, connections[subscription.connection].database or "")
+    finally:
+        database.close()
+
+
+def registered_article(article: Article, table: TableDescription, known: RegisteredArticle | None) -> RegisteredArticle:
+    """The article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far."""
+    earlier = {column.name: column for column in known.columns} if known else {}
+    columns = []
+    for column in table.published(article.columns):
+        before = earlier.get(column.name)
+        types = {*before.earlier_types, (before.type_oid, before.type_modifier)} if before else set()
+        columns.append(
+            PublishedColumn(
+                name=column.name,
+                type_oid=column.type_oid,
+                type_modifier=column.type_modifier,
+                type_name=column.type_name,
+                key_ordinal=column.key_ordinal,
+                earlier_types=tuple(sorted(types - {(column.type_oid, column.type_modifier)})),
+            )
+        )
+    return RegisteredArticle(
+        article_id=0,
+        source=article.source,
+        destination=article.destination_table,
+        source_object_id=table.object_id,
+        columns=tuple(columns),
+        ins_cmd=article.ins_cmd,
+        upd_cmd=article.upd_cmd,
+        del_cmd=article.del_cmd,
+    )
+
+
+def _set_up_subscriber(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    subscription: Subscription,
+    tables: Tables,
+    articles: Sequence[RegisteredArticle],
+    say: Say,
+) -> None:
+    key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
+    with connect(connections[subscription.connection], "tranrepl setup", autocommit=True) as session:
+        subscriber = PostgresSubscriber(session, key)
+        subscriber.set_up_tables()
+        for article, table in tables:
+            for done in subscriber.set_up_destination(article, table):
+                say(done)
+        for done in subscriber.set_up_procedures([subscriber.target(article) for article in articles]):
+            say(done)
+        for done in subscriber.set_up_watermark():
+            say(done)
+
+
+def _refuse_lost_slot(publisher: PostgresPublisher, record: PublicationRecord) -> None:
+    if record.registered_lsn is not None and publisher.slot() is None:
+        raise ConfigurationError(
+            f"{publisher.where}: replication slot {publisher.object_name} is gone: changes made since it was lost "
+            "cannot be read any more",
+            remedy="start a new publication under another name, and initialise its Subscribers",
+        )
+
+
+_REMEDY = "with the file as it was, run `tranrepl run FILE`; then change it and set up again"
+
+
+def _gains_columns(article: RegisteredArticle, known: RegisteredArticle) -> bool:
+    return not {column.name for column in article.columns} <= {column.name for column in known.columns}
+
+
+def _refuse_unread(publisher: PostgresPublisher, gaining: Sequence[RegisteredArticle]) -> None:
+    """Changes that the log holds from before a column was added have no value for it."""
+    if gaining and publisher.probe(publisher.end_of_log()).found_change:
+        names = ", ".join(str(article.source) for article in gaining)
+        raise ConfigurationError(
+            f"article {names} gains columns, but the log holds changes still to be read", remedy=_REMEDY
+        )
+
+
+def _refuse_undelivered(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    changed: Sequence[RegisteredArticle],
+) -> None:
+    """Commands made by an article's old definition call its old procedures."""
+    names = ", ".join(str(article.source) for article in changed)
+    for subscription in publication.subscriptions if changed else ():
+        key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
+        with connect(connections[subscription.connection], "tranrepl setup", autocommit=True) as session:
+            watermark = PostgresSubscriber(session, key).find_watermark()
+        if watermark is not None and database.batches_after(record, watermark):
+            raise ConfigurationError(
+                f"article {names} changed, but subscription {subscription.name} has commands still to be delivered",
+                remedy=_REMEDY,
+            )

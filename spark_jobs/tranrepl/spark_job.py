@@ -1,0 +1,74 @@
+"""The frame of a Spark job: request in, session, result out, errors by class."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from tranrepl.connections import Connection, from_environment
+from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, write_private
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Request = TypeVar("Request", LogReaderRequest, DistributionRequest)
+
+_SESSION_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Column statistics of a folder are never asked for.
+    "spark.sql.parquet.filterPushdown": "true",
+}
+
+
+def spark_session(name: str) -> SparkSession:
+    """The job's session. What runs where is spark-submit's business: no master and no resources are set here."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for setting, value in _SESSION_SETTINGS.items():
+        builder = builder.config(setting, value)
+    return builder.getOrCreate()
+
+
+def main(
+    request_class: type[Request],
+    run: Callable[[SparkSession, Request, Mapping[str, Connection]], JobResult],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run a job and write its result file. Exit status 0 done, 1 failed (the result says why)."""
+    parser = argparse.ArgumentParser(description=run.__doc__)
+    parser.add_argument("--request", type=Path, required=True, help="the request, a JSON file")
+    parser.add_argument("--result", type=Path, required=True, help="where to write the result")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), run)
+    write_private(options.result, result.model_dump_json())
+    if result.error is not None:
+        print(f"error: {result.error.message}", file=sys.stderr)  # noqa: T201
+    return 1 if result.error else 0
+
+
+def _run(request: Request, run: Callable[[SparkSession, Request, Mapping[str, Connection]], JobResult]) -> JobResult:
+    try:
+        publication = request.publication
+        connections = {name: from_environment(name) for name in publication.connection_ids()}
+        spark = spark_session(f"tranrepl {request.job} {publication.publication}")
+        try:
+            return run(spark, request, connections)
+        finally:
+            spark.stop()
+    except ReplicationError as error:
+        return JobResult(error=error.to_report())
+    except Exception as error:  # noqa: BLE001 — whatever it is, the caller learns of it by the result
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        return JobResult(error=ErrorReport(kind=ErrorKind.INTERNAL, message=message))

@@ -1,0 +1,63 @@
+"""Start a Spark job from a shell: `spark-submit` as a process of its own, the result by a file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tranrepl.errors import InternalError
+from tranrepl.java import require_java
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, entry_point, write_private
+
+_LAST_LINES = 30
+
+_LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def submit(request: LogReaderRequest | DistributionRequest, master: str) -> JobResult:
+    """Run the job and wait. Connections are read from this process's environment, which the job inherits.
+
+    Raises ConfigurationError without Java, InternalError where the job ended without a result.
+    """
+    require_java()
+    with tempfile.TemporaryDirectory(prefix="tranrepl-") as folder:
+        request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+        write_private(request_path, request.model_dump_json())
+        process = subprocess.run(
+            [*_command(request, master), "--request", str(request_path), "--result", str(result_path)],
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if not result_path.exists():
+            tail = process.stdout.decode(errors="replace").splitlines()[-_LAST_LINES:]
+            raise InternalError(
+                f"the {request.job} job ended with status {process.returncode} and without a result",
+                remedy="its last output:\n" + "\n".join(tail),
+            )
+        return JobResult.model_validate_json(result_path.read_text(encoding="utf-8"))
+
+
+def _command(request: LogReaderRequest | DistributionRequest, master: str) -> list[str]:
+    settings = _LOCAL_SETTINGS if master.startswith("local") else {}
+    configuration = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    spark_submit = Path(sys.executable).parent / "spark-submit"
+    return [
+        str(spark_submit) if spark_submit.exists() else "spark-submit",
+        "--master",
+        master,
+        "--name",
+        f"tranrepl-{request.publication.publication}-{request.job}",
+        *configuration,
+        str(entry_point(request.job)),
+    ]

@@ -1,0 +1,146 @@
+"""Commands cut into commit batches: whole transactions, at most so many of them or of their commands.
+
+Source: the Distribution Agent's CommitBatchSize and CommitBatchThreshold, whichever is reached first. A transaction
+is never split over commits; one larger than a piece is applied in pieces within its one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES
+from tranrepl.errors import InternalError
+
+PIECE_COMMANDS = 50_000
+PIECE_BYTES = 64 * 1024 * 1024
+
+Seqnos = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Commands to apply together, in order. `transactions` counts those that end with it."""
+
+    commands: pa.Table
+    transactions: int
+    ends_commit_batch: bool
+    """After these commands the Subscriber commits, and `last_xact_seqno` is the watermark."""
+    last_xact_seqno: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    transactions: int
+    commands: int
+
+
+def commit_batches(batches: Iterable[pa.RecordBatch], limits: CommitLimits) -> Iterator[Piece]:
+    """Cut ordered commands (row layout) into pieces. Raises InternalError where they are out of order."""
+    cutter = _Cutter(limits)
+    for batch in batches:
+        yield from cutter.add(pa.Table.from_batches([batch]))
+    yield from cutter.finish()
+
+
+@dataclass(slots=True)
+class _Cutter:
+    """`rest` waits for its commit batch to fill up; `transactions` and `commands` of it have gone out already."""
+
+    limits: CommitLimits
+    rest: pa.Table = field(default_factory=ROW_LAYOUT.empty_table)
+    transactions: int = 0
+    commands: int = 0
+    last: tuple[int, int] = (-1, 0)
+    """`xact_seqno` and `command_id` of the last command that went out."""
+
+    def add(self, table: pa.Table) -> Iterator[Piece]:
+        if len(table) == 0:
+            return
+        self.rest = pa.concat_tables([self.rest, table]) if len(self.rest) else table
+        seqnos = _seqnos(self.rest)
+        self._check_order(seqnos)
+        ends = np.flatnonzero(seqnos[1:] != seqnos[:-1]) + 1
+        if self.commands and int(seqnos[0]) != self.last[0]:
+            # What went out last was the end of its transaction.
+            ends = np.concatenate([[0], ends])
+        at = yield from self._cut(seqnos, ends)
+        self.rest = self.rest.slice(at)
+        if len(self.rest) >= PIECE_COMMANDS or self.rest.nbytes >= PIECE_BYTES:
+            yield from self._send_on(seqnos[at:], int(np.count_nonzero(ends > at)))
+
+    def _cut(self, seqnos: Seqnos, ends: Ints) -> Generator[Piece, None, int]:
+        """Send every full commit batch on; return where the rest begins."""
+        at, ended = 0, 0
+        while True:
+            by_commands = int(np.searchsorted(ends[ended:], at + self.limits.commands - self.commands)) + ended
+            by_transactions = ended + self.limits.transactions - self.transactions - 1
+            full = min(by_commands, by_transactions)
+            if full >= len(ends):
+                return at
+            end = int(ends[full])
+            yield from self._pieces(self.rest.slice(at, end - at), full + 1 - ended, seqnos[at:end])
+            at, ended = end, full + 1
+
+    def _pieces(self, commands: pa.Table, transactions: int, seqnos: Seqnos) -> Iterator[Piece]:
+        """One commit batch, or what is left of it, in pieces."""
+        last = int(seqnos[-1]) if len(seqnos) else self.last[0]
+        watermark = last.to_bytes(XACT_SEQNO_BYTES, "big")
+        slices = _slices(commands)
+        for part in slices[:-1]:
+            yield Piece(part, 0, False, watermark)
+        yield Piece(slices[-1], transactions, True, watermark)
+        self.transactions = self.commands = 0
+        self._remember(commands, seqnos)
+
+    def _send_on(self, seqnos: Seqnos, transactions: int) -> Iterator[Piece]:
+        """A commit batch too large to hold: send what there is, without a commit."""
+        for part in _slices(self.rest):
+            yield Piece(part, 0, False, int(seqnos[-1]).to_bytes(XACT_SEQNO_BYTES, "big"))
+        self.transactions += transactions
+        self.commands += len(self.rest)
+        self._remember(self.rest, seqnos)
+        self.rest = self.rest.slice(len(self.rest))
+
+    def finish(self) -> Iterator[Piece]:
+        """The last commit batch, full or not."""
+        seqnos = _seqnos(self.rest)
+        transactions = len(np.unique(seqnos))
+        if self.commands and (not len(seqnos) or int(seqnos[0]) != self.last[0]):
+            transactions += 1
+        if len(seqnos) or self.commands:
+            yield from self._pieces(self.rest, transactions + self.transactions, seqnos)
+
+    def _remember(self, commands: pa.Table, seqnos: Seqnos) -> None:
+        if len(seqnos):
+            self.last = (int(seqnos[-1]), commands["command_id"][-1].as_py())
+
+    def _check_order(self, seqnos: Seqnos) -> None:
+        command_ids = self.rest["command_id"].to_numpy()
+        forward = (seqnos[1:] > seqnos[:-1]) | ((seqnos[1:] == seqnos[:-1]) & (command_ids[1:] > command_ids[:-1]))
+        first = (int(seqnos[0]), int(command_ids[0]))
+        if not forward.all() or first <= self.last:
+            raise InternalError("stored commands are not in the order of (xact_seqno, command_id)")
+
+
+def _seqnos(commands: pa.Table) -> Seqnos:
+    """`xact_seqno` as numbers, which sort as the bytes do."""
+    column = commands["xact_seqno"].combine_chunks()
+    if len(column) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    if (np.diff(offsets) != XACT_SEQNO_BYTES).any():
+        raise InternalError(f"an xact_seqno is not {XACT_SEQNO_BYTES} bytes wide")
+    data = np.frombuffer(column.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return data.view(">u8").astype(np.uint64)
+
+
+def _slices(commands: pa.Table) -> list[pa.Table]:
+    parts = max(1, -(-len(commands) // PIECE_COMMANDS), -(-commands.nbytes // PIECE_BYTES))
+    size = max(1, -(-len(commands) // parts))
+    return [commands.slice(start, size) for start in range(0, max(len(commands), 1), size)]

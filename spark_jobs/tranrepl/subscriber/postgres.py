@@ -1,0 +1,326 @@
+"""A PostgreSQL Subscriber: its tables and procedures, and the watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
+from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
+from tranrepl.errors import ConfigurationError, FencedError, ReplicationError
+from tranrepl.postgres import Session, describe_table, qualified, translated_errors
+from tranrepl.settings import Article, TableName
+from tranrepl.subscriber.postgres_procedures import (
+    MOST_ARGUMENTS,
+    SCHEMA,
+    Procedure,
+    Target,
+    generated_procedure,
+)
+from tranrepl.subscriber.procedure_names import PREFIXES
+
+WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
+OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
+_PLACEMENT_LOCK_TIMEOUT = "300s"
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS {watermarks} (
+    publisher text NOT NULL,
+    publisher_db text NOT NULL,
+    publication text NOT NULL,
+    subscription text NOT NULL,
+    stream smallint NOT NULL,
+    subscription_type smallint NOT NULL DEFAULT 0,
+    description text,
+    transaction_timestamp bytea NOT NULL,
+    time timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (publisher_db, publication, subscription, stream))""",
+    """CREATE TABLE IF NOT EXISTS {objects} (
+    publisher text NOT NULL,
+    publisher_db text NOT NULL,
+    publication text NOT NULL,
+    article text NOT NULL,
+    object_name text NOT NULL,
+    object_type char(1) NOT NULL,
+    object_text text NOT NULL,
+    PRIMARY KEY (object_name))""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionKey:
+    """Which rows of the Subscriber's tables are this subscription's."""
+
+    publisher: str
+    publisher_db: str
+    publication: str
+    subscription: str
+
+
+class PostgresSubscriber:
+    """One subscription's end in one PostgreSQL database."""
+
+    def __init__(self, session: Session, key: SubscriptionKey) -> None:
+        self._session = session
+        self._key = key
+        self.where = f"Subscriber {key.subscription}"
+
+    @property
+    def database(self) -> str:
+        return self._session.info.dbname
+
+    @property
+    def version(self) -> int:
+        """Major version."""
+        return self._session.info.server_version // 10000
+
+    # Checks
+
+    def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from taking the article, each with its way out."""
+        columns = source.published(article.columns)
+        for operation in PREFIXES:
+            count = _argument_count(operation, len(columns), len(source.key))
+            if article.propagation(operation).method is Method.PROCEDURE and count > MOST_ARGUMENTS:
+                option = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
+                yield ConfigurationError(
+                    f"article {article.source}: {option[operation]}: the procedure would take {count} arguments, "
+                    f"a PostgreSQL procedure takes {MOST_ARGUMENTS}",
+                    remedy=f"{option[operation]}: SQL, or fewer columns",
+                )
+        table = self.find_destination(article.destination_table)
+        if table is None:
+            return
+        if table.kind not in ("table", "partitioned table"):
+            yield ConfigurationError(
+                f"article {article.source}: {article.destination_table} at {self.where} is a {table.kind}",
+                remedy="allowed: a table, or none, which `tranrepl setup` then creates",
+            )
+            return
+        for column in columns:
+            yield from self._column_problems(article, table, column)
+
+    def _column_problems(
+        self, article: Article, table: TableDescription, column: ColumnDescription
+    ) -> Iterator[ConfigurationError]:
+        found = table.column(column.name)
+        if found is None:
+            yield ConfigurationError(
+                f"article {article.source}: {self.where}: table {table.name} has no column {column.name!r}",
+                remedy=f'ALTER TABLE {table.name} ADD COLUMN "{column.name}" {column.type_name}; '
+                "or leave the column out of the article",
+            )
+        elif found.generation is not Generation.NONE:
+            yield ConfigurationError(
+                f"article {article.source}: {self.where}: column {column.name!r} of {table.name} is generated",
+                remedy="a published column must be a plain one at the Subscriber",
+            )
+
+    # Setup
+
+    def set_up_tables(self) -> None:
+        """The model's tables at the Subscriber. Idempotent."""
+        with translated_errors(self.where), self._session.transaction():
+            for statement in _TABLES:
+                self._session.execute(sql.SQL(statement).format(watermarks=WATERMARKS, objects=OBJECTS))
+
+    def set_up_watermark(self) -> list[str]:
+        """A new subscription has received nothing. An existing watermark is left alone."""
+        with translated_errors(self.where), self._session.transaction():
+            created = self._session.execute(
+                sql.SQL(
+                    "INSERT INTO {} (publisher, publisher_db, publication, subscription, stream, "
+                    "transaction_timestamp) VALUES (%s, %s, %s, %s, 0, %s) ON CONFLICT DO NOTHING"
+                ).format(WATERMARKS),
+                [*self._key_values(), FIRST_XACT_SEQNO],
+            ).rowcount
+        return [f"created subscription {self._key.subscription} at {self.database}"] if created else []
+
+    def _key_values(self) -> list[str]:
+        key = self._key
+        return [key.publisher, key.publisher_db, key.publication, key.subscription]
+
+    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
+        """Create the destination table where it is missing: published columns, NOT NULL, primary key.
+
+        Generated columns come along where all they need is published. Identity does not (`schema_option` 0x04 is off).
+        """
+        name = article.destination_table
+        with translated_errors(f"{self.where}, table {name}"), self._session.transaction():
+            if describe_table(self._session, name) is not None:
+                return []
+            self._session.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name.schema)))
+            self._session.execute(self._create_table(name, article, source))
+        return [f"created table {name} at {self.where}"]
+
+    def _create_table(self, name: TableName, article: Article, source: TableDescription) -> sql.Composed:
+        published = source.published(article.columns)
+        names = {column.name for column in published}
+        parts: list[sql.Composable] = []
+        for column in source.columns:
+            definition = sql.SQL("{} {}").format(sql.Identifier(column.name), trusted(column.type_name))
+            if column.name in names:
+                parts.append(definition + sql.SQL(" NOT NULL" if column.not_null else ""))
+            elif column.generation_expression is not None and names.issuperset(column.generated_from):
+                parts.append(definition + self._generated(column))
+        key = sql.SQL(", ").join(sql.Identifier(column.name) for column in source.key)
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(key))
+        return sql.SQL("CREATE TABLE {} (\n  {}\n)").format(qualified(name), sql.SQL(",\n  ").join(parts))
+
+    def _generated(self, column: ColumnDescription) -> sql.Composable:
+        virtual = column.generation is Generation.VIRTUAL and self.version >= 18
+        return sql.SQL(" GENERATED ALWAYS AS ({}) {}").format(
+            trusted(column.generation_expression or ""), sql.SQL("VIRTUAL" if virtual else "STORED")
+        )
+
+    def set_up_procedures(self, targets: Sequence[Target]) -> list[str]:
+        """Create or regenerate the generated procedures. One edited by hand is left alone, and said so."""
+        done: list[str] = []
+        with translated_errors(self.where), self._session.transaction():
+            for target in targets:
+                for procedure in generated_procedures(target):
+                    done += self._set_up_procedure(target, procedure)
+        return done
+
+    def _set_up_procedure(self, target: Target, procedure: Procedure) -> list[str]:
+        text = procedure.create().as_string(self._session)
+        existing = self._session.execute(
+            "SELECT p.oid::regprocedure::text, p.prosrc FROM pg_catalog.pg_proc p "
+            "JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = %s",
+            [SCHEMA, procedure.name],
+        ).fetchall()
+        registered = self._session.execute(
+            sql.SQL("SELECT object_text FROM {} WHERE object_name = %s").format(OBJECTS), [procedure.name]
+        ).fetchone()
+        if registered is not None and registered[0] == text and existing:
+            edited = any(source != procedure.body for _, source in existing)
+            return [f"left procedure {procedure.name} alone: it was edited by hand"] if edited else []
+        for signature, _ in existing:
+            self._session.execute(sql.SQL("DROP PROCEDURE {}").format(trusted(signature)))
+        self._session.execute(procedure.create())
+        self._session.execute(
+            sql.SQL(
+                "INSERT INTO {} (publisher, publisher_db, publication, article, object_name, object_type, object_text) "
+                "VALUES (%s, %s, %s, %s, %s, 'P', %s) ON CONFLICT (object_name) DO UPDATE SET "
+                "publisher = excluded.publisher, publisher_db = excluded.publisher_db, article = excluded.article, "
+                "publication = excluded.publication, object_text = excluded.object_text"
+            ).format(OBJECTS),
+            [*self._key_values()[:3], str(target.article.source), procedure.name, text],
+        )
+        return [f"created procedure {procedure.name} at {self.where}"]
+
+    def find_destination(self, table: TableName) -> TableDescription | None:
+        with translated_errors(self.where):
+            return describe_table(self._session, table)
+
+    def target(self, article: RegisteredArticle) -> Target:
+        """The article at this Subscriber. Raises ConfigurationError where the table or a column is missing."""
+        table = self.find_destination(article.destination)
+        if table is None:
+            raise ConfigurationError(
+                f"{self.where}: table {article.destination} does not exist",
+                remedy="run `tranrepl setup FILE`",
+                article=str(article.source),
+            )
+        columns = [table.column(column.name) for column in article.columns]
+        missing = [column.name for column, found in zip(article.columns, columns, strict=True) if found is None]
+        if missing:
+            raise ConfigurationError(
+                f"{self.where}: table {article.destination} has no column {', '.join(missing)}",
+                remedy="add it to the table, or leave it out of the article and run `tranrepl setup FILE`",
+                article=str(article.source),
+            )
+        return Target(article, table, tuple(column for column in columns if column is not None))
+
+    # Watermark
+
+    def watermark(self, *, wait: bool = False) -> bytes:
+        """The last transaction applied. With `wait`, first let a delivery end whose job was killed.
+
+        Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
+        """
+        lock = sql.SQL(" FOR UPDATE") if wait else sql.SQL("")
+        with self._fencing(), translated_errors(self.where), self._session.transaction():
+            self._session.execute("SELECT set_config('lock_timeout', %s, true)", [_PLACEMENT_LOCK_TIMEOUT])
+            row = self._session.execute(
+                sql.SQL("SELECT transaction_timestamp FROM {} WHERE {}").format(WATERMARKS, _MINE) + lock,
+                self._key_values()[1:],
+            ).fetchone()
+        if row is None:
+            raise self._not_set_up()
+        return bytes(row[0])
+
+    def find_watermark(self) -> bytes | None:
+        """The last transaction applied; None where the subscription is not set up."""
+        with translated_errors(self.where):
+            if self._session.execute("SELECT to_regclass(%s)", [WATERMARKS.as_string(None)]).fetchone() == (None,):
+                return None
+            row = self._session.execute(
+                sql.SQL("SELECT transaction_timestamp FROM {} WHERE {}").format(WATERMARKS, _MINE),
+                self._key_values()[1:],
+            ).fetchone()
+        return bytes(row[0]) if row else None
+
+    def lock_watermark(self, expected: bytes) -> None:
+        """Inside a transaction: fence off other deliveries. Raises FencedError where one of them was here."""
+        row = self._session.execute(
+            sql.SQL("SELECT transaction_timestamp FROM {} WHERE {} FOR UPDATE").format(WATERMARKS, _MINE),
+            self._key_values()[1:],
+        ).fetchone()
+        if row is None:
+            raise self._not_set_up()
+        if bytes(row[0]) != expected:
+            raise self._fenced()
+
+    def advance_watermark(self, xact_seqno: bytes) -> None:
+        """Inside the transaction that applied the commands."""
+        self._session.execute(
+            sql.SQL("UPDATE {} SET transaction_timestamp = %s, time = now() WHERE {}").format(WATERMARKS, _MINE),
+            [xact_seqno, *self._key_values()[1:]],
+        )
+
+    @contextmanager
+    def _fencing(self) -> Iterator[None]:
+        try:
+            yield
+        except ReplicationError as error:
+            if error.number == "55P03":
+                raise self._fenced() from error
+            if error.number in ("42P01", "3F000"):
+                raise self._not_set_up() from error
+            raise
+
+    def _fenced(self) -> FencedError:
+        return FencedError(f"{self.where}: another job delivers to this subscription; nothing was done by this one")
+
+    def _not_set_up(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.where}: subscription {self._key.subscription} of publication {self._key.publication} is not set up "
+            f"in database {self.database}",
+            remedy="run `tranrepl setup FILE`",
+        )
+
+
+_MINE = sql.SQL("publisher_db = %s AND publication = %s AND subscription = %s AND stream = 0")
+
+
+def trusted(text: str) -> sql.SQL:
+    """SQL text that a database's own catalogue made: a type, an expression, a signature."""
+    return sql.SQL(text)
+
+
+def _argument_count(operation: Operation, columns: int, key: int) -> int:
+    return {Operation.INSERT: columns, Operation.UPDATE: columns + key + 1, Operation.DELETE: key}[operation]
+
+
+def generated_procedures(target: Target) -> list[Procedure]:
+    """The procedures this article calls."""
+    return [
+        generated_procedure(target, operation)
+        for operation in PREFIXES
+        if target.article.propagation(operation).method is Method.PROCEDURE
+    ]

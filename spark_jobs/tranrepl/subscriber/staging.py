@@ -1,0 +1,196 @@
+"""Commands as a staging table: one row a command, its arguments in slots that all articles share by type.
+
+A staging row is `seq, kind, slot, slot, …`. `kind` numbers an (article, operation); each argument of a kind has a slot
+of its type, and a slot serves one argument of every kind, so that the table is as wide as its widest kind and not as
+all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.call_syntax import Argument, Image, arguments
+from tranrepl.commands import Operation
+
+_NULL = "\\N"
+_ABSENT = -1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """What one command does to which article."""
+
+    article_id: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    name: str
+    type_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagingLayout:
+    """The slots, and for each kind which slot each of its arguments takes."""
+
+    kinds: tuple[Kind, ...]
+    slots: tuple[Slot, ...]
+    places: Mapping[Kind, Mapping[Argument, int]]
+
+
+def staging_layout(
+    kinds: Iterable[Kind], articles: Mapping[int, RegisteredArticle], types: Mapping[tuple[Kind, Argument], str]
+) -> StagingLayout:
+    """Give every argument a slot of its type; `types` are SQL type names."""
+    ordered = tuple(sorted(kinds))
+    slots: list[Slot] = []
+    by_type: dict[str, list[int]] = {}
+    places: dict[Kind, dict[Argument, int]] = {}
+    for kind in ordered:
+        used: dict[str, int] = {}
+        taken: dict[Argument, int] = {}
+        for argument in arguments(articles[kind.article_id], kind.operation):
+            type_name = types[kind, argument]
+            of_type = by_type.setdefault(type_name, [])
+            place = used.get(type_name, 0)
+            if place == len(of_type):
+                of_type.append(len(slots))
+                slots.append(Slot(f"s{len(slots)}", type_name))
+            taken[argument] = of_type[place]
+            used[type_name] = place + 1
+        places[kind] = taken
+    return StagingLayout(ordered, tuple(slots), places)
+
+
+def kinds_of(commands: pa.Table) -> set[Kind]:
+    """The kinds that occur."""
+    pairs = commands.select(["article_id", "operation"]).group_by(["article_id", "operation"]).aggregate([])
+    return {Kind(row["article_id"], Operation(row["operation"])) for row in pairs.to_pylist()}
+
+
+def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
+    """The commands (row layout) as COPY's text format, columns `seq` (from 0), `kind`, then the slots."""
+    commands = commands.combine_chunks()
+    kind = _kind_numbers(commands, layout)
+    cells = _Cells.of(commands)
+    columns: list[pa.Array] = [
+        pa.array(np.arange(len(commands), dtype=np.int64)).cast(pa.string()),
+        pa.array(kind).cast(pa.string()),
+    ]
+    columns += [cells.column(_argument_of_kind(layout, slot), kind) for slot in range(len(layout.slots))]
+    # The line's end goes with the last column, so that one join makes all of the text.
+    columns[-1] = pc.binary_join_element_wise(columns[-1], "\n", "", null_handling="replace", null_replacement=_NULL)
+    lines = pc.binary_join_element_wise(*columns, "\t", null_handling="replace", null_replacement=_NULL)
+    return _contents(lines)
+
+
+def _argument_of_kind(layout: StagingLayout, slot: int) -> list[Argument | None]:
+    """Which argument each kind puts into `slot`."""
+    return [
+        next((argument for argument, place in layout.places[kind].items() if place == slot), None)
+        for kind in layout.kinds
+    ]
+
+
+def _kind_numbers(commands: pa.Table, layout: StagingLayout) -> npt.NDArray[np.int64]:
+    """Each command's place in `layout.kinds`, which is sorted."""
+    code = _codes(commands["article_id"].to_numpy().astype(np.int64), commands["operation"].to_numpy().astype(np.int64))
+    known = _codes(
+        np.array([kind.article_id for kind in layout.kinds], dtype=np.int64),
+        np.array([kind.operation for kind in layout.kinds], dtype=np.int64),
+    )
+    return np.searchsorted(known, code)
+
+
+def _codes(article_id: npt.NDArray[np.int64], operation: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return article_id * len(Operation) + operation
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Every value of both images and the masks in one array, and where each command's begin in it."""
+
+    values: pa.StringArray
+    starts: Mapping[Image, npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, commands: pa.Table) -> _Cells:
+        before, after, changed = (_only_chunk(commands, name) for name in ("before", "after", "changed"))
+        before_starts, before_values = _elements(before)
+        after_starts, after_values = _elements(after)
+        masks = _hexadecimal(changed)
+        values = pa.concat_arrays([before_values, after_values, masks])
+        return cls(
+            _escaped(values),
+            {
+                Image.BEFORE: before_starts,
+                Image.AFTER: after_starts + len(before_values),
+                Image.CHANGED: np.arange(len(commands), dtype=np.int64) + len(before_values) + len(after_values),
+            },
+        )
+
+    def column(self, argument_of_kind: Sequence[Argument | None], kind: npt.NDArray[np.int64]) -> pa.StringArray:
+        """One slot of all commands: the value of whichever argument their kind puts there."""
+        at = np.full(len(kind), _ABSENT, dtype=np.int64)
+        for image, starts in self.starts.items():
+            position = np.array(
+                [
+                    (argument.position or 0) if argument is not None and argument.image is image else _ABSENT
+                    for argument in argument_of_kind
+                ],
+                dtype=np.int64,
+            )[kind]
+            at = np.where(position == _ABSENT, at, starts + position)
+        absent = at == _ABSENT
+        return self.values.take(pa.array(at, mask=absent) if absent.any() else pa.array(at))
+
+
+def _only_chunk(commands: pa.Table, name: str) -> pa.Array:
+    chunked = commands[name]
+    return chunked.chunk(0) if chunked.num_chunks else pa.array([], chunked.type)
+
+
+def _elements(images: pa.ListArray) -> tuple[npt.NDArray[np.int64], pa.StringArray]:
+    """Where each list begins in the flat values, and those values."""
+    offsets = images.offsets.to_numpy().astype(np.int64)
+    return offsets[:-1] - offsets[0], images.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+
+
+def _hexadecimal(masks: pa.BinaryArray) -> pa.StringArray:
+    """Binary as bytea's hexadecimal text form."""
+    offsets = np.frombuffer(masks.buffers()[1], dtype=np.int32)[masks.offset : masks.offset + len(masks) + 1]
+    data = masks.buffers()[2]
+    content = np.frombuffer(data, dtype=np.uint8)[offsets[0] : offsets[-1]] if data else np.zeros(0, np.uint8)
+    digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+    text = np.empty(2 * len(content), dtype=np.uint8)
+    text[0::2], text[1::2] = digits[content >> 4], digits[content & 15]
+    hexadecimal = pa.StringArray.from_buffers(
+        len(masks), pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int32)), pa.py_buffer(text)
+    )
+    prefixed = pc.binary_join_element_wise("\\x", hexadecimal, "")
+    return pc.if_else(masks.is_valid(), prefixed, pa.scalar(None, pa.string()))
+
+
+def _escaped(values: pa.StringArray) -> pa.StringArray:
+    """Escape what has a meaning in COPY's text format: backslash first, then the separators."""
+    content = np.frombuffer(_contents(values), dtype=np.uint8)
+    for character, escape in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+        if (content == ord(character)).any():
+            values = pc.replace_substring(values, character, escape)
+    return values
+
+
+def _contents(values: pa.StringArray) -> memoryview:
+    """The values' bytes, one after the other, without a copy."""
+    if len(values) == 0:
+        return memoryview(b"")
+    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    return memoryview(values.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
