@@ -6,6 +6,7 @@ other values in quotes, an explicit NULL as NULL, a value that does not travel a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,16 +27,8 @@ from tranrepl.subscriber.postgres_procedures import LONGEST_NAME
 from tranrepl.subscriber.procedure_names import procedure_name
 
 # boolean is not among them: its text form is a letter.
-_BARE_TYPES = (
-    "smallint",
-    "integer",
-    "bigint",
-    "numeric",
-    "real",
-    "double precision",
-    "date",
-    "timestamp",
-    "time",
+_BARE_TYPES = re.compile(
+    r"(smallint|integer|bigint|numeric|real|double precision|date|time|timestamp)(\(.*\))?( with(out)? time zone)?"
 )
 
 
@@ -127,6 +120,6 @@ def _value(
     if value is None:
         unsent = argument.image is Image.AFTER and changed is not None and argument.position + 1 not in changed
         return "" if unsent else "NULL"
-    bare = article.columns[argument.position].type_name.startswith(_BARE_TYPES)
+    bare = _BARE_TYPES.fullmatch(article.columns[argument.position].type_name)
     escaped = str(value).replace("'", "''")
     return str(value) if bare else f"'{escaped}'"

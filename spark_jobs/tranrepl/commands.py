@@ -78,7 +78,8 @@ ROW_LAYOUT = pa.schema(
 """Changes and commands alike; (`xact_seqno`, `command_id`) is the total order.
 
 `before` and `after` have one element for each published column, in the Publisher's own text form, NULL where the
-value is NULL or does not travel; the array itself is NULL where the image does not travel. `changed` is the bitmask
+value is NULL or does not travel; elements at the end that do not travel may be left off, and the array itself is NULL
+where the image does not travel. `changed` is the bitmask
 of an UPDATE (`encode_changed`): it alone tells "set to NULL" from "unchanged".
 """
 

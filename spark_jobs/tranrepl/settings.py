@@ -237,13 +237,25 @@ def _refuse_repeated(values: Sequence[str], what: str) -> None:
         raise ValueError(f"{what}: {', '.join(repeated)} more than once; allowed: each once")
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML that refuses a key written twice, of which it would forget the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value}: more than once", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load_publication(path: Path) -> Publication:
     """Read and check one file.
 
     Raises ConfigurationError that names the file and, for each mistake, the key, the value and what is allowed.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 — a SafeLoader
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
@@ -264,12 +276,19 @@ def _describe(detail: ErrorDetails) -> str:
             return f"{where}: unknown key; allowed: {_keys(_model_at(detail['loc'][:-1]))}"
         case "missing":
             return f"{where}: missing"
+        case "model_type":
+            problem = f"allowed: a mapping with the keys {_keys(_model_at(detail['loc']))}"
         case "value_error":
             problem = str(detail["ctx"]["error"])
         case _:
             problem = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
-    value = "" if isinstance(detail["input"], (dict, BaseModel)) else f"{detail['input']!r}: "
+    value = "" if isinstance(detail["input"], (dict, BaseModel)) else f"{_without_login(repr(detail['input']))}: "
     return f"{where}: {value}{problem}".lstrip(": ")
+
+
+def _without_login(text: str) -> str:
+    """A connection's URI where its id belongs is an easy mistake, and messages end in logs."""
+    return re.sub(r"://\S*@", "://***@", text)
 
 
 def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 Request = TypeVar("Request", LogReaderRequest, DistributionRequest)
 
-_SESSION_SETTINGS = {
+SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # Counting bytes row by row is quadratic where images are NULL; rows per batch are bounded instead.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Column statistics of a folder are never asked for.
-    "spark.sql.parquet.filterPushdown": "true",
+    # Values of one column of the layout come from many columns of many tables: zstd does better by itself.
+    "spark.hadoop.parquet.enable.dictionary": "false",
+    # A batch's file is read as one piece, which keeps its order.
+    "spark.sql.files.maxPartitionBytes": str(2**62),
+    "spark.sql.files.minPartitionNum": "1",
 }
 
 
@@ -34,7 +39,7 @@ def spark_session(name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    for setting, value in _SESSION_SETTINGS.items():
+    for setting, value in SESSION_SETTINGS.items():
         builder = builder.config(setting, value)
     return builder.getOrCreate()
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_HANDED_OVER_BYTES = 32 * 1024 * 1024
+_MOST_ROWS = 20_000
+
 
 def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Deliver what is registered, up to the request's bound. The result, error or not, is in the history."""
@@ -52,12 +55,19 @@ def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDist
             bytes.fromhex(total.last_xact_seqno or ""),
             CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold),
         )
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
         commands = _commands(spark, opened, group, delivery.watermark)
         total = _sum(total, _collect(commands, delivery))
         if total.error is not None:
             break
     log.info("delivered %d transactions with %d commands", total.transactions, total.commands)
     return total
+
+
+def _rows_per_batch(group: Group) -> int:
+    """Rows that Spark hands over at a time: by their average weight, about `_HANDED_OVER_BYTES`."""
+    weight = max(1, sum(it.log_bytes for it in group.batches) // max(1, sum(it.commands for it in group.batches)))
+    return min(_MOST_ROWS, max(1, _HANDED_OVER_BYTES // weight))
 
 
 def _commands(spark: SparkSession, opened: OpenDistribution, group: Group, watermark: bytes) -> DataFrame:
@@ -70,7 +80,9 @@ def _commands(spark: SparkSession, opened: OpenDistribution, group: Group, water
     )
     if group.before is not None:
         chosen &= F.col("xact_seqno") < F.lit(group.before)
-    return commands.where(chosen).coalesce(1).sortWithinPartitions("xact_seqno", "command_id")
+    commands = commands.where(chosen).coalesce(1)
+    # A batch is one file, written in order and read as one piece; several together must be put in order.
+    return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")
 
 
 def _collect(commands: DataFrame, delivery: Delivery) -> JobResult:

@@ -62,6 +62,8 @@ class Batch:
     last_commit_time: datetime
     transactions: int
     commands: int
+    log_bytes: int
+    """Bytes of the log messages it was made of: what its commands weigh, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +311,7 @@ class DistributionDatabase:
                         last_commit_time=batch.last_commit_time,
                         transactions=batch.transactions,
                         commands=batch.commands,
+                        log_bytes=batch.log_bytes,
                     )
                 )
         return self.publication(record.publication)
@@ -333,6 +336,7 @@ class DistributionDatabase:
                 row.last_commit_time,
                 row.transactions,
                 row.commands,
+                row.log_bytes,
             )
             for row in rows
         ]

@@ -104,6 +104,7 @@ msrepl_batches = sa.Table(
     sa.Column("last_commit_time", _Time, nullable=False, comment="The latest, not the last's"),
     sa.Column("transactions", sa.BigInteger, nullable=False),
     sa.Column("commands", sa.BigInteger, nullable=False),
+    sa.Column("log_bytes", sa.BigInteger, nullable=False),
     sa.Column("entry_time", _Time, nullable=False, server_default=sa.func.now()),
     sa.UniqueConstraint("publication_id", "first_xact_seqno"),
 )

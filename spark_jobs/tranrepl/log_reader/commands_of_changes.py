@@ -40,12 +40,10 @@ def _by_article(
 
 
 def _before_image(article: RegisteredArticle, before: Column, after: Column) -> Column:  # noqa: ARG001
-    if len(article.key_positions) == len(article.columns):
-        return before
+    """The old key. What follows its last column is left off: an element that is not there does not travel."""
+    key = set(article.key_positions)
     absent = F.lit(None).cast("string")
-    return F.array(
-        *(F.get(before, F.lit(at)) if at in article.key_positions else absent for at in range(len(article.columns)))
-    )
+    return F.array(*(F.get(before, F.lit(at)) if at in key else absent for at in range(max(key) + 1)))
 
 
 def _after_image(article: RegisteredArticle, before: Column, after: Column) -> Column:

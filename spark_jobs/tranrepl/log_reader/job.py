@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tranrepl.article import RegisteredArticle
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SMALLEST_MESSAGE = 40
 _FIRST_GUESS = 128
 """Bytes a message is taken to have before any was read."""
@@ -39,7 +40,7 @@ class _Written:
 
     read: LogRead
     batch: Batch | None
-    commands_by_article: Mapping[str, int]
+    changes_by_article: Mapping[str, int]
     seconds: float
 
 
@@ -116,7 +117,7 @@ class _LogReader:
         }
         phases = {name: self.result.phases.get(name, 0.0) + value for name, value in seconds.items()}
         articles = dict(self.result.commands_by_article)
-        for name, count in written.commands_by_article.items():
+        for name, count in written.changes_by_article.items():
             articles[name] = articles.get(name, 0) + count
         batch = written.batch
         self.result = JobResult(
@@ -162,35 +163,35 @@ def _write(spark: SparkSession, source: str, articles: Sequence[RegisteredArticl
         observation,
         F.max(F.when(~is_command, F.get("after", F.lit(0)))).alias("account"),
         F.count_if(is_command).alias("commands"),
-        F.count_if(is_command & (F.col("command_id") == F.lit(1))).alias("transactions"),
-        F.min("xact_seqno").alias("first_xact_seqno"),
-        F.max("xact_seqno").alias("last_xact_seqno"),
-        F.min("commit_time").alias("first_commit_time"),
-        F.max("commit_time").alias("last_commit_time"),
-        *(F.count_if(F.col("article_id") == F.lit(it.article_id)).alias(f"article_{it.article_id}") for it in articles),
     )
     try:
         commands.where(is_command).write.parquet(path)
     except (PySparkException, Py4JError) as error:
         raise _store_error(path, error) from error
     seen = observation.get
-    batch = None
-    if seen["commands"]:
-        batch = Batch(
-            folder,
-            bytes(seen["first_xact_seqno"]),
-            bytes(seen["last_xact_seqno"]),
-            seen["first_commit_time"].replace(tzinfo=UTC),
-            seen["last_commit_time"].replace(tzinfo=UTC),
-            seen["transactions"],
-            seen["commands"],
-        )
-    by_article = {str(it.source): seen[f"article_{it.article_id}"] for it in articles}
+    read = LogRead.model_validate_json(seen["account"])
+    names = {article.article_id: str(article.source) for article in articles}
     return _Written(
-        LogRead.model_validate_json(seen["account"]),
-        batch,
-        {name: count for name, count in by_article.items() if count},
+        read,
+        _batch(folder, read, seen["commands"]),
+        {names[number]: count for number, count in read.changes_by_article.items()},
         time.perf_counter() - started,
+    )
+
+
+def _batch(folder: str, read: LogRead, commands: int) -> Batch | None:
+    """The batch to register; None where nothing was stored."""
+    if not commands or read.first_xact_seqno is None or read.last_xact_seqno is None:
+        return None
+    return Batch(
+        folder,
+        bytes.fromhex(read.first_xact_seqno),
+        bytes.fromhex(read.last_xact_seqno),
+        _EPOCH + timedelta(microseconds=read.first_commit_time or 0),
+        _EPOCH + timedelta(microseconds=read.last_commit_time or 0),
+        read.changed_transactions,
+        commands,
+        read.message_bytes,
     )
 
 

@@ -13,8 +13,20 @@ class LogRead(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     transactions: int = 0
+    """Whole transactions, also those that changed nothing of ours."""
     messages: int = 0
     message_bytes: int = 0
+    changed_transactions: int = 0
+    """Transactions with a change of a published table."""
+    changes_by_article: dict[int, int] = {}
+    """By `article_id`."""
+    first_xact_seqno: str | None = None
+    """Of the first change read, in hexadecimal."""
+    last_xact_seqno: str | None = None
+    first_commit_time: int | None = None
+    """The earliest of the changes', in µs since 1970 UTC."""
+    last_commit_time: int | None = None
+    """The latest."""
     last_commit_lsn: int | None = None
     """Commit LSN of the last whole transaction read."""
     end_lsn: int | None = None

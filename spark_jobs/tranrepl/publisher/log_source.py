@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from adbc_driver_manager import Error as AdbcError
 from adbc_driver_postgresql import dbapi as adbc
 from psycopg import conninfo, sql
@@ -24,6 +25,8 @@ from tranrepl.postgres import session_options
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, RelationMismatch
 from tranrepl.publisher.postgres import lsn_text
+
+_FETCH_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class PublisherLogReader(DataSourceReader):
         account = LogRead()
         try:
             account = yield from read_log(self._plan)
-        except AdbcError as error:
+        except (AdbcError, OSError) as error:
+            # What fails while rows are fetched comes as Arrow's OSError, without an SQLSTATE.
             account = _with_error(account, _translate(self._plan, error))
         except ReplicationError as error:
             account = _with_error(account, error)
@@ -86,7 +90,7 @@ def read_log(plan: LogReadPlan) -> Generator[pa.RecordBatch, None, LogRead]:
     decoder = PgOutputDecoder(plan.articles, plan.limits)
     last_commit: Commit | None = None
     messages, decode_seconds, started = 0, 0.0, time.perf_counter()
-    complete, mismatch = True, None
+    complete, mismatch, tally = True, None, _Tally()
     for batch in _messages(plan):
         messages += len(batch)
         decode_started = time.perf_counter()
@@ -94,6 +98,7 @@ def read_log(plan: LogReadPlan) -> Generator[pa.RecordBatch, None, LogRead]:
         decode_seconds += time.perf_counter() - decode_started
         last_commit = decoded.last_commit or last_commit
         mismatch = decoded.mismatch
+        tally.add(decoded.changes)
         yield decoded.changes
         if mismatch is not None or decoded.limit_reached:
             complete = False
@@ -105,6 +110,12 @@ def read_log(plan: LogReadPlan) -> Generator[pa.RecordBatch, None, LogRead]:
         transactions=decoder.transactions,
         message_bytes=decoder.message_bytes,
         messages=messages,
+        changed_transactions=tally.transactions,
+        changes_by_article=tally.by_article,
+        first_xact_seqno=tally.first_xact_seqno,
+        last_xact_seqno=tally.last_xact_seqno,
+        first_commit_time=tally.first_commit_time,
+        last_commit_time=tally.last_commit_time,
         last_commit_lsn=last_commit.lsn if last_commit else None,
         end_lsn=max(plan.up_to, end_lsn or 0) if complete else end_lsn,
         complete=complete,
@@ -112,6 +123,33 @@ def read_log(plan: LogReadPlan) -> Generator[pa.RecordBatch, None, LogRead]:
         decode_seconds=decode_seconds,
         mismatch=_mismatch_error(plan, mismatch) if mismatch else None,
     )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the account says of the changes."""
+
+    transactions: int = 0
+    by_article: dict[int, int] = field(default_factory=dict)
+    first_xact_seqno: str | None = None
+    last_xact_seqno: str | None = None
+    first_commit_time: int | None = None
+    last_commit_time: int | None = None
+
+    def add(self, changes: pa.RecordBatch) -> None:
+        if len(changes) == 0:
+            return
+        seqnos = changes["xact_seqno"]
+        self.first_xact_seqno = self.first_xact_seqno or seqnos[0].as_py().hex()
+        self.last_xact_seqno = seqnos[-1].as_py().hex()
+        times = pc.min_max(changes["commit_time"].cast(pa.int64()))
+        earliest, latest = times["min"].as_py(), times["max"].as_py()
+        self.first_commit_time = earliest if self.first_commit_time is None else min(earliest, self.first_commit_time)
+        self.last_commit_time = latest if self.last_commit_time is None else max(latest, self.last_commit_time)
+        self.transactions += pc.sum(pc.equal(changes["command_id"], 1)).as_py()
+        for count in pc.value_counts(changes["article_id"]).to_pylist():
+            article = count["values"]
+            self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
 
 
 def _messages(plan: LogReadPlan) -> Iterator[pa.BinaryArray]:
@@ -128,14 +166,16 @@ def _messages(plan: LogReadPlan) -> Iterator[pa.BinaryArray]:
     options = " ".join(filter(None, [parameters.pop("options", None), session_options()]))
     uri = conninfo.make_conninfo("", **parameters, options=options)
     with adbc.connect(uri) as connection, connection.cursor() as cursor:
+        # Batches of this size stay in the processor's cache while they are decoded.
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_FETCH_BYTES)})
         cursor.execute(query.as_string(None))
         for batch in cursor.fetch_record_batch():
             yield batch.column(0)
 
 
-def _translate(plan: LogReadPlan, error: AdbcError) -> ReplicationError:
+def _translate(plan: LogReadPlan, error: AdbcError | OSError) -> ReplicationError:
     message = f"Publisher {plan.connection.database}: {str(error).splitlines()[0]}"
-    state = error.sqlstate
+    state = getattr(error, "sqlstate", None)
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
         return TransientError(message, number=state)
     return ConfigurationError(message, number=state)

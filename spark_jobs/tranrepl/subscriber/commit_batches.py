@@ -69,20 +69,20 @@ class _Cutter:
         if self.commands and int(seqnos[0]) != self.last[0]:
             # What went out last was the end of its transaction.
             ends = np.concatenate([[0], ends])
-        at = yield from self._cut(seqnos, ends)
+        at, ended = yield from self._cut(seqnos, ends)
         self.rest = self.rest.slice(at)
         if len(self.rest) >= PIECE_COMMANDS or self.rest.nbytes >= PIECE_BYTES:
-            yield from self._send_on(seqnos[at:], int(np.count_nonzero(ends > at)))
+            yield from self._send_on(seqnos[at:], len(ends) - ended)
 
-    def _cut(self, seqnos: Seqnos, ends: Ints) -> Generator[Piece, None, int]:
-        """Send every full commit batch on; return where the rest begins."""
+    def _cut(self, seqnos: Seqnos, ends: Ints) -> Generator[Piece, None, tuple[int, int]]:
+        """Send every full commit batch on; return where the rest begins, and how many transactions ended so far."""
         at, ended = 0, 0
         while True:
             by_commands = int(np.searchsorted(ends[ended:], at + self.limits.commands - self.commands)) + ended
             by_transactions = ended + self.limits.transactions - self.transactions - 1
             full = min(by_commands, by_transactions)
             if full >= len(ends):
-                return at
+                return at, ended
             end = int(ends[full])
             yield from self._pieces(self.rest.slice(at, end - at), full + 1 - ended, seqnos[at:end])
             at, ended = end, full + 1

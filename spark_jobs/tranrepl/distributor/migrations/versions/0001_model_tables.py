@@ -62,6 +62,7 @@ def upgrade() -> None:
         sa.Column("last_commit_time", sa.DateTime(timezone=True), nullable=False, comment="The latest, not the last's"),
         sa.Column("transactions", sa.BigInteger(), nullable=False),
         sa.Column("commands", sa.BigInteger(), nullable=False),
+        sa.Column("log_bytes", sa.BigInteger(), nullable=False),
         sa.Column("entry_time", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
             ["publication_id"], ["mspublications.publication_id"], name=op.f("fk_msrepl_batches_mspublications")
