@@ -79,12 +79,15 @@ def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArti
         chosen &= pc.field("article_id").isin(ids)
     try:
         filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
-        return ds.dataset(inside, filesystem=filesystem, format="parquet").to_table(filter=chosen)
+        table = ds.dataset(inside, filesystem=filesystem, format="parquet").to_table(filter=chosen)
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigurationError(
             f"store: {path} cannot be read: {str(error).splitlines()[0]}",
             remedy="browse reads the store itself: it must be reachable from here",
         ) from error
+    # Spark stores UTC without saying so, in nanoseconds.
+    times = table["commit_time"].cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+    return table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)
 
 
 def _browsed(row: Mapping[str, Any], article: RegisteredArticle) -> BrowsedCommand:

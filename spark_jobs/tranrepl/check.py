@@ -66,7 +66,8 @@ def store_problems(store: str) -> Iterator[ConfigurationError]:
             f"distributor.store: {store!r} is relative", remedy="allowed: an absolute path or a URL"
         )
         return
-    nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+    # Not Path.exists: it raises where a folder on the way may not be entered.
+    nearest = next((parent for parent in (path, *path.parents) if os.path.exists(parent)), Path("/"))  # noqa: PTH110
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         what = "is not a folder" if not nearest.is_dir() else "is not writable for this user"
         yield ConfigurationError(

@@ -24,7 +24,7 @@ from tranrepl.connections import Connection, from_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError
+from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.postgres import connect
@@ -179,7 +179,7 @@ def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOptio
         publication, connections = _load(file)
         result = _read_log(publication, connections, master)
         _report({"log reader": result}, as_json)
-        result.raise_error()
+        _raise_first({"log reader": result})
 
 
 @app.command(epilog="Example: [bold]tranrepl distribute purchasing.yaml -s reporting[/]")
@@ -263,7 +263,11 @@ def _deliver_with_retry(
 
 
 def _raise_first(results: Mapping[str, JobResult]) -> None:
-    failed = [result.error for result in results.values() if result.error is not None]
+    """Print what stopped a job and raise the last of it. To be fenced off is to end cleanly, with nothing done."""
+    for name, result in results.items():
+        if result.error is not None and result.error.kind is ErrorKind.FENCED:
+            err.print(f"{name}: {escape(result.error.message)}", highlight=False)
+    failed = [it.error for it in results.values() if it.error is not None and it.error.kind is not ErrorKind.FENCED]
     for error in failed[:-1]:
         _print_error(error.to_exception())
     if failed:

@@ -21,9 +21,13 @@ def require_java() -> None:
     if java is None or not Path(java).is_file():
         where = f"JAVA_HOME={home}" if home else "on PATH"
         raise ConfigurationError(f"Spark needs Java, and there is none ({where})", remedy=remedy)
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', version)
-    if found is None or int(found[1]) < MINIMUM_JAVA:
+    try:
+        says = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError as error:
         raise ConfigurationError(
-            f"Spark needs Java {MINIMUM_JAVA}; {java} is {version.splitlines()[:1]}", remedy=remedy
-        )
+            f"Spark needs Java, and {java} cannot be started: {error.strerror}", remedy=remedy
+        ) from error
+    found = re.search(r'version "(\d+)', says)
+    if found is None or int(found[1]) < MINIMUM_JAVA:
+        version = next(iter(says.splitlines()), "of unknown version")
+        raise ConfigurationError(f"Spark needs Java {MINIMUM_JAVA}; {java} is {version}", remedy=remedy)

@@ -32,6 +32,10 @@ class LogReaderRequest(BaseModel):
     job: Literal["log_reader"] = "log_reader"
     publication: Publication
 
+    def connection_ids(self) -> list[str]:
+        """The connections this job needs, each once."""
+        return list(dict.fromkeys([self.publication.publisher.connection, self.publication.distributor.connection]))
+
 
 class DistributionRequest(BaseModel):
     """Deliver stored commands to one subscription."""
@@ -44,6 +48,12 @@ class DistributionRequest(BaseModel):
     committed_before: datetime | None = None
     """Deliver no transaction from the first one on that was committed at or after this time. None: deliver all."""
     mode: ApplyMode = ApplyMode.STREAMS
+
+    def connection_ids(self) -> list[str]:
+        """The connections this job needs, each once. The Publisher's names the subscription; nobody connects to it."""
+        subscriber = self.publication.subscription(self.subscription).connection
+        publication = self.publication
+        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
 
 
 class JobResult(BaseModel):

@@ -28,6 +28,10 @@ _SESSION_SETTINGS = {
     "bytea_output": "hex",
     "xmloption": "content",
     "lc_monetary": "C",
+    "array_nulls": "on",
+    "standard_conforming_strings": "on",
+    # Notices name the command that failed.
+    "client_min_messages": "notice",
 }
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57", "58")
@@ -38,8 +42,12 @@ _TRANSIENT_REFUSALS = ("starting up", "shutting down", "in recovery", "too many"
 
 
 def session_options() -> str:
-    """`_SESSION_SETTINGS` as the libpq keyword `options` takes them, for drivers that cannot run SET first."""
-    return " ".join(f"-c {name}={value.replace(' ', '')}" for name, value in _SESSION_SETTINGS.items())
+    """`_SESSION_SETTINGS` as the libpq keyword `options` takes them, for drivers that cannot run SET first.
+
+    For reading only: names in values (regclass and its like) come qualified, whatever the search path is elsewhere.
+    """
+    settings = {**_SESSION_SETTINGS, "search_path": "pg_catalog"}
+    return " ".join(f"-c {name}={value.replace(' ', '')}" for name, value in settings.items())
 
 
 def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:
@@ -157,13 +165,21 @@ SELECT a.attname, a.atttypid::bigint, a.atttypmod,
 """
 
 
+@contextmanager
+def _qualified_names(session: Session) -> Iterator[None]:
+    """Inside a transaction: no path to leave a schema's name out by. The transaction itself may go on with its own."""
+    path = session.execute("SHOW search_path").fetchone()
+    session.execute("SELECT set_config('search_path', 'pg_catalog', true)")
+    yield
+    session.execute("SELECT set_config('search_path', %s, true)", path)
+
+
 def describe_table(session: Session, table: TableName) -> TableDescription | None:
     """Read a table from the catalogue; None where there is no relation of that name.
 
     User-defined types and functions come qualified with their schema.
     """
-    with session.transaction():
-        session.execute("SELECT set_config('search_path', 'pg_catalog', true)")
+    with session.transaction(), _qualified_names(session):
         relation = session.execute(_TABLE_QUERY, [table.schema, table.table]).fetchone()
         if relation is None:
             return None

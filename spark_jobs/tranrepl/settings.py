@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
+from croniter import croniter
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -119,6 +120,12 @@ def _identifier(value: str) -> str:
     return value
 
 
+def _cron_expression(value: str) -> str:
+    if not croniter.is_valid(value):
+        raise ValueError('allowed: a cron expression, as in "*/5 * * * *"')
+    return value
+
+
 Name = Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_identifier)]
 ConnectionId = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 
@@ -203,7 +210,7 @@ class Publication(_Settings):
     publication: Name
     publisher: PublisherSettings
     distributor: DistributorSettings
-    schedule: str | None = None
+    schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None
     """Cron expression of the DAG, in UTC; none: manual runs only."""
     articles: Annotated[list[Article], Field(min_length=1)]
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]

@@ -65,7 +65,7 @@ def main(
 def _run(request: Request, run: Callable[[SparkSession, Request, Mapping[str, Connection]], JobResult]) -> JobResult:
     try:
         publication = request.publication
-        connections = {name: from_environment(name) for name in publication.connection_ids()}
+        connections = {name: from_environment(name) for name in request.connection_ids()}
         spark = spark_session(f"tranrepl {request.job} {publication.publication}")
         try:
             return run(spark, request, connections)

@@ -42,7 +42,7 @@ class BuiltInReplication:
         """Seconds until the row `marker`, the backlog's last, is there."""
         execute(self._subscriber, f"ALTER SUBSCRIPTION {NAME} ENABLE")
         started = time.perf_counter()
-        while not execute(self._subscriber, f"SELECT FROM marker WHERE id = {marker}"):
+        while not execute(self._subscriber, f"SELECT 1 FROM marker WHERE id = {marker}"):
             if time.perf_counter() - started > _MOST_SECONDS:
                 raise TimeoutError(f"built-in replication did not drain the backlog in {_MOST_SECONDS:.0f} s")
             time.sleep(_POLL_SECONDS)

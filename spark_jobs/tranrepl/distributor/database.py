@@ -31,7 +31,7 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
-from tranrepl.errors import ConfigurationError, ErrorReport, FencedError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, FencedError, ReplicationError, TransientError
 from tranrepl.jobs import JobResult
 from tranrepl.settings import Article, Publication, TableName
 
@@ -381,7 +381,7 @@ class DistributionDatabase:
         own: Mapping[str, object],
         subscription: str | None = None,
     ) -> None:
-        error_id = self.record_error(record, result.error, subscription) if result.error else None
+        error_id = self.record_error(record, result.error, subscription) if _failed(result) and result.error else None
         with self._begin() as connection:
             connection.execute(
                 table.insert().values(
@@ -430,9 +430,15 @@ def _sum_by_article(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
+def _failed(result: JobResult) -> bool:
+    """Being fenced off is no failure: another job does the work."""
+    return result.error is not None and result.error.kind is not ErrorKind.FENCED
+
+
 def _run_status(result: JobResult) -> RunStatus:
-    if result.error is not None:
-        return RunStatus.RETRY if result.error.kind == "transient" else RunStatus.FAIL
+    if _failed(result):
+        transient = result.error is not None and result.error.kind is ErrorKind.TRANSIENT
+        return RunStatus.RETRY if transient else RunStatus.FAIL
     return RunStatus.SUCCEED if result.commands else RunStatus.IDLE
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,37 +17,25 @@ def commands_of_changes(changes: DataFrame, articles: Sequence[RegisteredArticle
     CALL of an INSERT: the new values. SCALL and SQL of an UPDATE: the values that changed, and the old key. CALL and
     SQL of a DELETE: the old key. ("Transactional Articles - Specify How Changes Are Propagated".)
     """
-    return changes.withColumns(
-        {
-            "before": _by_article(changes, articles, "before", _before_image),
-            "after": _by_article(changes, articles, "after", _after_image),
-        }
-    )
-
-
-def _by_article(
-    changes: DataFrame,
-    articles: Iterable[RegisteredArticle],
-    image: str,
-    sent: Callable[[RegisteredArticle, Column, Column], Column],
-) -> Column:
-    """The image as `sent` leaves it for UPDATE and DELETE; other operations keep theirs."""
-    before, after = changes["before"], changes["after"]
-    chosen = F.when(~changes["operation"].isin(int(Operation.UPDATE), int(Operation.DELETE)), changes[image])
+    changed = changes["operation"].isin(int(Operation.UPDATE), int(Operation.DELETE))
+    before = F.when(~changed, changes["before"])
     for article in articles:
-        chosen = chosen.when(changes["article_id"] == article.article_id, sent(article, before, after))
-    return chosen
+        before = before.when(changes["article_id"] == article.article_id, _old_key(article, changes["before"]))
+    after = F.when(~changed, changes["after"]).otherwise(_changed_values(changes["before"], changes["after"]))
+    return changes.withColumns({"before": before, "after": after})
 
 
-def _before_image(article: RegisteredArticle, before: Column, after: Column) -> Column:  # noqa: ARG001
+def _old_key(article: RegisteredArticle, before: Column) -> Column:
     """The old key. What follows its last column is left off: an element that is not there does not travel."""
     key = set(article.key_positions)
     absent = F.lit(None).cast("string")
     return F.array(*(F.get(before, F.lit(at)) if at in key else absent for at in range(max(key) + 1)))
 
 
-def _after_image(article: RegisteredArticle, before: Column, after: Column) -> Column:
+def _changed_values(before: Column, after: Column) -> Column:
     """A value equal to the old one did not change. Where the log has no old value, NULL differs from all that is not
-    NULL, and a NULL is sent as NULL either way: the mask tells."""
-    values = (F.nullif(F.get(after, F.lit(at)), F.get(before, F.lit(at))) for at in range(len(article.columns)))
-    return F.when(after.isNotNull(), F.array(*values))
+    NULL, and a NULL is sent as NULL either way: the mask tells.
+
+    One expression for all articles: an expression for every column of every article grows beyond what Spark compiles.
+    """
+    return F.zip_with(after, before, F.nullif)

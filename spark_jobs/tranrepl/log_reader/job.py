@@ -32,6 +32,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SMALLEST_MESSAGE = 40
 _FIRST_GUESS = 128
 """Bytes a message is taken to have before any was read."""
+_MOST_MESSAGES = 2**31 - 1
+"""PostgreSQL's `upto_nchanges` is an int4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class _LogReader:
             self._record.slot_name,
             self._articles,
             up_to,
-            max(1, self._settings.read_batch_bytes // self._message_bytes),
+            min(_MOST_MESSAGES, max(1, self._settings.read_batch_bytes // self._message_bytes)),
             Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at),
         )
         source = log_source(plan)

@@ -18,7 +18,7 @@ from tranrepl.settings import Article, ReplicaIdentity, TableName
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"
 _PROBE_MESSAGES = 1000
-_ROW_MESSAGES = (b"I", b"U", b"D", b"T")
+_ROW_MESSAGES = b"IUDT"
 
 
 class SlotState(StrEnum):
@@ -284,7 +284,7 @@ class PostgresPublisher:
         messages = 1 if self.version >= 15 else _PROBE_MESSAGES
         with translated_errors(self.where):
             row = self._session.execute(
-                "SELECT count(*), coalesce(bool_or(substr(data, 1, 1) = ANY(%s)), false), "
+                "SELECT count(*), coalesce(bool_or(get_byte(data, 0) = ANY(%s)), false), "
                 "coalesce(max(lsn), '0/0'::pg_lsn)::text "
                 "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, "
                 "'proto_version', '1', 'publication_names', %s)",

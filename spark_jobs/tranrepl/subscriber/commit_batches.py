@@ -94,7 +94,7 @@ class _Cutter:
         slices = _slices(commands)
         for part in slices[:-1]:
             yield Piece(part, 0, False, watermark)
-        yield Piece(slices[-1], transactions, True, watermark)
+        yield Piece(slices[-1], self.transactions + transactions, True, watermark)
         self.transactions = self.commands = 0
         self._remember(commands, seqnos)
 
@@ -114,7 +114,7 @@ class _Cutter:
         if self.commands and (not len(seqnos) or int(seqnos[0]) != self.last[0]):
             transactions += 1
         if len(seqnos) or self.commands:
-            yield from self._pieces(self.rest, transactions + self.transactions, seqnos)
+            yield from self._pieces(self.rest, transactions, seqnos)
 
     def _remember(self, commands: pa.Table, seqnos: Seqnos) -> None:
         if len(seqnos):

@@ -1,0 +1,20 @@
+"""The DAG that stands for a publication whose settings cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+
+class BrokenSettingsOperator(BaseOperator):
+    """Fails with `message`, so that a run says why nothing is replicated."""
+
+    def __init__(self, *, message: str, **kwargs: Any) -> None:
+        super().__init__(retries=0, **kwargs)
+        self.message = message
+
+    def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
+        """Always raises AirflowFailException."""
+        raise AirflowFailException(self.message)

@@ -1,0 +1,171 @@
+"""From a publication's settings file to its Airflow DAG."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from airflow.sdk import DAG, CronDataIntervalTimetable, Label, TaskGroup
+from airflow.sdk.exceptions import AirflowTimetableInvalid
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.settings import Publication, load_publication
+from tranrepl_airflow.broken_settings import BrokenSettingsOperator
+from tranrepl_airflow.delivered import DeliveredOperator
+from tranrepl_airflow.documentation import publication_doc
+from tranrepl_airflow.graph import Graph, Group, Task, replication_graph
+from tranrepl_airflow.operators import (
+    DistributionOperator,
+    LogReaderOperator,
+    SingleConnectionRetryOperator,
+)
+
+TAG = "replication"
+BROKEN_TAG = "broken"
+START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
+"""Before any data there is: a backfill cannot reach further back than a DAG's start."""
+RETRY_DELAY = timedelta(seconds=30)
+_HOURLY = "0 * * * *"
+
+
+def dag_id_of(path: Path) -> str:
+    """The id of a settings file's DAG: the file's name, which is the publication's."""
+    return re.sub(r"[^\w.-]", "_", path.stem)
+
+
+def build_dag(path: Path) -> DAG:
+    """The DAG of one settings file. Where the file cannot be used, a DAG that says so: other files go on."""
+    try:
+        publication = load_publication(path)
+        _require_own_name(publication, path)
+        return publication_dag(publication)
+    except ConfigurationError as error:
+        return broken_dag(path, str(error))
+
+
+def publication_dag(publication: Publication) -> DAG:
+    """The DAG of a publication.
+
+    Raises ConfigurationError for a schedule that is no cron expression, or a subscription named as a task.
+    """
+    schedule = _timetable(publication)
+    graph = replication_graph(publication)
+    _require_free_group_names(graph)
+    with DAG(
+        dag_id=publication.publication,
+        schedule=schedule,
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[TAG],
+        doc_md=publication_doc(publication),
+    ) as dag:
+        settings = publication.model_dump(mode="json")
+        LogReaderOperator(publication=settings, **_arguments(graph.log_reader))
+        for group in graph.groups:
+            _add_group(group, settings)
+        _connect(dag, graph)
+    return dag
+
+
+def broken_dag(path: Path, message: str) -> DAG:
+    """A DAG whose name and tag show in the list that the file cannot be used, and whose page and runs say why.
+
+    It keeps the file's schedule (hourly where that cannot be read), so that a publication which was running shows
+    as failing and does not just stop. It does not unpause itself: mending a new file must not start it.
+    """
+    dag_id = dag_id_of(path)
+    with DAG(
+        dag_id=dag_id,
+        dag_display_name=f"{dag_id} (broken settings)",
+        schedule=_last_known_timetable(path),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[TAG, BROKEN_TAG],
+        doc_md=f"Nothing is replicated: the settings cannot be used.\n\n```\n{message}\n```\n",
+    ) as dag:
+        BrokenSettingsOperator(task_id="settings", message=message)
+    return dag
+
+
+def _require_own_name(publication: Publication, path: Path) -> None:
+    if publication.publication != path.stem:
+        raise ConfigurationError(
+            f"{path}: publication: {publication.publication!r} is not the file's name",
+            remedy=f"name the file {publication.publication}.yaml: two files could hold one publication otherwise",
+        )
+
+
+def _require_free_group_names(graph: Graph) -> None:
+    for group in graph.groups:
+        if group.subscription == graph.log_reader.task_id:
+            raise ConfigurationError(f"subscriptions: name: {group.subscription!r} is the name of a task")
+
+
+def _timetable(publication: Publication) -> CronDataIntervalTimetable | None:
+    if publication.schedule is None:
+        return None
+    timetable = CronDataIntervalTimetable(publication.schedule, timezone="UTC")
+    try:
+        timetable.validate()
+    except AirflowTimetableInvalid as error:
+        raise ConfigurationError(
+            f"schedule: {publication.schedule!r}: {error}", remedy='allowed: a cron expression, as in "*/5 * * * *"'
+        ) from None
+    return timetable
+
+
+def _last_known_timetable(path: Path) -> CronDataIntervalTimetable | None:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        schedule = document.get("schedule")
+        if schedule is None:
+            return None
+        timetable = CronDataIntervalTimetable(schedule, timezone="UTC")
+        timetable.validate()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError, AirflowTimetableInvalid):
+        return CronDataIntervalTimetable(_HOURLY, timezone="UTC")
+    return timetable
+
+
+def _add_group(group: Group, settings: dict[str, Any]) -> None:
+    attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
+    subscription = group.subscription
+    with TaskGroup(subscription, prefix_group_id=False):
+        DistributionOperator(publication=settings, subscription=subscription, **_arguments(group.distribute))
+        SingleConnectionRetryOperator(
+            publication=settings,
+            subscription=subscription,
+            first_attempt=group.distribute.task_id,
+            **_arguments(group.retry_on_single_connection),
+        )
+        DeliveredOperator(
+            publication=settings, subscription=subscription, attempts=attempts, **_arguments(group.delivered)
+        )
+
+
+def _arguments(task: Task) -> dict[str, Any]:
+    return {
+        "task_id": task.task_id,
+        "trigger_rule": task.starts.value,
+        "retries": task.retries,
+        "retry_delay": RETRY_DELAY,
+        # One slot for each task over all runs, since max_active_runs does not count a backfill's. A pool of one slot
+        # would do it for a whole subscription, but a DAG file cannot create pools, and a task whose pool is missing
+        # waits for ever. What is left (distribute of one run beside the retry of another) is fenced at the Subscriber.
+        "max_active_tis_per_dag": 1,
+    }
+
+
+def _connect(dag: DAG, graph: Graph) -> None:
+    for task in graph.tasks():
+        for dependency in task.after:
+            upstream, downstream = dag.get_task(dependency.task_id), dag.get_task(task.task_id)
+            if dependency.label is None:
+                upstream >> downstream
+            else:
+                upstream >> Label(dependency.label) >> downstream

@@ -1,0 +1,22 @@
+"""Whether a job has anything to do, asked before Spark is started for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tranrepl.connections import Connection
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+
+JobRequest = LogReaderRequest | DistributionRequest
+
+
+def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
+    """The finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
+    # Imported here: database drivers are not for whoever parses a DAG file.
+    if isinstance(request, LogReaderRequest):
+        from tranrepl.log_reader.agent import idle_result as log_reader_idle
+
+        return log_reader_idle(request, connections)
+    from tranrepl.distribution.agent import idle_result as distribution_idle
+
+    return distribution_idle(request, connections)

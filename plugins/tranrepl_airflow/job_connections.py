@@ -1,0 +1,78 @@
+"""The connections a Spark job needs, from whatever secrets backend Airflow has, to the job's environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, quote_plus
+
+from airflow.sdk import BaseHook
+from airflow.sdk import Connection as AirflowConnection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from tranrepl.connections import Connection, from_environment, variable_name
+from tranrepl.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class JobConnections:
+    """Resolved connections. Its repr shows their ids alone."""
+
+    by_id: Mapping[str, Connection] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+    """`AIRFLOW_CONN_<ID>` as JSON: the only way secrets travel to a job."""
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self.by_id)
+
+    def redact(self, text: str) -> str:
+        """`text` without the passwords, in each of the spellings that a driver or a URL may give them."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def resolve_connections(connection_ids: Iterable[str]) -> JobConnections:
+    """Read the connections and mask their passwords in Airflow's logs.
+
+    Raises ConfigurationError that names every connection which Airflow does not have.
+    """
+    ids = list(dict.fromkeys(connection_ids))
+    found = {connection_id: find_connection(connection_id) for connection_id in ids}
+    missing = [connection_id for connection_id, connection in found.items() if connection is None]
+    if missing:
+        raise ConfigurationError(
+            f"not defined in Airflow: connection {', '.join(missing)}",
+            remedy="define it under Admin, Connections, in the secrets backend, or as in "
+            f"airflow connections add {missing[0]} --conn-uri postgres://user:password@host:5432/database",
+        )
+    connections = [connection for connection in found.values() if connection is not None]
+    environment = {variable_name(connection.conn_id): connection.as_json() for connection in connections}
+    spellings = {spelling for connection in connections for spelling in _spellings(connection.password)}
+    secrets = tuple(sorted(spellings, key=len, reverse=True))
+    for secret in secrets:
+        mask_secret(secret)
+    return JobConnections(
+        by_id={connection_id: from_environment(connection_id, environment) for connection_id in ids},
+        environment=environment,
+        secrets=secrets,
+    )
+
+
+def find_connection(connection_id: str) -> AirflowConnection | None:
+    """The connection, or None where no secrets backend has it. Whatever else goes wrong is raised."""
+    try:
+        return BaseHook.get_connection(connection_id)
+    except AirflowNotFoundException:
+        return None
+
+
+def _spellings(password: str | None) -> set[str]:
+    # Airflow masks the plain password only; a URL or a JSON text that holds it would pass.
+    if not password:
+        return set()
+    return {password, quote_plus(password), quote(password, safe=""), json.dumps(password)[1:-1]}

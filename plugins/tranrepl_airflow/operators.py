@@ -1,0 +1,238 @@
+"""The operators that run the replication jobs through `spark-submit`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from pydantic import ValidationError
+
+from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
+from tranrepl.java import require_java
+from tranrepl.jobs import (
+    ApplyMode,
+    DistributionRequest,
+    JobResult,
+    LogReaderRequest,
+    entry_point,
+    write_private,
+)
+from tranrepl.settings import Publication
+from tranrepl_airflow.idle import JobRequest, idle_result
+from tranrepl_airflow.job_connections import JobConnections, resolve_connections
+from tranrepl_airflow.outcome import airflow_exception
+from tranrepl_airflow.spark_connection import SparkConnection, find_spark
+
+ERROR_KEY = "error"
+"""XCom of a task that failed: its ErrorReport."""
+
+RESULT_KEY = "return_value"
+"""XCom of a job: its JobResult. A job that failed has one too: it may have delivered before."""
+
+RUN_BOUND = (
+    "{% if dag_run.run_type in ('scheduled', 'backfill') and data_interval_end is defined %}"
+    "{{ data_interval_end.isoformat() }}{% endif %}"
+)
+"""The end of the run's data interval. A manual run delivers everything there is, also where it was given a logical
+date, from which Airflow infers an interval."""
+
+
+class ReplicationSparkOperator(SparkSubmitOperator):
+    """Runs one replication job, and answers with its JobResult as XCom.
+
+    `publication` is `Publication.model_dump(mode="json")`. It is no template field: names are the catalogue's,
+    exactly, and must not be taken for Jinja. Everything else is SparkSubmitOperator's.
+
+    The job runs in client mode: its driver reads the request and writes the result beside this task, wherever the
+    executors are. Passwords reach it through its environment only.
+
+    Raises AirflowFailException (no retries) for data and configuration errors, AirflowException for others. A job
+    that was fenced off ends as one that had nothing to do.
+    """
+
+    def __init__(self, *, publication: Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.publication = publication
+
+    @abstractmethod
+    def request(self) -> JobRequest:
+        """What the job is asked to do."""
+
+    def execute(self, context: Context) -> Any:
+        """Run the job unless there is nothing to do. Returns the JobResult as a JSON object."""
+        try:
+            result = self._run(context)
+        except ReplicationError as error:
+            result = JobResult(error=error.to_report())
+        # Outside of the handler, so that the log shows no second traceback below the message.
+        if result.error is None:
+            self.log.info("%s transactions, %s commands", result.transactions, result.commands)
+            return result.model_dump(mode="json")
+        return self._stopped(result, result.error, context)
+
+    def _stopped(self, result: JobResult, error: ErrorReport, context: Context) -> Any:
+        if error.kind is ErrorKind.FENCED:
+            self.log.warning("Nothing done: %s", error.message)
+            return JobResult().model_dump(mode="json")
+        context["ti"].xcom_push(ERROR_KEY, error.model_dump(mode="json"))
+        context["ti"].xcom_push(RESULT_KEY, result.model_dump(mode="json"))
+        raise airflow_exception(error)
+
+    def _run(self, context: Context) -> JobResult:
+        spark = find_spark(self._conn_id, self._deploy_mode)
+        request = self.request()
+        connections = resolve_connections(request.connection_ids())
+        idle = idle_result(request, connections.by_id)
+        if idle is not None:
+            self.log.info("Nothing to do, no Spark job is started")
+            return idle
+        with TemporaryDirectory(prefix="tranrepl-") as folder:
+            request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+            write_private(request_path, request.model_dump_json())
+            arguments = ["--request", str(request_path), "--result", str(result_path)]
+            with self._prepared(str(entry_point(request.job)), arguments, connections, spark):
+                failure = self._run_spark(context)
+            return self._result(result_path, failure, connections)
+
+    def _result(self, path: Path, failure: str | None, connections: JobConnections) -> JobResult:
+        result = _read_result(path)
+        if result is None:
+            raise _without_result(failure, connections)
+        if failure is not None and result.error is None:
+            self.log.warning("spark-submit failed after the job had finished: %s", connections.redact(failure))
+        return _redacted(result, connections)
+
+    @contextmanager
+    def _prepared(
+        self, application: str, arguments: list[str], connections: JobConnections, spark: SparkConnection
+    ) -> Iterator[None]:
+        """Set the provider's own attributes for one submission.
+
+        Rendered fields were stored before `execute`, so nothing set here is ever stored or shown.
+        """
+        before = (self.application, self.application_args, self.env_vars, self.conf, self._spark_binary)
+        self.application = application
+        self.application_args = arguments
+        self.env_vars = {**(self.env_vars or {}), **connections.environment}
+        self.conf = {**spark.default_conf(), **(self.conf or {})}
+        self._spark_binary = self._spark_binary or spark.submit_binary()
+        # A hook of an earlier try would submit that try's arguments. It stays after this one: a task that ran out
+        # of time is killed through it when `execute` is already over.
+        self._hook = None
+        try:
+            yield
+        finally:
+            self.application, self.application_args, self.env_vars, self.conf, self._spark_binary = before
+
+    def _run_spark(self, context: Context) -> str | None:
+        """Submit and wait. Returns what the provider says of a failure; the job's own result says more."""
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            return str(error)
+        return None
+
+
+class LogReaderOperator(ReplicationSparkOperator):
+    """Drains the Publisher's log into the command store."""
+
+    def __init__(self, *, publication: Mapping[str, Any], **kwargs: Any) -> None:
+        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
+        super().__init__(publication=publication, **kwargs)
+
+    def request(self) -> LogReaderRequest:
+        return LogReaderRequest(publication=Publication.model_validate(self.publication))
+
+
+class DistributionOperator(ReplicationSparkOperator):
+    """Delivers stored commands to one subscription, up to the run's bound.
+
+    `committed_before` is a time in ISO format: no transaction committed at or after it is delivered. Empty: all are.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "committed_before")
+
+    def __init__(
+        self,
+        *,
+        publication: Mapping[str, Any],
+        subscription: str,
+        mode: ApplyMode = ApplyMode.STREAMS,
+        committed_before: str = RUN_BOUND,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-{mode}")
+        super().__init__(publication=publication, **kwargs)
+        self.subscription = subscription
+        self.mode = mode
+        self.committed_before = committed_before
+
+    def request(self) -> DistributionRequest:
+        return DistributionRequest(
+            publication=Publication.model_validate(self.publication),
+            subscription=self.subscription,
+            committed_before=datetime.fromisoformat(self.committed_before) if self.committed_before else None,
+            mode=self.mode,
+        )
+
+
+class SingleConnectionRetryOperator(DistributionOperator):
+    """Delivers over one connection what `first_attempt` (a task id) could not.
+
+    Skipped where that task never ran, and where its error is one that only a person can mend: a second attempt
+    would say the same again.
+    """
+
+    def __init__(self, *, first_attempt: str, **kwargs: Any) -> None:
+        super().__init__(mode=ApplyMode.SINGLE_CONNECTION, **kwargs)
+        self.first_attempt = first_attempt
+
+    def execute(self, context: Context) -> Any:
+        """Run the job, unless no batch failed. Raises AirflowSkipException then."""
+        self._require_failed_batch(context)
+        return super().execute(context)
+
+    def _require_failed_batch(self, context: Context) -> None:
+        ti = context["ti"]
+        # ONE_FAILED counts a task that never ran because its own upstream failed.
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[self.first_attempt], run_ids=[ti.run_id])
+        if states.get(ti.run_id, {}).get(self.first_attempt) != "failed":
+            raise AirflowSkipException(f"{self.first_attempt} did not run, so no batch failed")
+        # A worker that was killed leaves no report; its batch failed all the same.
+        report = ti.xcom_pull(task_ids=self.first_attempt, key=ERROR_KEY)
+        if report and ErrorReport.model_validate(report).kind is ErrorKind.CONFIGURATION:
+            raise AirflowSkipException(f"{self.first_attempt} failed for a reason that must be mended first")
+
+
+def _read_result(path: Path) -> JobResult | None:
+    """None where the job ended before it wrote a whole one."""
+    try:
+        return JobResult.model_validate_json(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def _without_result(failure: str | None, connections: JobConnections) -> ReplicationError:
+    if failure is None:
+        return InternalError("spark-submit ended well, but the job left no result")
+    try:
+        require_java()
+    except ConfigurationError as error:
+        return error
+    return InternalError(f"spark-submit failed before the job left a result: {connections.redact(failure)}")
+
+
+def _redacted(result: JobResult, connections: JobConnections) -> JobResult:
+    if result.error is None:
+        return result
+    message, remedy = connections.redact(result.error.message), connections.redact(result.error.remedy or "")
+    error = result.error.model_copy(update={"message": message, "remedy": remedy or None})
+    return result.model_copy(update={"error": error})

@@ -1,0 +1,207 @@
+"""DAGs from settings files: structure, schedule, documentation, and files that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, CronDataIntervalTimetable, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException
+
+from tranrepl.settings import Publication
+from tranrepl_airflow.broken_settings import BrokenSettingsOperator
+from tranrepl_airflow.dag_builder import publication_dag
+
+if TYPE_CHECKING:
+    from airflow.conftest import PublicationWriter
+
+DISTRIBUTE, RETRY, DELIVERED = (
+    f"reporting.{name}" for name in ("distribute", "retry_on_single_connection", "delivered")
+)
+
+
+def parsed(publications: Path) -> dict[str, DAG]:
+    bag = DagBag(publications.parent)
+    assert bag.import_errors == {}
+    return dict(bag.dags)
+
+
+@pytest.fixture
+def dag(publications: Path) -> DAG:
+    return parsed(publications)["purchasing"]
+
+
+def test_each_subscription_is_a_group_of_the_publications_dag(dag: DAG) -> None:
+    assert set(dag.task_group.children) == {"log_reader", "reporting", "audit"}
+    assert {task.task_id for task in dag.tasks} == {
+        "log_reader",
+        *(
+            f"{subscription}.{task}"
+            for subscription in ("reporting", "audit")
+            for task in ("distribute", "retry_on_single_connection", "delivered")
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("task_id", "upstream", "rule", "retries"),
+    [
+        ("log_reader", set(), TriggerRule.ALL_SUCCESS, 2),
+        (DISTRIBUTE, {"log_reader"}, TriggerRule.ALL_SUCCESS, 0),
+        (RETRY, {DISTRIBUTE}, TriggerRule.ONE_FAILED, 2),
+        (DELIVERED, {DISTRIBUTE, RETRY}, TriggerRule.ONE_SUCCESS, 2),
+    ],
+)
+def test_what_a_task_waits_for(dag: DAG, task_id: str, upstream: set[str], rule: TriggerRule, retries: int) -> None:
+    task = dag.get_task(task_id)
+    assert (task.upstream_task_ids, task.trigger_rule, task.retries) == (upstream, rule, retries)
+    assert task.max_active_tis_per_dag == 1
+    assert task.pool == "default_pool", "a pool that does not exist holds its tasks for ever"
+
+
+def test_the_edge_to_the_retry_says_when_it_is_taken(dag: DAG) -> None:
+    assert dag.edge_info == {
+        f"{subscription}.distribute": {f"{subscription}.retry_on_single_connection": {"label": "a batch failed"}}
+        for subscription in ("reporting", "audit")
+    }
+
+
+def test_runs_cover_intervals_one_at_a_time_and_none_of_the_past(dag: DAG) -> None:
+    assert dag.timetable == CronDataIntervalTimetable("*/5 * * * *", timezone="UTC")
+    assert (dag.catchup, dag.max_active_runs, dag.is_paused_upon_creation) == (False, 1, None)
+    assert dag.tags == {"replication"}
+
+
+def test_a_publication_without_a_schedule_has_manual_runs_only(
+    publications: Path, write_publication: PublicationWriter
+) -> None:
+    write_publication(schedule=None)
+    dag = parsed(publications)["purchasing"]
+    assert not dag.timetable.can_be_scheduled
+    assert "manual runs only" in str(dag.doc_md)
+
+
+def test_the_documentation_shows_how_each_operation_is_propagated(dag: DAG) -> None:
+    lines = str(dag.doc_md).splitlines()
+    assert "| purchasing.vendor | purchasing.vendor | all | CALL | SQL | CALL |" in lines
+    assert '| sales."Order Details" | sales.order_details | id, quantity | CALL | SCALL | CALL |' in lines
+    assert "| reporting | subscriber | 1 | 100 |" in lines
+    assert "schedule `*/5 * * * *` (UTC)" in lines[0]
+
+
+def test_nothing_of_the_settings_is_taken_for_a_template(dag: DAG) -> None:
+    assert "publication" not in dag.get_task("log_reader").template_fields
+    assert set(dag.get_task(DISTRIBUTE).template_fields) - set(dag.get_task("log_reader").template_fields) == {
+        "committed_before"
+    }
+
+
+def broken_message(dag: DAG) -> str:
+    """What a run of a broken publication's DAG fails with."""
+    task = dag.get_task("settings")
+    assert isinstance(task, BrokenSettingsOperator)
+    with pytest.raises(AirflowFailException) as raised:
+        task.execute({})
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("publication: [", "not valid YAML"),
+        ("- one", "allowed: a mapping with the keys"),
+        ("publication: broken\nsubscribtions: []\n", "subscribtions: unknown key"),
+    ],
+)
+def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path, text: str, message: str) -> None:
+    (publications / "broken.yaml").write_text(text)
+    dags = parsed(publications)
+    assert set(dags) == {"purchasing", "broken"}
+    broken = dags["broken"]
+    assert message in broken_message(broken)
+    assert message in str(broken.doc_md)
+    assert broken.tags == {"replication", "broken"}
+    assert broken.dag_display_name == "broken (broken settings)"
+    assert dags["purchasing"].tags == {"replication"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": "every five minutes"}, "schedule: 'every five minutes'"),
+        ({"subscriptions": [{"name": "log_reader", "connection": "subscriber"}]}, "is the name of a task"),
+    ],
+)
+def test_what_only_airflow_can_tell_is_told_in_the_same_way(
+    publications: Path, write_publication: PublicationWriter, changes: dict[str, Any], message: str
+) -> None:
+    write_publication(**changes)
+    dag = parsed(publications)["purchasing"]
+    assert message in broken_message(dag)
+
+
+def test_a_file_must_have_its_publications_name(publications: Path, write_publication: PublicationWriter) -> None:
+    path = write_publication()
+    path.rename(publications / "copy of purchasing.yaml")
+    write_publication()
+    dags = parsed(publications)
+    assert set(dags) == {"purchasing", "copy_of_purchasing"}
+    assert "name the file purchasing.yaml" in broken_message(dags["copy_of_purchasing"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("schedule: '7 * * * *'\nwrong: 1\n", "7 * * * *"),
+        ("schedule: never\n", "0 * * * *"),
+        ("schedule: [\n", "0 * * * *"),
+        ("- one\n", "0 * * * *"),
+    ],
+)
+def test_a_publication_that_broke_fails_on_its_schedule(publications: Path, text: str, expected: str) -> None:
+    (publications / "broken.yaml").write_text(text)
+    assert parsed(publications)["broken"].timetable == CronDataIntervalTimetable(expected, timezone="UTC")
+
+
+def test_a_broken_publication_that_had_no_schedule_gets_none(publications: Path) -> None:
+    (publications / "broken.yaml").write_text("wrong: 1\n")
+    assert not parsed(publications)["broken"].timetable.can_be_scheduled
+
+
+def test_a_dag_can_be_built_without_a_file(publication: Publication) -> None:
+    assert publication_dag(publication).dag_id == "purchasing"
+
+
+_PARSE = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from airflow.dag_processing.dagbag import DagBag
+from airflow.configuration import conf
+bag = DagBag(conf.get("core", "dags_folder"))
+assert not bag.import_errors, bag.import_errors
+print(*sorted(bag.dags))
+heavy = {"pyspark", "psycopg", "adbc_driver_postgresql"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [(None, ["other", "purchasing"]), ("other", ["other"])],
+)
+def test_parsing_is_cheap_and_builds_only_what_is_wanted(
+    publications: Path, write_publication: PublicationWriter, wanted: str | None, expected: list[str]
+) -> None:
+    write_publication(publication="other")
+    context = {} if wanted is None else {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": wanted}
+    finished = subprocess.run(
+        [sys.executable, "-c", _PARSE], env=os.environ | context, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split()[-len(expected) :] == expected
+    assert ("purchasing" in finished.stdout) == ("purchasing" in expected)

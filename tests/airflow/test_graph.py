@@ -1,0 +1,45 @@
+"""The graph of a publication, without Airflow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tranrepl.settings import Publication
+from tranrepl_airflow.graph import Dependency, StartRule, Task, replication_graph
+
+
+def test_each_subscription_is_a_group_behind_one_log_reader(publication: Publication) -> None:
+    graph = replication_graph(publication)
+    assert graph.log_reader == Task("log_reader", retries=2)
+    assert [group.subscription for group in graph.groups] == ["reporting", "audit"]
+
+
+def test_a_group_retries_only_what_its_own_distribution_failed_at(publication: Publication) -> None:
+    group = replication_graph(publication).groups[0]
+    assert group.distribute == Task("reporting.distribute", (Dependency("log_reader"),), StartRule.ALL_SUCCEEDED, 0)
+    assert group.retry_on_single_connection == Task(
+        "reporting.retry_on_single_connection",
+        (Dependency("reporting.distribute", "a batch failed"),),
+        StartRule.ONE_FAILED,
+        2,
+    )
+    assert group.delivered == Task(
+        "reporting.delivered",
+        (Dependency("reporting.distribute"), Dependency("reporting.retry_on_single_connection")),
+        StartRule.ONE_SUCCEEDED,
+        2,
+    )
+
+
+def test_tasks_come_after_those_they_wait_for(publication: Publication) -> None:
+    seen: set[str] = set()
+    for task in replication_graph(publication).tasks():
+        assert {dependency.task_id for dependency in task.after} <= seen
+        seen.add(task.task_id)
+    assert len(seen) == 7
+
+
+def test_the_graph_needs_no_airflow() -> None:
+    code = "import sys, tranrepl_airflow.graph; sys.exit('airflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,219 @@
+"""Whole runs of a publication's DAG: the measured truth table, the run's bound, Asset events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models import dagrun
+from airflow.models.asset import AssetEvent
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG, Context
+from airflow.utils.session import create_session
+from airflow.utils.types import DagRunType
+from sqlalchemy import select
+
+from tranrepl.errors import ConfigurationError, DataError, FencedError, ReplicationError, TransientError
+from tranrepl.jobs import JobResult
+
+if TYPE_CHECKING:
+    from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
+
+DELIVERED = JobResult(
+    transactions=2, commands=5, commands_by_article={"purchasing.vendor": 5}, last_xact_seqno="0000000000000010"
+)
+LATE = datetime(2026, 1, 2, 3, 7, tzinfo=UTC)
+END_OF_INTERVAL = "2026-01-02T03:05:00Z"
+SUCCEEDED, FAILED, SKIPPED, NOT_RUN = "success", "failed", "skipped", "upstream_failed"
+
+
+def failing(error: ReplicationError, delivered: JobResult | None = None) -> JobResult:
+    return (delivered or JobResult()).model_copy(update={"error": error.to_report()})
+
+
+@pytest.fixture
+def dag(
+    publications: Path, write_publication: PublicationWriter, idle_checks: IdleChecks, fake_spark: FakeSpark
+) -> DAG:
+    """The DAG of one subscription as Airflow parses it, with retries that do not wait."""
+    write_publication(subscriptions=[{"name": "reporting", "connection": "subscriber"}])
+    bag = DagBag(publications.parent)
+    assert bag.import_errors == {}
+    parsed: DAG = bag.dags["purchasing"]
+    for task in parsed.tasks:
+        task.retry_delay = timedelta(0)
+    fake_spark.answer("streams", DELIVERED)
+    return parsed
+
+
+@pytest.fixture
+def run(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DagRun]:
+    """Run the DAG once; `dag.test()` itself only makes manual runs."""
+    create = dagrun.get_or_create_dagrun
+
+    def run_as(run_type: DagRunType = DagRunType.MANUAL, logical_date: datetime | None = None) -> DagRun:
+        def create_as(**arguments: Any) -> DagRun:
+            created = create(**arguments)
+            created.run_type = run_type
+            arguments["session"].commit()
+            return created
+
+        monkeypatch.setattr(dagrun, "get_or_create_dagrun", create_as)
+        finished: DagRun = dag.test(logical_date=logical_date)
+        return finished
+
+    return run_as
+
+
+def states(finished: DagRun) -> dict[str, str]:
+    return {
+        instance.task_id.removeprefix("reporting."): str(instance.state) for instance in finished.get_task_instances()
+    }
+
+
+def outcome(log_reader: str, distribute: str, retry: str, delivered: str) -> dict[str, str]:
+    return {
+        "log_reader": log_reader,
+        "distribute": distribute,
+        "retry_on_single_connection": retry,
+        "delivered": delivered,
+    }
+
+
+Run = Callable[..., DagRun]
+
+
+def test_all_fine(run: Run, fake_spark: FakeSpark) -> None:
+    finished = run()
+    assert finished.state == SUCCEEDED
+    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SKIPPED, SUCCEEDED)
+    assert fake_spark.jobs == ["log_reader", "streams"]
+
+
+@pytest.mark.parametrize("error", [DataError("row not found", number="20598"), TransientError("lock timeout")])
+def test_a_batch_that_failed_is_delivered_over_a_single_connection(
+    run: Run, fake_spark: FakeSpark, error: ReplicationError
+) -> None:
+    fake_spark.answer("streams", failing(error), exit_code=1)
+    finished = run()
+    assert finished.state == SUCCEEDED
+    assert states(finished) == outcome(SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED)
+    assert fake_spark.jobs == ["log_reader", "streams", "single_connection"]
+
+
+def test_a_data_error_over_a_single_connection_fails_the_run_at_once(run: Run, fake_spark: FakeSpark) -> None:
+    for job in ("streams", "single_connection"):
+        fake_spark.answer(job, failing(DataError("row not found")), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert states(finished) == outcome(SUCCEEDED, FAILED, FAILED, NOT_RUN)
+    assert fake_spark.jobs == ["log_reader", "streams", "single_connection"]
+
+
+def test_a_transient_error_over_a_single_connection_is_tried_again(run: Run, fake_spark: FakeSpark) -> None:
+    for job in ("streams", "single_connection"):
+        fake_spark.answer(job, failing(TransientError("connection lost")), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert fake_spark.jobs == ["log_reader", "streams", *["single_connection"] * 3]
+
+
+def test_a_log_reader_that_failed_fails_the_run(run: Run, fake_spark: FakeSpark) -> None:
+    fake_spark.answer("log_reader", failing(ConfigurationError("wal_level is replica")), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert states(finished) == outcome(FAILED, NOT_RUN, SKIPPED, NOT_RUN)
+    assert fake_spark.jobs == ["log_reader"]
+
+
+def test_a_configuration_error_is_left_to_a_person(run: Run, fake_spark: FakeSpark) -> None:
+    fake_spark.answer("streams", failing(ConfigurationError("a column is missing")), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert states(finished) == outcome(SUCCEEDED, FAILED, SKIPPED, NOT_RUN)
+
+
+def test_a_fenced_distribution_is_a_run_that_did_nothing(run: Run, fake_spark: FakeSpark) -> None:
+    fake_spark.answer("streams", failing(FencedError("another job applies it")), exit_code=1)
+    finished = run()
+    assert finished.state == SUCCEEDED
+    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SKIPPED, SUCCEEDED)
+
+
+def test_with_nothing_to_do_no_spark_job_is_started(run: Run, fake_spark: FakeSpark, idle_checks: IdleChecks) -> None:
+    idle_checks.results = {"log_reader": JobResult(), "distribution": JobResult()}
+    finished = run()
+    assert finished.state == SUCCEEDED
+    assert fake_spark.jobs == []
+    assert events_of(finished) == {}
+
+
+def test_a_worker_that_was_killed_leaves_its_batch_to_the_single_connection(
+    dag: DAG, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_without_a_report(_: Context) -> None:
+        raise SystemExit(137)
+
+    monkeypatch.setattr(dag.get_task("reporting.distribute"), "execute", end_without_a_report)
+    assert states(run()) == outcome(SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED)
+
+
+@pytest.mark.parametrize("run_type", [DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB])
+def test_a_run_of_an_interval_delivers_up_to_its_end(run: Run, fake_spark: FakeSpark, run_type: DagRunType) -> None:
+    fake_spark.answer("streams", failing(DataError("row not found")), exit_code=1)
+    run(run_type, LATE)
+    assert bounds(fake_spark) == [END_OF_INTERVAL, END_OF_INTERVAL]
+
+
+@pytest.mark.parametrize("logical_date", [None, LATE])
+def test_a_manual_run_delivers_everything(run: Run, fake_spark: FakeSpark, logical_date: datetime | None) -> None:
+    run(DagRunType.MANUAL, logical_date)
+    assert bounds(fake_spark) == [None]
+
+
+def bounds(fake_spark: FakeSpark) -> list[str | None]:
+    return [call["request"]["committed_before"] for call in fake_spark.calls if call["job"] != "log_reader"]
+
+
+def test_each_subscriber_table_that_had_commands_emits_one_event(run: Run, fake_spark: FakeSpark) -> None:
+    rescued = JobResult(
+        transactions=1,
+        commands=4,
+        commands_by_article={"purchasing.vendor": 1, 'sales."Order Details"': 3},
+        last_xact_seqno="0000000000000020",
+    )
+    fake_spark.answer("streams", failing(DataError("row not found"), DELIVERED), exit_code=1)
+    fake_spark.answer("single_connection", rescued)
+    finished = run()
+    watermark = "0000000000000020"
+    assert events_of(finished) == {
+        "x-tranrepl://purchasing/reporting/purchasing.vendor": {"commands": 6, "last_xact_seqno": watermark},
+        "x-tranrepl://purchasing/reporting/sales.order_details": {"commands": 3, "last_xact_seqno": watermark},
+    }
+
+
+def test_a_table_without_commands_emits_none(run: Run) -> None:
+    assert list(events_of(run())) == ["x-tranrepl://purchasing/reporting/purchasing.vendor"]
+
+
+def events_of(finished: DagRun) -> dict[str, dict[str, Any]]:
+    with create_session() as session:
+        events = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == finished.run_id))
+        return {event.asset.uri: event.extra for event in events}
+
+
+def test_results_are_the_tasks_xcom(run: Run, fake_spark: FakeSpark) -> None:
+    finished = run()
+    (distribute,) = (ti for ti in finished.get_task_instances() if ti.task_id == "reporting.distribute")
+    (delivered,) = (ti for ti in finished.get_task_instances() if ti.task_id == "reporting.delivered")
+    assert distribute.xcom_pull(task_ids="reporting.distribute") == DELIVERED.model_dump(mode="json")
+    assert delivered.xcom_pull(task_ids="reporting.delivered") == {
+        "transactions": 2,
+        "commands": 5,
+        "commands_by_article": {"purchasing.vendor": 5},
+        "last_xact_seqno": "0000000000000010",
+    }

@@ -1,0 +1,162 @@
+"""Commit batches against a cut that looks at one transaction after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tranrepl.commands import ROW_LAYOUT, Operation
+from tranrepl.errors import InternalError
+from tranrepl.subscriber import commit_batches as module
+from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
+
+Command = tuple[int, int]
+"""`xact_seqno` as a number, and `command_id`."""
+Delivered = tuple[list[Command], int, int]
+"""What a commit holds: its commands, how many transactions ended with it, the watermark."""
+
+
+def _record_batch(commands: Sequence[Command]) -> pa.RecordBatch:
+    rows = [
+        {
+            "xact_seqno": seqno.to_bytes(8, "big"),
+            "command_id": command_id,
+            "article_id": 1,
+            "operation": int(Operation.INSERT),
+            "after": [f"{seqno}.{command_id}"],
+        }
+        for seqno, command_id in commands
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=ROW_LAYOUT)
+
+
+def _transactions(sizes: Sequence[int]) -> list[list[Command]]:
+    # Above 2^63: an LSN is unsigned.
+    return [[((1 << 63) + 7 * at, command) for command in range(1, size + 1)] for at, size in enumerate(sizes)]
+
+
+def _expected(transactions: Sequence[list[Command]], limits: CommitLimits) -> list[Delivered]:
+    delivered: list[Delivered] = []
+    commands: list[Command] = []
+    count = 0
+    for transaction in transactions:
+        commands, count = commands + transaction, count + 1
+        if count == limits.transactions or len(commands) >= limits.commands:
+            delivered.append((commands, count, commands[-1][0]))
+            commands, count = [], 0
+    if commands:
+        delivered.append((commands, count, commands[-1][0]))
+    return delivered
+
+
+def _delivered(pieces: Iterator[Piece], longest: int) -> list[Delivered]:
+    delivered: list[Delivered] = []
+    commands: list[Command] = []
+    for piece in pieces:
+        rows = piece.commands.to_pylist()
+        assert len(rows) <= longest
+        assert all(row["after"] == [f"{int.from_bytes(row['xact_seqno'])}.{row['command_id']}"] for row in rows)
+        commands += [(int.from_bytes(row["xact_seqno"]), row["command_id"]) for row in rows]
+        if piece.ends_commit_batch:
+            delivered.append((commands, piece.transactions, int.from_bytes(piece.last_xact_seqno)))
+            commands = []
+        else:
+            assert piece.transactions == 0
+    assert not commands, "commands that are never committed"
+    return delivered
+
+
+def _cut(commands: Sequence[Command], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """Batches that are slices of one, of any length, none too."""
+    whole = _record_batch([(0, 1), *commands])
+    for start, end in pairwise([0, *sorted(min(cut, len(commands)) for cut in cuts), len(commands)]):
+        yield whole.slice(start + 1, end - start)
+
+
+_sizes = st.lists(st.one_of(st.integers(1, 4), st.integers(1, 30)), max_size=12)
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(_sizes, st.lists(st.integers(0, 100), max_size=8), st.integers(1, 6), st.integers(1, 60), st.integers(1, 12))
+def test_commits_hold_whole_transactions_within_the_limits(
+    sizes: list[int], cuts: list[int], transactions: int, commands: int, longest: int
+) -> None:
+    limits = CommitLimits(transactions, commands)
+    ordered = _transactions(sizes)
+    flat = [command for transaction in ordered for command in transaction]
+    with mock.patch.object(module, "PIECE_COMMANDS", longest):
+        assert _delivered(commit_batches(_cut(flat, cuts), limits), longest) == _expected(ordered, limits)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(_sizes, st.integers(1, 2000))
+def test_pieces_are_bounded_in_bytes_too(sizes: list[int], piece_bytes: int) -> None:
+    ordered = _transactions(sizes)
+    flat = [command for transaction in ordered for command in transaction]
+    limits = CommitLimits(1000, 1000)
+    with mock.patch.object(module, "PIECE_BYTES", piece_bytes):
+        pieces = list(commit_batches(_cut(flat, [5, 30]), limits))
+    assert _delivered(iter(pieces), 10_000) == _expected(ordered, limits)
+    # Rows of one size: a piece twice as large as allowed could have been cut.
+    assert all(len(piece.commands) <= 1 or piece.commands.nbytes <= 2 * piece_bytes for piece in pieces)
+
+
+def test_a_commit_batch_ends_at_the_limit_reached_first() -> None:
+    """CommitBatchSize 3, CommitBatchThreshold 5: whichever is reached first, by whole transactions."""
+    ordered = _transactions([1, 1, 1, 6, 2, 2, 2, 1])
+    flat = [command for transaction in ordered for command in transaction]
+    delivered = _delivered(commit_batches(_cut(flat, [4]), CommitLimits(3, 5)), 100)
+    assert [(len(commands), transactions) for commands, transactions, _ in delivered] == [
+        (3, 3),
+        (6, 1),
+        (6, 3),
+        (1, 1),
+    ]
+
+
+def test_a_transaction_larger_than_a_piece_starts_before_its_end_is_known() -> None:
+    """Memory stays flat: pieces go out while the transaction is still being read."""
+    read = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for start in range(1, 101, 10):
+            read += 1
+            yield _record_batch([(5, command) for command in range(start, start + 10)])
+
+    with mock.patch.object(module, "PIECE_COMMANDS", 20):
+        pieces = commit_batches(batches(), CommitLimits(100, 1000))
+        assert not next(pieces).ends_commit_batch
+        assert read == 2
+        assert _delivered(pieces, 20)[-1][1:] == (1, 5)
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [[(2, 1), (1, 1)], [(1, 2), (1, 1)], [(1, 1), (1, 1)], [(1, 1), (2, 1), (1, 2)]],
+)
+@pytest.mark.parametrize("cuts", [[], [1], [2]])
+@pytest.mark.parametrize("longest", [1, 100])
+def test_commands_out_of_order_are_refused(commands: list[Command], cuts: list[int], longest: int) -> None:
+    with (
+        mock.patch.object(module, "PIECE_COMMANDS", longest),
+        pytest.raises(InternalError, match="not in the order of"),
+    ):
+        list(commit_batches(_cut(commands, cuts), CommitLimits(1, 1)))
+
+
+def test_nothing_gives_nothing() -> None:
+    assert list(commit_batches([_record_batch([])], CommitLimits(1, 1))) == []
+    assert list(commit_batches([], CommitLimits(1, 1))) == []
+
+
+def test_an_xact_seqno_of_another_width_is_refused() -> None:
+    row = {"xact_seqno": bytes(10), "command_id": 1, "article_id": 1, "operation": 1}
+    with pytest.raises(InternalError, match="not 8 bytes wide"):
+        list(commit_batches([pa.RecordBatch.from_pylist([row], schema=ROW_LAYOUT)], CommitLimits(1, 1)))

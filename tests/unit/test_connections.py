@@ -1,0 +1,130 @@
+"""Connections as Airflow writes them, and what is never said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tranrepl.connections import Connection, from_environment, require_postgres
+from tranrepl.errors import ConfigurationError
+
+PASSWORD = "p@ss/w:rd%?# é"  # noqa: S105
+COMPLETE = Connection("Sales-DB", "postgres", "db.example", 6432, "m e", PASSWORD, "sal/es", {"sslmode": "require"})
+URI = "postgres://m%20e:p%40ss%2Fw%3Ard%25%3F%23%20%C3%A9@db.example:6432/sal%2Fes?sslmode=require"
+
+
+def _read(value: str, connection_id: str = "Sales-DB") -> Connection:
+    return from_environment(connection_id, {f"AIRFLOW_CONN_{connection_id.upper()}": value})
+
+
+def _json(**changes: object) -> str:
+    fields = {
+        "conn_type": "postgres",
+        "host": "db.example",
+        "port": 6432,
+        "login": "m e",
+        "password": PASSWORD,
+        "schema": "sal/es",
+        "extra": {"sslmode": "require"},
+    }
+    return json.dumps({**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _json(),
+        _json(port="6432"),
+        _json(extra='{"sslmode": "require"}'),
+        _json(conn_type="Postgres"),
+        "  " + _json(),
+        URI,
+    ],
+)
+def test_json_and_uri_say_the_same(value: str) -> None:
+    assert _read(value) == COMPLETE
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_any_password_survives_a_uri(password: str) -> None:
+    from urllib.parse import quote
+
+    assert _read(f"postgres://me:{quote(password, safe='')}@h/d").password == password
+
+
+def test_what_is_left_out_is_libpqs_business() -> None:
+    for value in ("postgres://", '{"conn_type": "postgres"}', '{"conn_type": "postgres", "extra": "", "port": ""}'):
+        connection = _read(value)
+        assert connection == Connection("Sales-DB", "postgres")
+        assert connection.libpq_parameters("test") == {"connect_timeout": "15", "application_name": "test"}
+
+
+def test_libpq_gets_every_part_and_the_options() -> None:
+    assert COMPLETE.libpq_parameters("tranrepl test") == {
+        "connect_timeout": "15",
+        "sslmode": "require",
+        "host": "db.example",
+        "port": "6432",
+        "user": "m e",
+        "password": PASSWORD,
+        "dbname": "sal/es",
+        "application_name": "tranrepl test",
+    }
+
+
+def test_sqlalchemy_gets_every_part_and_the_options() -> None:
+    url = COMPLETE.sqlalchemy_url()
+    assert (url.drivername, url.username, url.password, url.host, url.port, url.database, dict(url.query)) == (
+        *("postgresql+psycopg", "m e", PASSWORD, "db.example", 6432, "sal/es"),
+        {"sslmode": "require"},
+    )
+    assert PASSWORD not in str(url)
+
+
+def test_a_connections_texts_never_show_the_password() -> None:
+    assert PASSWORD not in repr(COMPLETE)
+    assert str(COMPLETE) == "Sales-DB (m e@db.example:6432/sal/es)"
+
+
+@pytest.mark.parametrize("environment", [{}, {"AIRFLOW_CONN_SALES": ""}])
+def test_a_connection_that_is_not_defined_is_told_with_the_variable_to_set(environment: Mapping[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="connection 'sales' is not defined") as refused:
+        from_environment("sales", environment)
+    assert "set AIRFLOW_CONN_SALES" in (refused.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"conn_type": "postgres", "password": "s3cret"',
+        '{"conn_type": "postgres", "password": "s3cret", "port": "fivefour"}',
+        '{"conn_type": "postgres", "password": "s3cret", "extra": "{"}',
+        '{"conn_type": "postgres", "password": "s3cret", "extra": "[1]"}',
+        '{"conn_type": 5, "password": "s3cret"}',
+        "postgres://me:s3cret@db:port/sales",
+        "postgres://me:s3cret@db:99999/sales",
+        "postgres://me:s3cret@[::1/sales",
+        "host=db password=s3cret",
+        "s3cret",
+    ],
+)
+def test_a_connection_that_cannot_be_read_is_refused_without_repeating_it(value: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match="AIRFLOW_CONN_SALES is neither a connection in JSON nor a URI"
+    ) as refused:
+        _read(value, "sales")
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+@pytest.mark.parametrize("value", ["mysql://me:s3cret@db/sales", '{"password": "s3cret"}'])
+def test_another_kind_of_database_is_refused(value: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"connection 'sales' is of type '(mysql|)'") as refused:
+        require_postgres(_read(value, "sales"))
+    assert refused.value.remedy == "allowed: postgres, postgresql"
+    assert "s3cret" not in str(refused.value)
