@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def new_folder(record: PublicationRecord) -> str:
+def new_folder() -> str:
     """A name that no other attempt has."""
-    return f"{record.publication}/{uuid.uuid4().hex}"
+    return uuid.uuid4().hex
 
 
 def folder_path(record: PublicationRecord, folder: str) -> str:

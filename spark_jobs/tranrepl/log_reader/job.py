@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SMALLEST_MESSAGE = 40
-_FIRST_GUESS = 128
-"""Bytes a message is taken to have before any was read."""
-_MOST_MESSAGES = 2**31 - 1
-"""PostgreSQL's `upto_nchanges` is an int4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,6 @@ class _LogReader:
         self._opened = opened
         self._record: PublicationRecord = opened.record
         self._articles = opened.database.active_articles(request.publication, opened.record)
-        self._message_bytes = _FIRST_GUESS
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None)
 
@@ -82,7 +76,7 @@ class _LogReader:
             complete = self._read_batch(up_to)
 
     def _read_batch(self, up_to: int, stop_at: int | None = None) -> bool:
-        folder = new_folder(self._record)
+        folder = new_folder()
         written = self._write(folder, up_to, stop_at)
         read = written.read
         if read.error is not None:
@@ -107,7 +101,6 @@ class _LogReader:
         registered = time.perf_counter()
         self._opened.publisher.advance(read.end_lsn)
         advanced = time.perf_counter()
-        self._message_bytes = max(_SMALLEST_MESSAGE, read.message_bytes // max(read.messages, 1))
         self._add(written, {"register": registered - started, "advance": advanced - registered})
 
     def _add(self, written: _Written, seconds: Mapping[str, float]) -> None:
@@ -140,7 +133,6 @@ class _LogReader:
             self._record.slot_name,
             self._articles,
             up_to,
-            min(_MOST_MESSAGES, max(1, self._settings.read_batch_bytes // self._message_bytes)),
             Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at),
         )
         source = log_source(plan)

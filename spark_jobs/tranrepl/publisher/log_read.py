@@ -14,7 +14,6 @@ class LogRead(BaseModel):
 
     transactions: int = 0
     """Whole transactions, also those that changed nothing of ours."""
-    messages: int = 0
     message_bytes: int = 0
     changed_transactions: int = 0
     """Transactions with a change of a published table."""

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from adbc_driver_manager import Error as AdbcError
-from adbc_driver_postgresql import dbapi as adbc
-from psycopg import conninfo, sql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -21,12 +18,9 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import ROW_LAYOUT, ROW_LAYOUT_DDL, Operation
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
-from tranrepl.postgres import session_options
+from tranrepl.publisher.log_messages import FetchError, log_messages
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, RelationMismatch
-from tranrepl.publisher.postgres import lsn_text
-
-_FETCH_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +31,6 @@ class LogReadPlan:
     slot: str
     articles: Sequence[RegisteredArticle]
     up_to: int
-    messages: int
-    """The server decodes no further than the transaction that reaches this number of messages."""
     limits: Limits
 
 
@@ -73,8 +65,7 @@ class PublisherLogReader(DataSourceReader):
         account = LogRead()
         try:
             account = yield from read_log(self._plan)
-        except (AdbcError, OSError) as error:
-            # What fails while rows are fetched comes as Arrow's OSError, without an SQLSTATE.
+        except FetchError as error:
             account = _with_error(account, _translate(self._plan, error))
         except ReplicationError as error:
             account = _with_error(account, error)
@@ -89,10 +80,9 @@ def read_log(plan: LogReadPlan) -> Generator[pa.RecordBatch, None, LogRead]:
     """Yield changes; return the account of the read."""
     decoder = PgOutputDecoder(plan.articles, plan.limits)
     last_commit: Commit | None = None
-    messages, decode_seconds, started = 0, 0.0, time.perf_counter()
+    decode_seconds, started = 0.0, time.perf_counter()
     complete, mismatch, tally = True, None, _Tally()
-    for batch in _messages(plan):
-        messages += len(batch)
+    for batch in log_messages(plan.connection, plan.slot, plan.up_to):
         decode_started = time.perf_counter()
         decoded = decoder.decode(batch)
         decode_seconds += time.perf_counter() - decode_started
@@ -103,13 +93,10 @@ def read_log(plan: LogReadPlan) -> Generator[pa.RecordBatch, None, LogRead]:
         if mismatch is not None or decoded.limit_reached:
             complete = False
             break
-    if messages >= plan.messages:
-        complete = False
     end_lsn = last_commit.end_lsn if last_commit else None
     return LogRead(
         transactions=decoder.transactions,
         message_bytes=decoder.message_bytes,
-        messages=messages,
         changed_transactions=tally.transactions,
         changes_by_article=tally.by_article,
         first_xact_seqno=tally.first_xact_seqno,
@@ -152,28 +139,7 @@ class _Tally:
             self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
 
 
-def _messages(plan: LogReadPlan) -> Iterator[pa.BinaryArray]:
-    query = sql.SQL(
-        "SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes("
-        "{slot}, {up_to}, {messages}, 'proto_version', '1', 'publication_names', {publication})"
-    ).format(
-        slot=sql.Literal(plan.slot),
-        up_to=sql.Literal(lsn_text(plan.up_to)),
-        messages=sql.Literal(plan.messages),
-        publication=sql.Literal(sql.Identifier(plan.slot).as_string(None)),
-    )
-    parameters = plan.connection.libpq_parameters("tranrepl log reader")
-    options = " ".join(filter(None, [parameters.pop("options", None), session_options()]))
-    uri = conninfo.make_conninfo("", **parameters, options=options)
-    with adbc.connect(uri) as connection, connection.cursor() as cursor:
-        # Batches of this size stay in the processor's cache while they are decoded.
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_FETCH_BYTES)})
-        cursor.execute(query.as_string(None))
-        for batch in cursor.fetch_record_batch():
-            yield batch.column(0)
-
-
-def _translate(plan: LogReadPlan, error: AdbcError | OSError) -> ReplicationError:
+def _translate(plan: LogReadPlan, error: Exception) -> ReplicationError:
     message = f"Publisher {plan.connection.database}: {str(error).splitlines()[0]}"
     state = getattr(error, "sqlstate", None)
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":

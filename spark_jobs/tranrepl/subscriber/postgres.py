@@ -94,6 +94,7 @@ class PostgresSubscriber:
                 )
         table = self.find_destination(article.destination_table)
         if table is None:
+            yield from self._missing_types(article, columns)
             return
         if table.kind not in ("table", "partitioned table"):
             yield ConfigurationError(
@@ -103,6 +104,18 @@ class PostgresSubscriber:
             return
         for column in columns:
             yield from self._column_problems(article, table, column)
+
+    def _missing_types(self, article: Article, columns: Sequence[ColumnDescription]) -> Iterator[ConfigurationError]:
+        """Types of one's own that a table made by `tranrepl setup` would need."""
+        for column in columns:
+            with translated_errors(self.where):
+                found = self._session.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
+            if found == (None,):
+                yield ConfigurationError(
+                    f"article {article.source}: {self.where}: column {column.name!r}: "
+                    f"type {column.type_name} does not exist",
+                    remedy="create the type there as it is at the Publisher, or leave the column out of the article",
+                )
 
     def _column_problems(
         self, article: Article, table: TableDescription, column: ColumnDescription

@@ -1,0 +1,55 @@
+# `make` or `make help` lists the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := tests/sandbox/environment.sh
+PACKAGES := $(VENV)/.packages
+PROJECT := $(VENV)/.project
+
+# Without it, whatever imports Airflow creates ~/airflow.
+export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
+
+.DEFAULT_GOAL := help
+.PHONY: help env java demo airflow test lint format bench clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+env: $(PROJECT) ## Build .venv from the pinned versions; nothing when it is up to date
+
+$(PACKAGES): requirements.txt
+	@$(BUILD) python
+	@touch $@
+
+$(PROJECT): $(PACKAGES) pyproject.toml
+	@$(BUILD) package
+	@touch $@
+
+java:
+	@$(BUILD) java
+
+demo: env java ## Replicate a demo database through Airflow and Spark, and prove both sides equal
+	@PYTHONPATH=tests $(BIN)/python -m sandbox.demo
+
+airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-C
+	@PYTHONPATH=tests $(BIN)/python -m sandbox.airflow_ui
+
+test: env java ## Run all tests; PYTEST_ARGS="-k name" runs some
+	@$(BUILD) postgresql
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: env ## Check style, types and the direction of imports
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: env ## Format the code and mend what ruff can
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: env java ## Measure the jobs beside PostgreSQL's own logical replication
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks
+
+clean: ## Remove everything that the other targets have made
+	@rm -rf $(VENV) .demo .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

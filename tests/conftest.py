@@ -1,0 +1,119 @@
+"""What tests share: one PostgreSQL cluster and one Spark session a run, fresh databases a test.
+
+Nothing is started before a test asks for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from sandbox.databases import Databases
+from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
+from tranrepl.connections import Connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count(1)
+
+
+class DatabaseFactory(Protocol):
+    """Create a database that lives as long as the test; `connection_id` is also the start of its name."""
+
+    def __call__(self, connection_id: str, server: PostgresServer | None = None) -> Connection: ...
+
+
+class DatabasesFactory(Protocol):
+    """Create a Publisher, a Subscriber and a distribution database, on the embedded server unless another is given."""
+
+    def __call__(
+        self,
+        *,
+        publisher: PostgresServer | None = None,
+        subscriber: PostgresServer | None = None,
+        distribution: PostgresServer | None = None,
+    ) -> Databases: ...
+
+
+def pytest_configure() -> None:
+    """Every Spark, also the jobs that tests submit, listens on loopback and runs our Python."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """The run's embedded PostgreSQL 18."""
+    with PostgresServer(ServerSettings(tmp_path_factory.mktemp("postgres"), fsync=False)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def debian_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """The run's PostgreSQL 15, of Debian's package."""
+    if not (DEBIAN_BINDIR / "postgres").exists():
+        pytest.skip(f"Debian's postgresql-15 is not installed: {DEBIAN_BINDIR} is missing")
+    home = tmp_path_factory.mktemp("debian_postgres")
+    with PostgresServer(ServerSettings(home, bindir=DEBIAN_BINDIR, fsync=False)) as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
+    """A factory of fresh databases, dropped after the test with their replication slots."""
+    created: list[tuple[PostgresServer, str]] = []
+
+    def create(connection_id: str, server: PostgresServer | None = None) -> Connection:
+        home = server or postgres
+        name = f"{connection_id}_{next(_numbers)}"
+        home.create_database(name)
+        created.append((home, name))
+        return home.connection(name, connection_id)
+
+    yield create
+    for home, name in reversed(created):
+        home.drop_database(name)
+
+
+@pytest.fixture
+def databases(database: DatabaseFactory) -> DatabasesFactory:
+    """A factory of the three databases of a publication, each on a server of one's choice."""
+
+    def create(
+        *,
+        publisher: PostgresServer | None = None,
+        subscriber: PostgresServer | None = None,
+        distribution: PostgresServer | None = None,
+    ) -> Databases:
+        return Databases(
+            database("publisher", publisher),
+            database("subscriber", subscriber),
+            database("distribution", distribution),
+        )
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The run's Spark session: two cores, loopback, UTC."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tranrepl tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -1,0 +1,31 @@
+"""The whole way of a change, in small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from conftest import DatabasesFactory
+from sandbox.site import Site
+
+VENDOR = """CREATE TABLE vendor (vendor_id int PRIMARY KEY, account_number varchar(15) NOT NULL, name varchar(50),
+    credit_rating smallint, url text)"""
+
+
+def test_changes_arrive_and_an_idle_run_starts_nothing(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.vendor"], spark)
+    site.at_publisher(VENDOR)
+    site.set_up()
+    assert site.set_up() == []
+    site.at_publisher(
+        "INSERT INTO vendor SELECT n, 'A' || n, 'Name', n % 5, NULL FROM generate_series(1, 100) n",
+        "UPDATE vendor SET url = '' WHERE vendor_id < 10",
+        "UPDATE vendor SET name = NULL, vendor_id = vendor_id + 1000 WHERE vendor_id < 5",
+        "DELETE FROM vendor WHERE vendor_id = 50",
+    )
+    result = site.run()
+    assert (result.transactions, result.commands) == (4, 114)
+    assert site.differences() == []
+
+    site.spark = None
+    assert (site.read_log().commands, site.deliver().commands) == (0, 0)

@@ -1,0 +1,128 @@
+"""What `make demo` and `make airflow` work on: one PostgreSQL server, two publications and an Airflow home in `.demo`.
+
+The checkout itself is not changed: its DAGs and settings are copied, with a store below `.demo`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.airflow_home import BIN, AirflowHome, run_logged
+from sandbox.databases import Databases, create_databases, existing_databases
+from sandbox.embedded_postgres import PostgresServer, ServerSettings, stop_left_behind
+from sandbox.progress import step
+from sandbox.publisher_work import create_tables, insert_first_rows
+from tranrepl.settings import Publication, load_publication
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+_PUBLICATIONS = ("purchasing", "pgbench")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSite:
+    """The folder's layout."""
+
+    folder: Path = CHECKOUT / ".demo"
+
+    @property
+    def server(self) -> ServerSettings:
+        return ServerSettings(self.folder / "postgresql")
+
+    @property
+    def dags(self) -> Path:
+        return self.folder / "dags"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def shell(self) -> Path:
+        """Sets the connections in a shell, for `tranrepl`."""
+        return self.folder / "connections.sh"
+
+    @property
+    def complete(self) -> Path:
+        """Exists once everything is set up and the first rows are there."""
+        return self.folder / "complete"
+
+    @property
+    def files(self) -> list[Path]:
+        """The publications' settings."""
+        return [self.dags / "publications" / f"{name}.yaml" for name in _PUBLICATIONS]
+
+    @property
+    def publications(self) -> list[Publication]:
+        return [load_publication(file) for file in self.files]
+
+    def airflow(self, connections: Mapping[str, str], port: int = 8080) -> AirflowHome:
+        return AirflowHome(self.folder / "airflow", self.dags, CHECKOUT / "plugins", connections, port)
+
+    def run_tranrepl(self, verb: str, file: Path, databases: Databases) -> None:
+        log = self.logs / f"{file.stem}-{verb}.log"
+        run_logged([str(BIN / "tranrepl"), verb, str(file)], self.airflow(databases.environment).environment, log)
+
+
+@contextmanager
+def built_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
+    """A new site, whatever an earlier one has left: set up, with rows to replicate.
+
+    Its server runs as long as the context.
+    """
+    stop_left_behind(site.server)
+    shutil.rmtree(site.folder, ignore_errors=True)
+    site.folder.mkdir()
+    with step("PostgreSQL: a new cluster on loopback"):
+        server = PostgresServer(site.server).start()
+    with server:
+        with step("Publisher, Subscriber and distribution database; tables of purchasing and of pgbench"):
+            databases = create_databases(server)
+            create_tables(server)
+            _copy_dags(site)
+            _write_shell(site, databases)
+        for file in site.files:
+            with step(f"tranrepl check and setup: publication {file.stem}"):
+                site.run_tranrepl("check", file, databases)
+                site.run_tranrepl("setup", file, databases)
+        with step("Airflow: its own database"):
+            site.airflow(databases.environment).run("db", "migrate", log=site.logs / "airflow-db-migrate.log")
+        insert_first_rows(server)
+        site.complete.touch()
+        yield server, databases
+
+
+@contextmanager
+def opened_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
+    """The site as an earlier command has left it, or a new one."""
+    if not site.complete.exists():
+        with built_site(site) as running:
+            yield running
+        return
+    with step("PostgreSQL: the demo's cluster"):
+        server = PostgresServer(site.server).start()
+    with server:
+        databases = existing_databases(server)
+        _write_shell(site, databases)
+        yield server, databases
+
+
+def _write_shell(site: DemoSite, databases: Databases) -> None:
+    site.shell.touch(mode=0o600)
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in databases.environment.items()]
+    site.shell.write_text("".join(lines), encoding="utf-8")
+
+
+def _copy_dags(site: DemoSite) -> None:
+    """The checkout's DAG folder, with the demo's publications and no others."""
+    shutil.copytree(CHECKOUT / "dags", site.dags, ignore=shutil.ignore_patterns("__pycache__", "publications"))
+    (site.dags / "publications").mkdir()
+    for file in site.files:
+        source = CHECKOUT / "dags" / "publications" / file.name
+        store = load_publication(source).distributor.store
+        text = source.read_text(encoding="utf-8").replace(store, str(site.folder / "store" / file.stem))
+        file.write_text(text, encoding="utf-8")

@@ -1,0 +1,107 @@
+#!/bin/sh
+# Builds what the Makefile's targets need: environment.sh python | package | java | postgresql
+set -eu
+
+REQUIREMENTS=requirements.txt
+VENV=.venv
+
+say() { printf '%s\n' "$*"; }
+
+fail() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+is_root() { [ "$(id -u)" -eq 0 ]; }
+
+can_install() { is_root && command -v apt-get >/dev/null; }
+
+apt_install() {
+    log=$(mktemp)
+    if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } \
+        >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        fail "apt-get install $* failed"
+    fi
+    rm -f "$log"
+}
+
+supported_python() {
+    command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null
+}
+
+find_python() {
+    for candidate in python3.11 python3 python3.12 python3.13; do
+        if supported_python "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "Python 3.11, 3.12 or 3.13 is needed. On Debian 12, as root: apt-get install python3 python3-venv"
+}
+
+ensure_venv_module() {
+    "$1" -c 'import ensurepip, venv' 2>/dev/null && return
+    package="$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+    can_install || fail "$1 cannot create virtual environments. As root: apt-get install $package"
+    say "Installing Debian's $package (about 20 s)"
+    apt_install "$package"
+}
+
+build_python() {
+    python=$(find_python)
+    ensure_venv_module "$python"
+    say "Creating $VENV with $("$python" --version) (about 5 s)"
+    "$python" -m venv "$VENV"
+    say "Installing the pinned packages of $REQUIREMENTS (1 to 5 minutes, 1.3 GB on disk)"
+    # --no-deps: the list is complete, and the Spark provider asks for a package whose files overwrite pyspark's.
+    "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --requirement "$REQUIREMENTS"
+}
+
+install_package() {
+    say "Installing tranrepl itself, editable (about 5 s)"
+    "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --editable .
+}
+
+java_version() {
+    "$1" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1
+}
+
+has_java() {
+    java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
+    command -v "$java" >/dev/null || return 1
+    version=$(java_version "$java")
+    [ "${version:-0}" -ge 17 ]
+}
+
+ensure_java() {
+    has_java && return
+    wanted="Java 17 or later is needed: set JAVA_HOME, or on Debian, as root: apt-get install openjdk-17-jre-headless"
+    can_install || fail "$wanted"
+    [ -z "${JAVA_HOME:-}" ] || fail "JAVA_HOME=$JAVA_HOME has no Java 17. $wanted"
+    say "Installing Debian's openjdk-17-jre-headless (about 1 minute)"
+    apt_install openjdk-17-jre-headless
+    has_java || fail "the java on PATH is older than 17. $wanted"
+}
+
+ensure_postgresql() {
+    [ ! -x /usr/lib/postgresql/15/bin/postgres ] || return 0
+    if ! can_install; then
+        say "Debian's postgresql-15 is missing, its tests are skipped. As root: apt-get install postgresql-15"
+        return 0
+    fi
+    say "Installing Debian's postgresql-15 for the tests (about 30 s); no cluster is created"
+    mkdir -p /etc/postgresql-common
+    [ -e /etc/postgresql-common/createcluster.conf ] ||
+        echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+    apt_install postgresql-15
+}
+
+case "${1:-}" in
+python) build_python ;;
+package) install_package ;;
+java) ensure_java ;;
+postgresql) ensure_postgresql ;;
+*) fail "usage: environment.sh python | package | java | postgresql" ;;
+esac

@@ -1,0 +1,111 @@
+"""A publication between real databases, its jobs run in this process on the shared Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sandbox.comparison import compare
+from sandbox.databases import Databases
+from tranrepl.check import check
+from tranrepl.connections import Connection
+from tranrepl.distribution import agent as distribution_agent
+from tranrepl.distribution import job as distribution_job
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.log_reader import agent as log_reader_agent
+from tranrepl.log_reader import job as log_reader_job
+from tranrepl.settings import Publication
+from tranrepl.setup import set_up
+
+Rows = list[tuple[Any, ...]]
+
+
+class Site:
+    """`articles` are written as in a publication's file; there is one subscription, `reporting`, unless told."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        store: Path,
+        articles: Sequence[Mapping[str, object] | str],
+        spark: Any = None,
+        subscriptions: Sequence[Mapping[str, object]] = ({"name": "reporting", "connection": "subscriber"},),
+        **settings: object,
+    ) -> None:
+        self.databases = databases
+        self.spark = spark
+        self.connections: dict[str, Connection] = {
+            "publisher": databases.publisher,
+            "subscriber": databases.subscriber,
+            "distribution": databases.distribution,
+        }
+        self.publication = Publication.model_validate(
+            {
+                "publication": "purchasing",
+                "publisher": {"connection": "publisher"},
+                "distributor": {"connection": "distribution", "store": str(store)},
+                "articles": [{"source": it} if isinstance(it, str) else dict(it) for it in articles],
+                "subscriptions": [dict(it) for it in subscriptions],
+                **settings,
+            }
+        )
+
+    def set_up(self) -> list[str]:
+        """`tranrepl setup`. Raises the first problem that `check` finds."""
+        checked = check(self.publication, self.connections)
+        for problem in checked.problems:
+            raise problem
+        done: list[str] = []
+        set_up(self.publication, self.connections, checked.tables, done.append)
+        return done
+
+    def read_log(self) -> JobResult:
+        """`tranrepl log-reader`, its result with its error."""
+        request = LogReaderRequest(publication=self.publication)
+        idle = log_reader_agent.idle_result(request, self.connections)
+        return idle or log_reader_job.run(self.spark, request, self.connections)
+
+    def deliver(self, subscription: str = "reporting", committed_before: datetime | None = None) -> JobResult:
+        """`tranrepl distribute`, its result with its error."""
+        request = DistributionRequest(
+            publication=self.publication, subscription=subscription, committed_before=committed_before
+        )
+        idle = distribution_agent.idle_result(request, self.connections)
+        return idle or distribution_job.run(self.spark, request, self.connections)
+
+    def run(self) -> JobResult:
+        """Read the log and deliver to every subscription; the last delivery's result. Raises what stopped a job."""
+        self.read_log().raise_error()
+        results = [self.deliver(subscription.name) for subscription in self.publication.subscriptions]
+        for result in results:
+            result.raise_error()
+        return results[-1]
+
+    def at_publisher(self, *statements: str) -> Rows:
+        """Execute, each statement by itself; the last one's rows."""
+        return execute(self.databases.publisher, *statements)
+
+    def at_subscriber(self, *statements: str) -> Rows:
+        return execute(self.databases.subscriber, *statements)
+
+    def differences(self) -> list[str]:
+        """Articles whose data differ between Publisher and Subscriber."""
+        comparisons = [
+            compare(article, self.databases.publisher, self.databases.subscriber)
+            for article in self.publication.articles
+        ]
+        return [str(it.article.source) for it in comparisons if not it.equal]
+
+
+def execute(connection: Connection, *statements: str) -> Rows:
+    """Execute in autocommit; the last statement's rows."""
+    rows: Rows = []
+    with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
+        for statement in statements:
+            cursor = session.execute(statement.encode())
+            rows = cursor.fetchall() if cursor.description else []
+    return rows
