@@ -16,6 +16,8 @@ import pytest
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
 from tranrepl.connections import Connection
+from tranrepl.jobs import LOCAL_MASTER_SETTINGS
+from tranrepl.spark_job import SESSION_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,18 +104,18 @@ def databases(database: DatabaseFactory) -> DatabasesFactory:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The run's Spark session: two cores, loopback, UTC."""
+    """The run's Spark session, with the jobs' own settings, on two cores and loopback."""
     from pyspark.sql import SparkSession
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tranrepl tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
+    settings = {
+        **SESSION_SETTINGS,
+        **LOCAL_MASTER_SETTINGS,
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("tranrepl tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -11,6 +11,7 @@ from pathlib import Path
 from airflow.sdk import Connection
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import LOCAL_MASTER_SETTINGS
 from tranrepl_airflow.job_connections import find_connection
 
 SPARK_SUBMIT = "spark-submit"
@@ -32,15 +33,7 @@ class SparkConnection:
         driver = {"spark.pyspark.driver.python": sys.executable}
         if not self.master.startswith("local"):
             return driver
-        return {
-            **driver,
-            "spark.pyspark.python": sys.executable,
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            # A container's host name often resolves to nothing.
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
+        return {**driver, "spark.pyspark.python": sys.executable, **LOCAL_MASTER_SETTINGS}
 
     def submit_binary(self) -> str | None:
         """spark-submit beside this Python, where neither the connection nor PATH has one; else None.

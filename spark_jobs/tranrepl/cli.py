@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
@@ -30,7 +32,7 @@ from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.postgres import connect
 from tranrepl.settings import Publication, json_schema, load_publication
 from tranrepl.setup import registered_article, set_up
-from tranrepl.status import LastRun, PublicationStatus
+from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus
 from tranrepl.status import status as publication_status
 from tranrepl.submit import submit
 from tranrepl.subscriber.postgres import PostgresSubscriber, generated_procedures
@@ -78,6 +80,10 @@ def _failing_clearly() -> Iterator[None]:
 
 def _print_error(error: ReplicationError) -> None:
     err.print(f"[bold red]error[/]: {escape(error.message)}", highlight=False)
+    if error.xact_seqno:
+        seqno = f"0x{error.xact_seqno}"
+        err.print(f"  in {seqno}, command {error.command_id}, article {error.article}", highlight=False, markup=False)
+        err.print(f"  tranrepl browse FILE --from {seqno} --to {seqno} shows it", highlight=False, markup=False)
     if error.remedy:
         err.print(f"  [green]→[/] {escape(error.remedy)}", highlight=False)
 
@@ -114,8 +120,8 @@ def check(file: File, as_json: JsonOption = False) -> None:
             raise typer.Exit(1 if checked.problems else 0)
         _fail_on(checked.problems)
         out.print(
-            f"{publication.publication}: {len(checked.tables)} articles, "
-            f"{len(publication.subscriptions)} subscriptions, [green]nothing to mend[/]"
+            f"{publication.publication}: {_counted(len(checked.tables), 'article')}, "
+            f"{_counted(len(publication.subscriptions), 'subscription')}, [green]nothing to mend[/]"
         )
 
 
@@ -199,7 +205,7 @@ def distribute(
     with _failing_clearly():
         publication, connections = _load(file)
         mode = ApplyMode.SINGLE_CONNECTION if single_connection else ApplyMode.STREAMS
-        bound = committed_before.replace(tzinfo=UTC) if committed_before else None
+        bound = _in_utc(committed_before) if committed_before else None
         results = {
             name: _deliver(publication, connections, name, mode, bound, master)
             for name in _chosen(publication, subscription)
@@ -224,6 +230,10 @@ def run(
                 results[name] = _deliver_with_retry(publication, connections, name, master)
         _report(results, as_json)
         _raise_first(results)
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _read_log(publication: Publication, connections: Mapping[str, Connection], master: str) -> JobResult:
@@ -349,15 +359,14 @@ def _show_commands(commands: list[BrowsedCommand], limit: int, as_json: bool) ->
     if as_json:
         _print_json([_command_fields(command) for command in commands])
         return
-    table = Table("xact_seqno", "command_id", "commit time", "command")
+    # Not a table: a command must come out whole at any width, to be read, searched and copied.
+    shown = None
     for command in commands:
-        table.add_row(
-            f"0x{command.xact_seqno}",
-            str(command.command_id),
-            f"{command.commit_time:%Y-%m-%d %H:%M:%S}",
-            escape(command.command),
-        )
-    out.print(table)
+        if command.xact_seqno != shown:
+            shown = command.xact_seqno
+            time = f"{command.commit_time:%Y-%m-%d %H:%M:%S}"
+            out.print(f"[bold]0x{shown}[/]  [dim]{time} UTC[/]", highlight=False, soft_wrap=True)
+        out.print(f"{command.command_id:>6}  {escape(command.command)}", highlight=False, soft_wrap=True)
     if len(commands) == limit:
         out.print(f"the first {limit} commands; --limit shows more, --from goes on")
 
@@ -386,29 +395,44 @@ def status(file: File, as_json: JsonOption = False) -> None:
 
 
 def _show_status(current: PublicationStatus) -> None:
+    """Narrow enough for 80 columns: a watermark that is cut cannot be copied. Why a run failed stands below."""
     reader = current.log_reader
-    table = Table("agent", "last run", "stands at", "behind", "comment", title=current.publication)
-    behind = f"{reader.unread_log_bytes:,} bytes of log" if reader.unread_log_bytes is not None else "no slot"
-    table.add_row(
-        "log reader", _run_state(reader.last_run), reader.registered_xact_seqno or "", behind, _comment(reader.last_run)
-    )
+    table = Table("agent", "last run", "at (UTC)", title=current.publication, box=SIMPLE_HEAD, pad_edge=False)
+    table.title_justify = "left"
+    table.add_column("stands at", no_wrap=True)
+    table.add_column("behind")
+    seqno = reader.registered_xact_seqno
+    table.add_row("log reader", *_run_state(reader.last_run), f"0x{seqno}" if seqno else "", _behind(reader))
     for subscription in current.subscriptions:
         table.add_row(
             subscription.subscription,
-            _run_state(subscription.last_run),
-            subscription.watermark,
-            f"{subscription.undelivered_commands:,} commands",
-            _comment(subscription.last_run),
+            *_run_state(subscription.last_run),
+            f"0x{subscription.watermark}",
+            _counted(subscription.undelivered_commands, "command"),
         )
     out.print(table)
+    runs = {"log reader": reader.last_run, **{it.subscription: it.last_run for it in current.subscriptions}}
+    for agent, last in runs.items():
+        if last is not None and last.status in ("fail", "retry"):
+            out.print(f"[red]{agent}[/]: {escape(last.comments)}", highlight=False, soft_wrap=True)
 
 
-def _run_state(last: LastRun | None) -> str:
-    return f"{last.status}, {last.time:%Y-%m-%d %H:%M:%S}" if last else "never"
+def _behind(reader: LogReaderStatus) -> str:
+    if reader.unread_log_bytes is None:
+        return "[red]no slot[/]"
+    state = "" if reader.slot == "ready" else f", slot {reader.slot}"
+    return f"{decimal(reader.unread_log_bytes)} of log{state}"
 
 
-def _comment(last: LastRun | None) -> str:
-    return escape(last.comments) if last else ""
+def _run_state(last: LastRun | None) -> tuple[str, str]:
+    if last is None:
+        return "never", ""
+    status = f"[red]{last.status}[/]" if last.status in ("fail", "retry") else last.status
+    return status, f"{last.time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 @app.command(epilog="Example: [bold]tranrepl schema > publication.schema.json[/]")

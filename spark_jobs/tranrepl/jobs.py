@@ -16,6 +16,17 @@ from pydantic import BaseModel, ConfigDict
 from tranrepl.errors import ErrorReport
 from tranrepl.settings import Publication
 
+LOCAL_MASTER_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A local master has no workers to talk to, and nothing of ours listens anywhere else.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # One stream of short-lived objects: the parallel collectors only take time from the Python side.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+}
+"""What whoever submits a job adds for a `local` master."""
+
 
 class ApplyMode(StrEnum):
     """How a distribution job connects: the first attempt, and the retry over a single connection."""

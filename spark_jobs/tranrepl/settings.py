@@ -200,9 +200,9 @@ class Subscription(_Settings):
     """Airflow connection id of the Subscriber."""
     subscription_streams: Literal[1] = 1
     """Subscriber connections that apply in parallel. One for now."""
-    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """A commit at the Subscriber holds at most this many transactions (CommitBatchSize)."""
-    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
     """… or ends with the transaction that reaches this many commands (CommitBatchThreshold)."""
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from tranrepl.errors import InternalError
 from tranrepl.java import require_java
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, entry_point, write_private
+from tranrepl.jobs import (
+    LOCAL_MASTER_SETTINGS,
+    DistributionRequest,
+    JobResult,
+    LogReaderRequest,
+    entry_point,
+    write_private,
+)
 
 _LAST_LINES = 30
-
-_LOCAL_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
 
 
 def submit(request: LogReaderRequest | DistributionRequest, master: str) -> JobResult:
@@ -49,7 +49,7 @@ def submit(request: LogReaderRequest | DistributionRequest, master: str) -> JobR
 
 
 def _command(request: LogReaderRequest | DistributionRequest, master: str) -> list[str]:
-    settings = _LOCAL_SETTINGS if master.startswith("local") else {}
+    settings = LOCAL_MASTER_SETTINGS if master.startswith("local") else {}
     configuration = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     spark_submit = Path(sys.executable).parent / "spark-submit"
     return [

@@ -122,6 +122,7 @@ class _Stream:
         with translated_errors(self._subscriber.where):
             self._subscriber.advance_watermark(piece.last_xact_seqno)
             self._session.commit()
+        self._serial.committed()
         self._open, self._watermark = False, piece.last_xact_seqno
         self._tally.committed(piece)
         self._tally.seconds["commit"] += time.perf_counter() - started

@@ -106,6 +106,10 @@ class DistributionDatabase:
             return ConfigurationError(
                 f"connection {self._connection}: {text}", remedy="check login, password and database of this connection"
             )
+        if state is None and isinstance(error, OperationalError):
+            return TransientError(
+                f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"
+            )
         if isinstance(error, OperationalError):
             return TransientError(f"{self.where}: {text}", number=state)
         return ConfigurationError(f"{self.where}: {text}", number=state)

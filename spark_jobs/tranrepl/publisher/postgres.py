@@ -105,7 +105,7 @@ class PostgresPublisher:
         if table.kind != "table" or table.persistence != "permanent":
             what = table.kind if table.kind != "table" else f"{table.persistence} table"
             yield ConfigurationError(
-                f"{at}: {self.where} has a {what} of that name", remedy="allowed: an ordinary table"
+                f"{at}: {self.where}: not an ordinary table ({what})", remedy="allowed: an ordinary table"
             )
             return
         if not table.key:

@@ -40,6 +40,7 @@ class SerialApply:
         self._targets: dict[int, Target] = {}
         self._layout = staging_layout((), articles, {})
         self._failed_command: int | None = None
+        self._staged = False
         session.add_notice_handler(self._notice)
 
     def prepare(self, commands: pa.Table) -> None:
@@ -74,12 +75,18 @@ class SerialApply:
         self.prepare(commands)
         self._failed_command = None
         try:
-            self._session.execute(sql.SQL("TRUNCATE {}").format(_STAGE))
+            if self._staged:
+                self._session.execute(sql.SQL("TRUNCATE {}").format(_STAGE))
+            self._staged = True
             with self._session.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(_STAGE)) as copy:
                 copy.write(copy_text(commands, self._layout))
             self._session.execute(sql.SQL("SELECT {}()").format(_APPLY))
         except psycopg.Error as error:
             raise self._at_command(commands, error) from error
+
+    def committed(self) -> None:
+        """The commit emptied the staging table."""
+        self._staged = False
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         message = diagnostic.message_primary or ""
@@ -101,9 +108,9 @@ class SerialApply:
 
 def _stage_table(layout: StagingLayout) -> sql.Composed:
     slots = [sql.SQL(", {} {}").format(sql.Identifier(slot.name), trusted(slot.type_name)) for slot in layout.slots]
-    return sql.SQL("CREATE TEMPORARY TABLE {} (seq integer NOT NULL, kind smallint NOT NULL{})").format(
-        _STAGE, sql.SQL("").join(slots)
-    )
+    return sql.SQL(
+        "CREATE TEMPORARY TABLE {} (seq integer NOT NULL, kind smallint NOT NULL{}) ON COMMIT DELETE ROWS"
+    ).format(_STAGE, sql.SQL("").join(slots))
 
 
 def _apply_function(layout: StagingLayout, targets: Mapping[int, Target]) -> sql.Composed:

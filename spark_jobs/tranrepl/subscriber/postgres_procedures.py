@@ -186,8 +186,8 @@ def _row_not_found(target: Target, verb: str, passed: Iterable[Argument], value:
         f"The row was not found at the Subscriber when applying the replicated {verb} command for Table "
         f"'{target.table.name}' with Primary Key(s): "
     )
-    key_format = ", ".join(f"{target.columns[at].name} = %s".replace("%s", "\0") for _, at in pairs)
-    template = (text + key_format).replace("%", "%%").replace("\0", "%s")
+    names = [target.columns[at].name.replace("%", "%%") for _, at in pairs]
+    template = text.replace("%", "%%") + ", ".join(f"{name} = %s" for name in names)
     return sql.SQL(
         "  IF NOT FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = {}, MESSAGE = format({}, {});\n  END IF;\n"
     ).format(

@@ -1,0 +1,91 @@
+"""What a run has left behind: stored commands, positions, and how transactions arrived."""
+
+from __future__ import annotations
+
+from sandbox.site import Rows, Site, execute
+from tranrepl.browse import BrowsedCommand, Selection, browse
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.publisher.postgres import lsn_number
+
+ITEM = "CREATE TABLE item (id bigint PRIMARY KEY, xact int NOT NULL, note text)"
+ITEM_WITH_ITS_COMMIT = f"{ITEM[:-1]}, applied_in bigint NOT NULL DEFAULT txid_current())"
+"""The same at a Subscriber, where each row also tells the Subscriber's transaction that inserted it."""
+
+AUDIT = """
+CREATE TABLE audit (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, operation text, id bigint, xact int);
+CREATE FUNCTION audit_item() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'DELETE' THEN
+    INSERT INTO audit (operation, id, xact) VALUES (TG_OP, OLD.id, OLD.xact);
+  ELSE
+    INSERT INTO audit (operation, id, xact) VALUES (TG_OP, NEW.id, NEW.xact);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER audit_item AFTER INSERT OR UPDATE OR DELETE ON item FOR EACH ROW EXECUTE FUNCTION audit_item();
+"""
+"""Every change of an item, at either end, in the order made: what is applied twice or lost shows in it."""
+
+
+def audits(site: Site) -> tuple[Rows, Rows]:
+    """The Publisher's and the Subscriber's audit."""
+    query = "SELECT operation, id, xact FROM audit ORDER BY seq"
+    return site.at_publisher(query), site.at_subscriber(query)
+
+
+def make_transactions(site: Site, count: int) -> None:
+    """Commit `count` transactions at the Publisher: an INSERT in each, and often an UPDATE and a DELETE."""
+    site.at_publisher(
+        f"DO $$ BEGIN FOR n IN 1..{count} LOOP "
+        "INSERT INTO item VALUES (n, n, 'item ' || n); "
+        "UPDATE item SET xact = -n WHERE id = n - n % 7 AND n % 2 = 0; "
+        "DELETE FROM item WHERE id = n - 50 AND n % 3 = 0; COMMIT; END LOOP; END $$"
+    )
+
+
+def insert_transactions(site: Site, *sizes: int) -> None:
+    """Commit one transaction of so many new items for each size; `xact` numbers them from the last one on."""
+    for size in sizes:
+        site.at_publisher(
+            "INSERT INTO item SELECT s.last_id + n, s.last_xact + 1, 'item' FROM "
+            "(SELECT coalesce(max(id), 0) AS last_id, coalesce(max(xact), 0) AS last_xact FROM item) s, "
+            f"generate_series(1, {size}) n"
+        )
+
+
+def commits(site: Site) -> list[list[int]]:
+    """For each commit at the Subscriber that inserted items, in order, the source transactions in it."""
+    rows = site.at_subscriber("SELECT array_agg(DISTINCT xact ORDER BY xact) FROM item GROUP BY applied_in ORDER BY 1")
+    return [[int(xact) for xact in xacts] for (xacts,) in rows]
+
+
+def watermark(site: Site, subscription: str = "reporting") -> bytes:
+    rows = site.at_subscriber(
+        "SELECT transaction_timestamp FROM msreplication_subscriptions "
+        f"WHERE subscription = '{subscription}' AND stream = 0"
+    )
+    return bytes(rows[0][0])
+
+
+def slot_position(site: Site) -> int:
+    """`confirmed_flush_lsn` of the publication's slot."""
+    rows = site.at_publisher(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()"
+    )
+    return lsn_number(rows[0][0])
+
+
+def distribution_rows(site: Site, query: str) -> Rows:
+    """Rows of the distribution database."""
+    return execute(site.databases.distribution, query)
+
+
+def stored_commands(site: Site) -> list[BrowsedCommand]:
+    """All registered commands, in order."""
+    database = DistributionDatabase(site.databases.distribution)
+    try:
+        record = database.publication(site.publication.publication)
+        batches = database.batches_after(record, b"")
+        return list(browse(record, batches, database.all_articles(record), Selection()))
+    finally:
+        database.close()

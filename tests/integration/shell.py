@@ -1,0 +1,73 @@
+"""The `tranrepl` command as a person runs it: a process of its own, connections from its environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.testing import CliRunner
+
+from tranrepl.cli import app
+
+COMMAND = Path(sys.executable).parent / "tranrepl"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a person sees."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        """Each error's text, with the line that says what to do."""
+        if not self.err.startswith("error: "):
+            return []
+        return self.err.removesuffix("\n").removeprefix("error: ").split("\nerror: ")
+
+
+def tranrepl(*arguments: str | Path, environment: Mapping[str, str], cwd: Path | None = None) -> Outcome:
+    """Run it with nothing of ours in its environment but what is given."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}
+    process = subprocess.run(
+        [str(COMMAND), *map(str, arguments)],
+        env={**inherited, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        timeout=120,
+    )
+    return Outcome(process.returncode, process.stdout, process.stderr)
+
+
+def typed(*arguments: str | Path, environment: Mapping[str, str]) -> Outcome:
+    """As `tranrepl`, but within this process: where many are run, starting Python is what takes the time."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+def publication_file(folder: Path, articles: list[Any], **changes: Any) -> Path:
+    """Write a publication's file; `changes` replace whole keys."""
+    document = {
+        "publication": "purchasing",
+        "publisher": {"connection": "publisher"},
+        "distributor": {"connection": "distribution", "store": str(folder / "store")},
+        "articles": articles,
+        "subscriptions": [{"name": "reporting", "connection": "subscriber"}],
+        **changes,
+    }
+    path = folder / "purchasing.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return path
