@@ -17,6 +17,8 @@ class PublishedColumn(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
+    ordinal: int
+    """Which of the table's columns it is: a number that renaming keeps."""
     type_oid: int
     type_modifier: int
     type_name: str
@@ -25,6 +27,8 @@ class PublishedColumn(BaseModel):
     """Place in the primary key, from 1; None outside the key."""
     earlier_types: tuple[tuple[int, int], ...] = ()
     """Types (oid and modifier) that the column had when it was registered before: the log may still hold them."""
+    earlier_names: tuple[str, ...] = ()
+    """Names that it had then."""
 
 
 class RegisteredArticle(BaseModel):

@@ -29,6 +29,8 @@ class ColumnDescription:
     is declared as, because it takes any value (NULL too) and leaves the checking to the table."""
 
     name: str
+    ordinal: int
+    """Which of the table's columns it is: a number that renaming keeps and that no later column gets."""
     type_oid: int
     type_modifier: int
     type_name: str

@@ -141,7 +141,7 @@ SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::t
 """
 
 _COLUMNS_QUERY = """
-SELECT a.attname, a.atttypid::bigint, a.atttypmod,
+SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
        pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(b.base, -1),
        a.attnotnull, a.attgenerated::text, a.attidentity::text,
        pg_catalog.pg_get_expr(d.adbin, d.adrelid),
@@ -197,6 +197,7 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
 
 def _column(
     name: str,
+    ordinal: int,
     type_oid: int,
     type_modifier: int,
     type_name: str,
@@ -211,6 +212,7 @@ def _column(
     generation = _GENERATIONS[generated]
     return ColumnDescription(
         name=name,
+        ordinal=ordinal,
         type_oid=type_oid,
         type_modifier=type_modifier,
         type_name=type_name,

@@ -53,19 +53,22 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
 
 def registered_article(article: Article, table: TableDescription, known: RegisteredArticle | None) -> RegisteredArticle:
     """The article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far."""
-    earlier = {column.name: column for column in known.columns} if known else {}
+    earlier = {column.ordinal: column for column in known.columns} if known else {}
     columns = []
     for column in table.published(article.columns):
-        before = earlier.get(column.name)
+        before = earlier.get(column.ordinal)
         types = {*before.earlier_types, (before.type_oid, before.type_modifier)} if before else set()
+        names = {*before.earlier_names, before.name} if before else set()
         columns.append(
             PublishedColumn(
                 name=column.name,
+                ordinal=column.ordinal,
                 type_oid=column.type_oid,
                 type_modifier=column.type_modifier,
                 type_name=column.type_name,
                 key_ordinal=column.key_ordinal,
                 earlier_types=tuple(sorted(types - {(column.type_oid, column.type_modifier)})),
+                earlier_names=tuple(sorted(names - {column.name})),
             )
         )
     return RegisteredArticle(
@@ -114,7 +117,7 @@ _REMEDY = "with the file as it was, run `tranrepl run FILE`; then change it and 
 
 
 def _gains_columns(article: RegisteredArticle, known: RegisteredArticle) -> bool:
-    return not {column.name for column in article.columns} <= {column.name for column in known.columns}
+    return not {column.ordinal for column in article.columns} <= {column.ordinal for column in known.columns}
 
 
 def _refuse_unread(publisher: PostgresPublisher, gaining: Sequence[RegisteredArticle]) -> None:

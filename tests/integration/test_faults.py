@@ -112,12 +112,7 @@ class _SubmittedJob:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [str(Path(sys.executable).parent / "tranrepl"), verb, str(file), "--master", "local[2]"],
-                env={
-                    **os.environ,
-                    **site.databases.environment,
-                    "TMPDIR": str(folder),
-                    "SPARK_LOCAL_DIRS": str(folder),
-                },
+                env={**os.environ, **site.databases.environment, **_leaving_nothing_outside(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -159,6 +154,15 @@ class _SubmittedJob:
         """Living processes of the job's session."""
         pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
         return [pid for pid in pids if _session_of(pid) == self._process.pid]
+
+
+def _leaving_nothing_outside(folder: Path) -> dict[str, str]:
+    """Where a job that gets no chance to clean up puts its temporary files."""
+    return {
+        "TMPDIR": str(folder),
+        "SPARK_LOCAL_DIRS": str(folder),
+        "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={folder}",
+    }
 
 
 def _session_of(pid: int) -> int | None:

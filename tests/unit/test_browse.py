@@ -28,6 +28,7 @@ def _article(table: str, types: list[str], key: list[int], command: str | None =
         columns=tuple(
             PublishedColumn(
                 name=f"c{number}",
+                ordinal=number,
                 type_oid=1,
                 type_modifier=-1,
                 type_name=type_name,

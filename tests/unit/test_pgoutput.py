@@ -53,6 +53,7 @@ def _article(number: int, columns: Columns, key: Sequence[int]) -> RegisteredArt
         columns=tuple(
             PublishedColumn(
                 name=name,
+                ordinal=at + 1,
                 type_oid=type_oid,
                 type_modifier=modifier,
                 type_name="text",

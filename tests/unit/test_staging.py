@@ -29,6 +29,7 @@ def _article(number: int, types: list[str], key: list[int]) -> RegisteredArticle
         columns=tuple(
             PublishedColumn(
                 name=f"c{at}",
+                ordinal=at + 1,
                 type_oid=1,
                 type_modifier=-1,
                 type_name=type_name,

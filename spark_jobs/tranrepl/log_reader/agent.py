@@ -19,9 +19,10 @@ def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     with open_log_reader(request, connections) as opened:
-        opened.database.active_articles(request.publication, opened.record)
+        articles = opened.database.active_articles(request.publication, opened.record)
         if not _pass_over(opened):
             return None
+        opened.publisher.refuse_replaced(articles)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, seconds=time.perf_counter() - clock)
         opened.database.record_log_reader(opened.record, result, started)

@@ -74,6 +74,7 @@ class _LogReader:
         complete = False
         while not complete:
             complete = self._read_batch(up_to)
+        self._opened.publisher.refuse_replaced(self._articles)
 
     def _read_batch(self, up_to: int, stop_at: int | None = None) -> bool:
         folder = new_folder()
@@ -153,29 +154,26 @@ def _write(spark: SparkSession, source: str, articles: Sequence[RegisteredArticl
     changes = spark.read.format(source).load()
     is_command = F.col("operation") != F.lit(int(Operation.END_OF_BATCH))
     observation = Observation("batch")
-    commands = commands_of_changes(changes, articles).observe(
-        observation,
-        F.max(F.when(~is_command, F.get("after", F.lit(0)))).alias("account"),
-        F.count_if(is_command).alias("commands"),
-    )
+    # One aggregate only: it is evaluated for every row.
+    account = F.max(F.when(~is_command, F.get("after", F.lit(0)))).alias("account")
+    commands = commands_of_changes(changes, articles).observe(observation, account)
     try:
         commands.where(is_command).write.parquet(path)
     except (PySparkException, Py4JError) as error:
         raise _store_error(path, error) from error
-    seen = observation.get
-    read = LogRead.model_validate_json(seen["account"])
+    read = LogRead.model_validate_json(observation.get["account"])
     names = {article.article_id: str(article.source) for article in articles}
     return _Written(
         read,
-        _batch(folder, read, seen["commands"]),
+        _batch(folder, read),
         {names[number]: count for number, count in read.changes_by_article.items()},
         time.perf_counter() - started,
     )
 
 
-def _batch(folder: str, read: LogRead, commands: int) -> Batch | None:
-    """The batch to register; None where nothing was stored."""
-    if not commands or read.first_xact_seqno is None or read.last_xact_seqno is None:
+def _batch(folder: str, read: LogRead) -> Batch | None:
+    """The batch to register; None where nothing was stored. As yet every change becomes one command."""
+    if read.first_xact_seqno is None or read.last_xact_seqno is None:
         return None
     return Batch(
         folder,
@@ -184,7 +182,7 @@ def _batch(folder: str, read: LogRead, commands: int) -> Batch | None:
         _EPOCH + timedelta(microseconds=read.first_commit_time or 0),
         _EPOCH + timedelta(microseconds=read.last_commit_time or 0),
         read.changed_transactions,
-        commands,
+        sum(read.changes_by_article.values()),
         read.message_bytes,
     )
 

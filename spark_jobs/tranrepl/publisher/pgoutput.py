@@ -565,13 +565,14 @@ def _read_relation(message: bytes) -> Relation:
 def _fit(article: RegisteredArticle, relation: Relation) -> _Layout | RelationMismatch:
     """Find the article's columns in the relation. Columns that the article does not publish are passed over."""
     places = {column.name: place for place, column in enumerate(relation.columns)}
+    positions = []
     for column in article.columns:
-        place = places.get(column.name)
+        place = next((places[name] for name in (column.name, *column.earlier_names) if name in places), None)
         if place is None:
             return RelationMismatch(article, relation, f"column {column.name} was dropped or renamed")
+        positions.append(place)
         found = relation.columns[place]
         types = ((column.type_oid, column.type_modifier), *column.earlier_types)
         if (found.type_oid, found.type_modifier) not in types:
             return RelationMismatch(article, relation, f"column {column.name} is no longer {column.type_name}")
-    positions = np.array([places[column.name] for column in article.columns], dtype=np.int64)
-    return _Layout(article, len(relation.columns), positions)
+    return _Layout(article, len(relation.columns), np.array(positions, dtype=np.int64))

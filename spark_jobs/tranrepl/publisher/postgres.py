@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import LiteralString
 
 from psycopg import sql
 
+from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.errors import ConfigurationError, InternalError, TransientError
 from tranrepl.postgres import Session, describe_table, qualified, translated_errors
@@ -61,8 +62,9 @@ class PostgresPublisher:
     def __init__(self, session: Session, publication: str) -> None:
         self._session = session
         self._publication = publication
-        # Slots are the cluster's, not the database's: two databases may have publications of one name.
-        suffix = hashlib.sha256(session.info.dbname.encode()).hexdigest()[:8]
+        # Slots are the cluster's, not the database's: two databases may have publications of one name. And a slot's
+        # name has neither capital letters nor hyphens: two publications must not become one.
+        suffix = hashlib.sha256(f"{session.info.dbname}/{publication}".encode()).hexdigest()[:8]
         self.object_name = f"tranrepl_{publication.lower().replace('-', '_')}_{suffix}"
 
     @property
@@ -98,6 +100,18 @@ class PostgresPublisher:
         slot = self.slot()
         if slot is not None and slot.state is SlotState.INVALIDATED:
             yield self._invalidated(slot)
+        yield from self._slot_problems(1 if slot is None else 0)
+
+    def _slot_problems(self, missing: int) -> Iterator[ConfigurationError]:
+        """The publication's slot must fit in, and beside it the temporary copy that a log reader reads."""
+        free = self._value(
+            "SELECT current_setting('max_replication_slots')::int - count(*)::int FROM pg_catalog.pg_replication_slots"
+        )
+        if isinstance(free, int) and free < missing + 1:
+            yield ConfigurationError(
+                f"{self.where}: {free} replication slots are free, {missing + 1} are needed",
+                remedy="raise max_replication_slots and restart the server, or drop a slot that nobody needs",
+            )
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         """Why this table cannot be published as the article asks, each with its way out."""
@@ -274,6 +288,33 @@ class PostgresPublisher:
             remedy=f"SELECT pg_drop_replication_slot('{slot.name}'), run `tranrepl setup`, and initialise the "
             "subscriptions anew; a higher max_slot_wal_keep_size prevents it",
         )
+
+    def refuse_replaced(self, articles: Iterable[RegisteredArticle]) -> None:
+        """Raise ConfigurationError where a table is no longer published, or a column is another one of the same name:
+        the log tells neither."""
+        with translated_errors(self.where):
+            found = self._session.execute(
+                "SELECT r.prrelid::bigint, a.attname, a.attnum FROM pg_catalog.pg_publication p "
+                "JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid "
+                "JOIN pg_catalog.pg_attribute a ON a.attrelid = r.prrelid WHERE p.pubname = %s AND a.attnum > 0",
+                [self.object_name],
+            ).fetchall()
+        columns = {(object_id, name): ordinal for object_id, name, ordinal in found}
+        published = {object_id for object_id, _, _ in found}
+        for article in articles:
+            table = article.source_object_id
+            anew = [it.name for it in article.columns if columns.get((table, it.name), it.ordinal) != it.ordinal]
+            if table not in published:
+                problem = "was dropped, or taken out of the publication"
+            elif anew:
+                problem = f"was altered: column {anew[0]} was dropped and added anew"
+            else:
+                continue
+            raise ConfigurationError(
+                f"{self.where}: table {article.source} {problem}: its rows at the Subscriber are stale",
+                remedy="run `tranrepl setup` and initialise the article at the Subscribers",
+                article=str(article.source),
+            )
 
     def end_of_log(self) -> int:
         """LSN up to which the log is flushed now."""
