@@ -6,6 +6,7 @@ a result file, whether it succeeds or fails, so that its caller raises the typed
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -82,6 +83,22 @@ class JobResult(BaseModel):
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
     error: ErrorReport | None = None
+
+    def plus(self, later: JobResult) -> JobResult:
+        """Both together, `later` being what the job did next: where it ended is where the two end."""
+        return JobResult(
+            transactions=self.transactions + later.transactions,
+            commands=self.commands + later.commands,
+            batches=self.batches + later.batches,
+            seconds=self.seconds + later.seconds,
+            last_xact_seqno=later.last_xact_seqno or self.last_xact_seqno,
+            commands_by_article=dict(Counter(self.commands_by_article) + Counter(later.commands_by_article)),
+            phases={
+                name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0)
+                for name in {**self.phases, **later.phases}
+            },
+            error=later.error,
+        )
 
     def raise_error(self) -> None:
         """Raise what stopped the job, if anything did."""

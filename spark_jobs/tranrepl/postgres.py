@@ -37,7 +37,6 @@ _SESSION_SETTINGS = {
 _TRANSIENT_CLASSES = ("08", "40", "53", "57", "58")
 _TRANSIENT_STATES = ("55P03", "55006", "25P03")
 _DATA_CLASSES = ("20", "21", "22", "23", "27", "44", "P0")
-_ROW_NOT_FOUND_STATE = "20598"
 _TRANSIENT_REFUSALS = ("starting up", "shutting down", "in recovery", "too many", "remaining connection slots")
 
 

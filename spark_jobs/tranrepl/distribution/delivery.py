@@ -69,7 +69,10 @@ def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
     started = time.perf_counter()
     error: ReplicationError | None = None
     try:
-        with connect(delivery.connection, f"tranrepl {delivery.key.subscription}") as session:
+        with (
+            translated_errors(f"Subscriber {delivery.key.subscription}"),
+            connect(delivery.connection, f"tranrepl {delivery.key.subscription}") as session,
+        ):
             # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
             session.execute("SET synchronous_commit = off")
             stream = _Stream(delivery, session, tally)

@@ -57,7 +57,7 @@ def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDist
         )
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
         commands = _commands(spark, opened, group, delivery.watermark)
-        total = _sum(total, _collect(commands, delivery))
+        total = total.plus(_collect(commands, delivery))
         if total.error is not None:
             break
     log.info("delivered %d transactions with %d commands", total.transactions, total.commands)
@@ -100,21 +100,3 @@ def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Bat
     if row is None or row["first"] is None:
         raise InternalError(f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so")
     return bytes(row["first"])
-
-
-def _sum(one: JobResult, other: JobResult) -> JobResult:
-    articles = {**one.commands_by_article}
-    for name, count in other.commands_by_article.items():
-        articles[name] = articles.get(name, 0) + count
-    phases = {**one.phases}
-    for name, seconds in other.phases.items():
-        phases[name] = phases.get(name, 0.0) + seconds
-    return JobResult(
-        transactions=one.transactions + other.transactions,
-        commands=one.commands + other.commands,
-        batches=one.batches + other.batches,
-        last_xact_seqno=other.last_xact_seqno,
-        commands_by_article=articles,
-        phases=phases,
-        error=other.error,
-    )

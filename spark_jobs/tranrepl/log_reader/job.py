@@ -111,18 +111,16 @@ class _LogReader:
             "read_to_store": written.seconds,
             **seconds,
         }
-        phases = {name: self.result.phases.get(name, 0.0) + value for name, value in seconds.items()}
-        articles = dict(self.result.commands_by_article)
-        for name, count in written.changes_by_article.items():
-            articles[name] = articles.get(name, 0) + count
         batch = written.batch
-        self.result = JobResult(
-            transactions=self.result.transactions + (batch.transactions if batch else 0),
-            commands=self.result.commands + (batch.commands if batch else 0),
-            batches=self.result.batches + (1 if batch else 0),
-            last_xact_seqno=batch.last_xact_seqno.hex() if batch else self.result.last_xact_seqno,
-            commands_by_article=articles,
-            phases=phases,
+        self.result = self.result.plus(
+            JobResult(
+                transactions=batch.transactions if batch else 0,
+                commands=batch.commands if batch else 0,
+                batches=1 if batch else 0,
+                last_xact_seqno=batch.last_xact_seqno.hex() if batch else None,
+                commands_by_article=dict(written.changes_by_article),
+                phases=dict(seconds),
+            )
         )
         log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
 
