@@ -10,7 +10,7 @@ PROJECT := $(VENV)/.project
 export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
 
 .DEFAULT_GOAL := help
-.PHONY: help env java demo airflow test lint format bench clean
+.PHONY: help env java demo airflow test lint format bench fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +36,7 @@ airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-
 
 test: env java ## Run all tests; PYTEST_ARGS="-k name" runs some
 	@$(BUILD) postgresql
+	@$(BUILD) mariadb
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
 lint: env ## Check style, types and the direction of imports
@@ -50,6 +51,10 @@ format: env ## Format the code and mend what ruff can
 
 bench: env java ## Measure the jobs beside PostgreSQL's own logical replication
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.stored_bytes
+
+fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
+	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/test_propagation.py
 
 clean: ## Remove everything that the other targets have made
 	@rm -rf $(VENV) .demo .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from tranrepl.commands import Operation, Propagation
-from tranrepl.settings import DeleteCommand, InsertCommand, Table, UpdateCommand
+from tranrepl.settings import DeleteCommand, InsertCommand, Table, Truncation, UpdateCommand, UpdatePolicy
 
 
 class PublishedColumn(BaseModel):
@@ -29,6 +29,10 @@ class PublishedColumn(BaseModel):
     """Types (oid and modifier) that the column had when it was registered before: the log may still hold them."""
     earlier_names: tuple[str, ...] = ()
     """Names that it had then."""
+    unique: bool = False
+    """A column of the primary key, of another unique constraint or of a unique index."""
+    lob: bool = False
+    """Its before image does not travel where it is not part of the key."""
 
 
 class RegisteredArticle(BaseModel):
@@ -46,12 +50,23 @@ class RegisteredArticle(BaseModel):
     ins_cmd: InsertCommand
     upd_cmd: UpdateCommand
     del_cmd: DeleteCommand
+    filter: str | None = None
+    """Row filter, a condition in the Publisher's SQL."""
+    update_policy: UpdatePolicy = UpdatePolicy.PAIRS
+    truncate: Truncation = Truncation.REPLICATE
+    deferrable: bool = False
+    """A unique constraint of the table is DEFERRABLE: within a transaction, two rows may hold one value for a time."""
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:
         """Positions (from 0) of the primary key's columns among the published ones, in key order."""
         keyed = [(column.key_ordinal, at) for at, column in enumerate(self.columns) if column.key_ordinal is not None]
         return tuple(at for _, at in sorted(keyed))
+
+    @cached_property
+    def unique_positions(self) -> tuple[int, ...]:
+        """Positions of the columns of any unique constraint or index, the primary key's among them."""
+        return tuple(at for at, column in enumerate(self.columns) if column.unique or column.key_ordinal is not None)
 
     def propagation(self, operation: Operation) -> Propagation:
         return {

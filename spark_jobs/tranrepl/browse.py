@@ -18,13 +18,14 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Argument, Image, arguments
+from tranrepl.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.commands import Method, Operation, decode_changed
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
+from tranrepl.image_lines import values
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME
-from tranrepl.subscriber.procedure_names import procedure_name
+from tranrepl.subscriber.procedure_names import called_procedure
 
 # boolean is not among them: its text form is a letter.
 _BARE_TYPES = re.compile(
@@ -107,22 +108,31 @@ def command_text(article: RegisteredArticle, operation: Operation, row: Mapping[
     if operation is Operation.TRUNCATE:
         return f"TRUNCATE TABLE {article.destination}"
     passed = arguments(article, operation)
+    images = {image: values(row[image.value]) for image in (Image.BEFORE, Image.AFTER) if row[image.value] is not None}
     changed = decode_changed(row["changed"], len(article.columns)) if row["changed"] is not None else None
-    values = ",".join(_value(article, argument, row, changed) for argument in passed)
-    if article.propagation(operation).method is Method.PROCEDURE:
-        return f"{{CALL [{procedure_name(operation, article.destination, LONGEST_NAME)}] ({values})}}"
-    return f"{operation.name} {article.destination} ({values})"
+    text = ",".join(_value(article, operation, argument, images, row["changed"], changed) for argument in passed)
+    propagation = article.propagation(operation)
+    if propagation.method is Method.PROCEDURE:
+        called = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
+        return f"{{CALL {'.'.join(f'[{part}]' for part in called if part)} ({text})}}"
+    return f"{operation.name} {article.destination} ({text})"
 
 
 def _value(
-    article: RegisteredArticle, argument: Argument, row: Mapping[str, Any], changed: Sequence[int] | None
+    article: RegisteredArticle,
+    operation: Operation,
+    argument: Argument,
+    images: Mapping[Image, Sequence[str | None]],
+    mask: bytes | None,
+    changed: Sequence[int] | None,
 ) -> str:
     if argument.position is None:
-        return f"0x{row['changed'].hex()}"
-    value = row[argument.image.value][argument.position]
+        return f"0x{(mask or b'').hex()}"
+    value = images[argument.image][argument.position]
     if value is None:
-        unsent = argument.image is Image.AFTER and changed is not None and argument.position + 1 not in changed
+        only_changed = sent(article.propagation(operation), operation).after is Values.CHANGED
+        unsent = only_changed and argument.image is Image.AFTER and argument.position + 1 not in (changed or ())
         return "" if unsent else "NULL"
     bare = _BARE_TYPES.fullmatch(article.columns[argument.position].type_name)
-    escaped = str(value).replace("'", "''")
-    return str(value) if bare else f"'{escaped}'"
+    escaped = value.replace("'", "''")
+    return value if bare else f"'{escaped}'"

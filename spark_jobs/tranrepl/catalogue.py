@@ -41,6 +41,10 @@ class ColumnDescription:
     generation_expression: str | None
     generated_from: tuple[str, ...]
     key_ordinal: int | None
+    unique: bool
+    """A column of a unique constraint or unique index (also of an expression or a condition of one)."""
+    toastable: bool
+    """The log may leave its value out where it did not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class TableDescription:
     persistence: str
     replica_identity: str
     columns: tuple[ColumnDescription, ...]
+    deferrable: bool
+    """A unique constraint is DEFERRABLE."""
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:

@@ -18,9 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from tranrepl import __version__
+from tranrepl.article import RegisteredArticle
 from tranrepl.browse import BrowsedCommand, Selection
 from tranrepl.browse import browse as browse_commands
-from tranrepl.check import Checked
+from tranrepl.catalogue import TableDescription
+from tranrepl.check import Checked, check_publisher
 from tranrepl.check import check as check_publication
 from tranrepl.connections import Connection, from_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
@@ -29,14 +31,14 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
-from tranrepl.postgres import connect
+from tranrepl.registration import registered_article
 from tranrepl.settings import Publication, json_schema, load_publication
-from tranrepl.setup import registered_article, set_up
+from tranrepl.setup import set_up
 from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus
 from tranrepl.status import status as publication_status
 from tranrepl.submit import submit
-from tranrepl.subscriber.postgres import PostgresSubscriber, generated_procedures
-from tranrepl.subscriber.postgres_procedures import Target
+from tranrepl.subscriber.dialect import Scripted
+from tranrepl.subscriber.dialects import SCRIPTED_KINDS, Script, dialect_of, script_of
 
 app = typer.Typer(
     name="tranrepl",
@@ -102,6 +104,11 @@ def _checked(publication: Publication, connections: Mapping[str, Connection]) ->
         return check_publication(publication, connections)
 
 
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        err.print(f"[yellow]warning[/]: {escape(warning)}", highlight=False)
+
+
 def _fail_on(problems: list[ReplicationError]) -> None:
     for problem in problems:
         _print_error(problem)
@@ -116,8 +123,14 @@ def check(file: File, as_json: JsonOption = False) -> None:
         publication, connections = _load(file)
         checked = _checked(publication, connections)
         if as_json:
-            _print_json({"problems": [problem.to_report().model_dump() for problem in checked.problems]})
+            _print_json(
+                {
+                    "problems": [problem.to_report().model_dump() for problem in checked.problems],
+                    "warnings": checked.warnings,
+                }
+            )
             raise typer.Exit(1 if checked.problems else 0)
+        _warn(checked.warnings)
         _fail_on(checked.problems)
         out.print(
             f"{publication.publication}: {_counted(len(checked.tables), 'article')}, "
@@ -127,11 +140,16 @@ def check(file: File, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: [bold]tranrepl setup dags/publications/purchasing.yaml[/]")
 def setup(file: File) -> None:
-    """Create what is missing at Publisher, Distributor and Subscribers. May be run again at any time."""
+    """Create what is missing at Publisher, Distributor and Subscribers. May be run again at any time.
+
+    Generated procedures are made anew where the article changed. Custom ones are left alone, and named where they need
+    attention.
+    """
     with _failing_clearly():
         publication, connections = _load(file)
         checked = _checked(publication, connections)
-        _fail_on(checked.problems)
+        _warn(checked.warnings)
+        _fail_on(checked.blocking)
         done: list[str] = []
 
         def say(what: str) -> None:
@@ -139,37 +157,59 @@ def setup(file: File) -> None:
             out.print(f"  {escape(what)}", highlight=False)
 
         set_up(publication, connections, checked.tables, say)
+        for problem in checked.custom_procedures:
+            err.print(f"[yellow]needs attention[/]: {escape(str(problem))}", highlight=False)
         out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
 
 
 @app.command(epilog="Example: [bold]tranrepl script purchasing.yaml -s reporting > procedures.sql[/]")
-def script(file: File, subscription: SubscriptionOption = None) -> None:
-    """Print the procedures that setup generates, as they fit each Subscriber's tables."""
+def script(
+    file: File,
+    subscription: SubscriptionOption = None,
+    custom: Annotated[bool, typer.Option("--custom", help="Skeletons of the custom procedures instead.")] = False,
+    dialect: Annotated[
+        str | None,
+        typer.Option(help=f"For a Subscriber of this kind that need not exist: {', '.join(SCRIPTED_KINDS)}."),
+    ] = None,
+) -> None:
+    """Print the procedures that setup generates, as they fit each Subscriber's tables.
+
+    A skeleton has the signature that a custom procedure must have, and does what the generated one would do.
+    With --dialect no Subscriber is asked: the procedures fit tables as setup would create them.
+    """
     with _failing_clearly():
         publication, connections = _load(file)
+        what = Scripted.CUSTOM if custom else Scripted.GENERATED
+        if dialect is not None:
+            checked = check_publisher(publication, connections)
+            _fail_on(checked.problems)
+            _print_script(script_of(dialect, _registered(checked), what))
+            return
         checked = _checked(publication, connections)
-        _fail_on(checked.problems)
+        _fail_on(checked.blocking if custom else checked.problems)
         for name in _chosen(publication, subscription):
-            for statement in _scripted(publication, connections, checked, name):
-                sys.stdout.write(f"{statement};\n\n")
+            _print_script(_scripted(publication, connections, checked, name, what))
+
+
+def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescription]]:
+    return [(registered_article(article, table), table) for article, table in checked.tables]
+
+
+def _print_script(script: Script) -> None:
+    sys.stdout.write(script.capabilities.script_start if script.statements else "")
+    for statement in script.statements:
+        sys.stdout.write(f"{statement}{script.capabilities.script_end}")
 
 
 def _scripted(
-    publication: Publication, connections: Mapping[str, Connection], checked: Checked, name: str
-) -> Iterator[str]:
+    publication: Publication, connections: Mapping[str, Connection], checked: Checked, name: str, what: Scripted
+) -> Script:
     key = subscription_key(publication, connections[publication.publisher.connection], name)
-    with connect(connections[publication.subscription(name).connection], "tranrepl script", autocommit=True) as session:
-        subscriber = PostgresSubscriber(session, key)
-        for article, table in checked.tables:
-            registered = registered_article(article, table, None)
-            destination = subscriber.find_destination(article.destination_table)
-            if destination is None:
-                # Setup would create it with the Publisher's types.
-                target = Target(registered, table, table.published(article.columns))
-            else:
-                target = subscriber.target(registered)
-            for procedure in generated_procedures(target):
-                yield procedure.create().as_string(session)
+    connection = connections[publication.subscription(name).connection]
+    dialect = dialect_of(connection)
+    with dialect.subscriber(connection, key, "tranrepl script") as subscriber:
+        statements = [it for article, table in _registered(checked) for it in subscriber.scripts(article, table, what)]
+    return Script(dialect.capabilities, tuple(statements))
 
 
 def _chosen(publication: Publication, subscription: str | None) -> list[str]:

@@ -18,8 +18,6 @@ FIRST_XACT_SEQNO = bytes(XACT_SEQNO_BYTES)
 class Operation(IntEnum):
     """What a row of the layout does. The number is what is stored."""
 
-    END_OF_BATCH = 0
-    """Not a change: the last row a log source yields, with a JSON account of the batch in `after[0]`. Never stored."""
     INSERT = 1
     UPDATE = 2
     DELETE = 3
@@ -60,9 +58,6 @@ class Propagation:
         return " ".join(part for part in (self.syntax, self.procedure) if part)
 
 
-# Spark insists on its own name for the elements.
-_IMAGE = pa.list_(pa.field("element", pa.string()))
-
 ROW_LAYOUT = pa.schema(
     [
         pa.field("xact_seqno", pa.binary()),
@@ -70,22 +65,22 @@ ROW_LAYOUT = pa.schema(
         pa.field("commit_time", pa.timestamp("us", tz="UTC")),
         pa.field("article_id", pa.int32()),
         pa.field("operation", pa.int8()),
-        pa.field("before", _IMAGE),
-        pa.field("after", _IMAGE),
+        pa.field("before", pa.string()),
+        pa.field("after", pa.string()),
         pa.field("changed", pa.binary()),
     ]
 )
-"""Changes and commands alike; (`xact_seqno`, `command_id`) is the total order.
+"""Commands; (`xact_seqno`, `command_id`) is the total order.
 
-`before` and `after` have one element for each published column, in the Publisher's own text form, NULL where the
-value is NULL or does not travel; elements at the end that do not travel may be left off, and the array itself is NULL
-where the image does not travel. `changed` is the bitmask
-of an UPDATE (`encode_changed`): it alone tells "set to NULL" from "unchanged".
+`before` and `after` are images: one line (`image_lines`) with a value for each published column, in the Publisher's
+own text form, NULL where the value is NULL or does not travel; values at the end that do not travel may be left off.
+The image itself is NULL where none of it travels. `changed` is the bitmask of an UPDATE (`encode_changed`): it alone
+tells "set to NULL" from "unchanged".
 """
 
 ROW_LAYOUT_DDL = (
     "xact_seqno binary, command_id bigint, commit_time timestamp, article_id int, operation tinyint, "
-    "before array<string>, after array<string>, changed binary"
+    "before string, after string, changed binary"
 )
 """`ROW_LAYOUT` as Spark spells it."""
 

@@ -103,6 +103,10 @@ class ConfigurationError(ReplicationError):
     kind = ErrorKind.CONFIGURATION
 
 
+class CustomProcedureError(ConfigurationError):
+    """A custom procedure is missing at the Subscriber, or declared otherwise than it is called."""
+
+
 class FencedError(ReplicationError):
     """Another job did, or is doing, this very work. Nothing was changed by this one."""
 

@@ -103,6 +103,13 @@ def translate(where: str, error: psycopg.Error) -> ReplicationError:
         return TransientError(message)
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT_STATES:
         return TransientError(message, number=state)
+    if state == "2D000":
+        return ConfigurationError(
+            f"{message}: a procedure ended the transaction by itself",
+            number=state,
+            remedy="a procedure that applies commands holds no COMMIT and no ROLLBACK: the commands of a commit batch "
+            "and the watermark are committed together",
+        )
     if state[:2] in _DATA_CLASSES:
         return DataError(message, number=state)
     return ConfigurationError(message, number=state, remedy=error.diag.message_hint)
@@ -134,7 +141,8 @@ _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIR
 _IDENTITIES = {"": Identity.NONE, "d": Identity.BY_DEFAULT, "a": Identity.ALWAYS}
 
 _TABLE_QUERY = """
-SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::text
+SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::text,
+       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND NOT i.indimmediate)
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = %s AND c.relname = %s
 """
@@ -150,7 +158,15 @@ SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
                AND p.refclassid = 'pg_catalog.pg_class'::regclass AND p.refobjid = a.attrelid
                AND p.refobjsubid NOT IN (0, a.attnum)),
        (SELECT k.ordinality FROM pg_catalog.pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, ordinality)
-         WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum AND k.ordinality <= i.indnkeyatts)
+         WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum AND k.ordinality <= i.indnkeyatts),
+       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique
+                AND (a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+                  OR EXISTS (SELECT FROM pg_catalog.pg_depend p
+                      WHERE p.classid = 'pg_catalog.pg_class'::regclass AND p.objid = i.indexrelid
+                        AND p.refclassid = 'pg_catalog.pg_class'::regclass AND p.refobjid = a.attrelid
+                        AND p.refobjsubid = a.attnum
+                        AND NOT (a.attnum = ANY ((i.indkey::int2[])[i.indnkeyatts:]))))),
+       a.attstorage <> 'p'
   FROM pg_catalog.pg_attribute a
   CROSS JOIN LATERAL (
        WITH RECURSIVE under(oid, typbasetype) AS (
@@ -182,7 +198,7 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
         relation = session.execute(_TABLE_QUERY, [table.schema, table.table]).fetchone()
         if relation is None:
             return None
-        object_id, kind, identity, persistence = relation
+        object_id, kind, identity, persistence, deferrable = relation
         columns = session.execute(_COLUMNS_QUERY, [object_id]).fetchall()
     return TableDescription(
         table,
@@ -191,6 +207,7 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
         _PERSISTENCE[persistence],
         _REPLICA_IDENTITIES[identity],
         tuple(_column(*column) for column in columns),
+        deferrable,
     )
 
 
@@ -207,6 +224,8 @@ def _column(
     expression: str | None,
     generated_from: list[str],
     key_ordinal: int | None,
+    unique: bool,
+    toastable: bool,
 ) -> ColumnDescription:
     generation = _GENERATIONS[generated]
     return ColumnDescription(
@@ -222,4 +241,6 @@ def _column(
         generation_expression=expression if generation is not Generation.NONE else None,
         generated_from=tuple(generated_from),
         key_ordinal=key_ordinal,
+        unique=unique,
+        toastable=toastable,
     )

@@ -46,15 +46,11 @@ class TableName:
     @classmethod
     def parse(cls, text: str) -> TableName:
         """`schema.table`; a part that holds a dot, a space or a quote stands in double quotes, as in SQL."""
-        parts: list[str] = []
-        position = 0
-        while match := _PART.match(text, position):
-            parts.append(match[1].replace('""', '"') if match[1] else match[2])
-            position = match.end()
-            if position == len(text) or text[position] != ".":
-                break
-            position += 1
-        if position != len(text) or len(parts) != 2:
+        try:
+            parts = name_parts(text)
+        except ValueError:
+            parts = []
+        if len(parts) != 2:
             raise ValueError("allowed: schema.table, a part with a dot, a space or a quote in double quotes")
         return cls(*parts)
 
@@ -78,34 +74,76 @@ Table = Annotated[
     WithJsonSchema({"type": "string", "examples": ["purchasing.vendor", 'sales."Order Details"']}),
 ]
 
+_DEFAULT_SYNTAXES = {
+    Operation.INSERT: CallSyntax.CALL,
+    Operation.UPDATE: CallSyntax.SCALL,
+    Operation.DELETE: CallSyntax.CALL,
+}
 _SYNTAXES: dict[Operation, tuple[CallSyntax, ...]] = {
     Operation.INSERT: (CallSyntax.CALL,),
-    Operation.UPDATE: (CallSyntax.SCALL,),
-    Operation.DELETE: (CallSyntax.CALL,),
+    Operation.UPDATE: (CallSyntax.CALL, CallSyntax.SCALL, CallSyntax.MCALL, CallSyntax.XCALL),
+    Operation.DELETE: (CallSyntax.CALL, CallSyntax.XCALL),
 }
+_WITHOUT_PROCEDURE = {"SQL": Method.STATEMENT, "NONE": Method.NONE}
+
+
+def name_parts(text: str) -> list[str]:
+    """The parts of a dotted name; a part that holds a dot, a space or a quote stands in double quotes, as in SQL.
+
+    Raises ValueError where the text is no such name.
+    """
+    parts: list[str] = []
+    position = 0
+    while match := _PART.match(text, position):
+        parts.append(match[1].replace('""', '"') if match[1] else match[2])
+        position = match.end()
+        if position == len(text) or text[position] != ".":
+            break
+        position += 1
+    if position != len(text):
+        raise ValueError("a part with a dot, a space or a quote stands in double quotes")
+    return parts
 
 
 def _parse_propagation(value: object, operation: Operation) -> Propagation:
+    """`SYNTAX`, `SYNTAX procedure`, `SQL` or `NONE`."""
     if isinstance(value, Propagation):
         return value
     syntaxes = _SYNTAXES[operation]
-    allowed = f"allowed: {', '.join(syntaxes)}, SQL"
-    words = value.split() if isinstance(value, str) else []
-    if words == ["SQL"]:
-        return Propagation(Method.STATEMENT)
-    if words == ["VCALL"] or words[:1] == ["VCALL"]:
+    allowed = f"allowed: {', '.join(syntaxes)} (each alone or with the name of a procedure), SQL, NONE"
+    word, _, rest = value.strip().partition(" ") if isinstance(value, str) else ("", "", "")
+    if word in _WITHOUT_PROCEDURE and not rest:
+        return Propagation(_WITHOUT_PROCEDURE[word])
+    if word == "VCALL":
         raise ValueError(f"VCALL is for SQL Server's internal use; {allowed}")
-    if len(words) == 1 and words[0] in syntaxes:
-        return Propagation(Method.PROCEDURE, CallSyntax(words[0]))
-    raise ValueError(allowed)
+    if word not in syntaxes:
+        raise ValueError(allowed)
+    return Propagation(Method.PROCEDURE, CallSyntax(word), _custom_procedure(rest.strip()) if rest else None)
+
+
+def _custom_procedure(text: str) -> str:
+    try:
+        parts = name_parts(text)
+    except ValueError:
+        parts = []
+    if len(parts) not in (1, 2):
+        raise ValueError("allowed: procedure or schema.procedure, a part with a dot or a space in double quotes")
+    return text
 
 
 def _propagation(operation: Operation) -> Any:
-    syntaxes = _SYNTAXES[operation]
+    syntaxes = "|".join(_SYNTAXES[operation])
     return (
         BeforeValidator(lambda value: _parse_propagation(value, operation)),
         PlainSerializer(str, return_type=str),
-        WithJsonSchema({"type": "string", "enum": [*syntaxes, "SQL"], "default": str(syntaxes[0])}),
+        WithJsonSchema(
+            {
+                "type": "string",
+                "pattern": f"^\\s*(SQL|NONE|({syntaxes})( +\\S.*)?)\\s*$",
+                "default": str(_DEFAULT_SYNTAXES[operation]),
+                "examples": [*_SYNTAXES[operation], f"{_SYNTAXES[operation][-1]} my_procedure", "SQL", "NONE"],
+            }
+        ),
     )
 
 
@@ -135,6 +173,27 @@ class ReplicaIdentity(StrEnum):
 
     FULL = "full"
     DEFAULT = "default"
+
+
+class UpdatePolicy(StrEnum):
+    """How an UPDATE of a column of a unique constraint or unique index goes out (KB 238254, "deferred update")."""
+
+    PAIRS = "pairs"
+    """As DELETE and INSERT."""
+    SINGLETON_UPDATE = "singleton_update"
+    """As UPDATE where it is the only change of its transaction (trace flag 8207), else as DELETE and INSERT."""
+    ALWAYS_PAIRS = "always_pairs"
+    """Every UPDATE, whatever it changed, as DELETE and INSERT (trace flag 8202)."""
+
+
+class Truncation(StrEnum):
+    """What a TRUNCATE at the Publisher does."""
+
+    REPLICATE = "replicate"
+    """It empties the article's rows at the Subscriber, in order."""
+    IGNORE = "ignore"
+    ERROR = "error"
+    """The log reader stops before it."""
 
 
 class _Settings(BaseModel):
@@ -168,11 +227,20 @@ class Article(_Settings):
     columns: Annotated[list[str], Field(min_length=1)] | None = None
     """The published columns (vertical filter), the primary key among them. Default: all."""
     ins_cmd: InsertCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
-    """How an INSERT is applied: CALL or SQL."""
+    """How an INSERT is applied: CALL, SQL or NONE; CALL alone or with the name of a custom procedure."""
     upd_cmd: UpdateCommand = Propagation(Method.PROCEDURE, CallSyntax.SCALL)
-    """How an UPDATE is applied: SCALL or SQL."""
+    """How an UPDATE is applied: CALL, SCALL, MCALL, XCALL, SQL or NONE."""
     del_cmd: DeleteCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
-    """How a DELETE is applied: CALL or SQL."""
+    """How a DELETE is applied: CALL, XCALL, SQL or NONE."""
+    filter: Annotated[str, Field(min_length=1, max_length=8000)] | None = None
+    """Row filter: a condition in the Publisher's SQL over published columns. Rows for which it is not true are not
+    published."""
+    update_policy: UpdatePolicy = UpdatePolicy.PAIRS
+    """How an UPDATE of a unique column goes out: pairs, singleton_update or always_pairs."""
+    truncate: Truncation = Truncation.REPLICATE
+    """What TRUNCATE at the Publisher does: replicate, ignore or error."""
+    lob_columns: list[str] = []
+    """Large columns whose before images do not travel: XCALL sends NULL for them."""
     replica_identity: ReplicaIdentity = ReplicaIdentity.FULL
     """`full`: setup sets REPLICA IDENTITY FULL, so that only changed values travel. `default`: the table is left as
     it is, and an UPDATE sends every value that the log carries."""
@@ -191,6 +259,7 @@ class Article(_Settings):
     @model_validator(mode="after")
     def _columns_once(self) -> Article:
         _refuse_repeated(self.columns or (), "columns")
+        _refuse_repeated(self.lob_columns, "lob_columns")
         return self
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tranrepl.article import PublishedColumn, RegisteredArticle
+from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
@@ -15,8 +15,9 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription
-from tranrepl.subscriber.postgres import PostgresSubscriber
+from tranrepl.subscriber.dialects import dialect_of
 
 Tables = Sequence[tuple[Article, TableDescription]]
 Say = Callable[[str], None]
@@ -51,38 +52,6 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
         database.close()
 
 
-def registered_article(article: Article, table: TableDescription, known: RegisteredArticle | None) -> RegisteredArticle:
-    """The article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far."""
-    earlier = {column.ordinal: column for column in known.columns} if known else {}
-    columns = []
-    for column in table.published(article.columns):
-        before = earlier.get(column.ordinal)
-        types = {*before.earlier_types, (before.type_oid, before.type_modifier)} if before else set()
-        names = {*before.earlier_names, before.name} if before else set()
-        columns.append(
-            PublishedColumn(
-                name=column.name,
-                ordinal=column.ordinal,
-                type_oid=column.type_oid,
-                type_modifier=column.type_modifier,
-                type_name=column.type_name,
-                key_ordinal=column.key_ordinal,
-                earlier_types=tuple(sorted(types - {(column.type_oid, column.type_modifier)})),
-                earlier_names=tuple(sorted(names - {column.name})),
-            )
-        )
-    return RegisteredArticle(
-        article_id=0,
-        source=article.source,
-        destination=article.destination_table,
-        source_object_id=table.object_id,
-        columns=tuple(columns),
-        ins_cmd=article.ins_cmd,
-        upd_cmd=article.upd_cmd,
-        del_cmd=article.del_cmd,
-    )
-
-
 def _set_up_subscriber(
     publication: Publication,
     connections: Mapping[str, Connection],
@@ -92,13 +61,13 @@ def _set_up_subscriber(
     say: Say,
 ) -> None:
     key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
-    with connect(connections[subscription.connection], "tranrepl setup", autocommit=True) as session:
-        subscriber = PostgresSubscriber(session, key)
+    connection = connections[subscription.connection]
+    with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
         subscriber.set_up_tables()
         for article, table in tables:
             for done in subscriber.set_up_destination(article, table):
                 say(done)
-        for done in subscriber.set_up_procedures([subscriber.target(article) for article in articles]):
+        for done in subscriber.set_up_procedures(articles):
             say(done)
         for done in subscriber.set_up_watermark():
             say(done)
@@ -140,8 +109,9 @@ def _refuse_undelivered(
     names = ", ".join(str(article.source) for article in changed)
     for subscription in publication.subscriptions if changed else ():
         key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
-        with connect(connections[subscription.connection], "tranrepl setup", autocommit=True) as session:
-            watermark = PostgresSubscriber(session, key).find_watermark()
+        connection = connections[subscription.connection]
+        with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
+            watermark = subscriber.find_watermark()
         if watermark is not None and database.batches_after(record, watermark):
             raise ConfigurationError(
                 f"article {names} changed, but subscription {subscription.name} has commands still to be delivered",

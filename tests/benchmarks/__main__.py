@@ -1,7 +1,7 @@
 """`make bench`: the log reader beside the slot's own decoding, the distribution beside built-in replication.
 
 Both sides drain the same backlog of the same Publisher, one after the other, in alternating order. Start-up of Spark
-is left out: the session is warm.
+is left out: the session is warm. Each workload is measured several times, and the median counts.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,28 +61,50 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows to insert, update and delete")
     parser.add_argument("--transactions", type=int, default=100_000, help="TPC-B transactions")
     parser.add_argument("--scale", type=int, default=10, help="pgbench scale")
+    parser.add_argument("--servers", type=int, choices=(1, 2), default=1, help="2: the Publisher on one of its own")
+    parser.add_argument("--rounds", type=int, default=3, help="each workload so many times; the median counts")
     parser.add_argument("--output", type=Path, default=Path(".bench/results.json"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tranrepl-bench-") as folder:
-        rows = _measure(Path(folder), options.rows, options.transactions, options.scale)
+        measured = _measure(Path(folder), options)
+    rows = _medians(measured)
     options.output.parent.mkdir(exist_ok=True)
     results = [{**asdict(row), "mode": "commands", "ratio": row.ratio} for row in rows]
     options.output.write_text(json.dumps({"rows": results}, indent=2) + "\n")
     _show(rows)
 
 
-def _measure(folder: Path, rows: int, transactions: int, scale: int) -> list[Row]:
+def _medians(measured: Sequence[Row]) -> list[Row]:
+    """One row for each workload and phase: the medians of either side's rates over all rounds."""
+    kinds = dict.fromkeys((row.workload, row.phase) for row in measured)
+    return [_median([row for row in measured if (row.workload, row.phase) == kind]) for kind in kinds]
+
+
+def _median(rows: Sequence[Row]) -> Row:
+    return replace(
+        rows[0],
+        ours_per_s=statistics.median(row.ours_per_s for row in rows),
+        reference_per_s=statistics.median(row.reference_per_s for row in rows),
+    )
+
+
+def _measure(folder: Path, options: argparse.Namespace) -> list[Row]:
     measured: list[Row] = []
-    with PostgresServer(ServerSettings(folder / "server", options=_SERVER_OPTIONS)) as server, _spark() as spark:
-        names = ("publisher", "subscriber", "distribution", "reference")
-        for name in names:
-            server.create_database(name)
-        publisher, subscriber, distribution, reference = (server.connection(name) for name in names)
-        bindir = server.settings.bindir
+    with ExitStack() as stack:
+        first = stack.enter_context(PostgresServer(ServerSettings(folder / "publisher", options=_SERVER_OPTIONS)))
+        second = first
+        if options.servers == 2:
+            second = stack.enter_context(PostgresServer(ServerSettings(folder / "subscriber", options=_SERVER_OPTIONS)))
+        spark = stack.enter_context(_spark())
+        publisher = _database(first, "publisher")
+        subscriber, distribution, reference = (
+            _database(second, name) for name in ("subscriber", "distribution", "reference")
+        )
+        bindir = first.settings.bindir
         with console.status("creating tables"):
-            create_tables(publisher, bindir, scale)
+            create_tables(publisher, bindir, options.scale)
             for end in (subscriber, reference):
-                create_tables(end, bindir, scale)
+                create_tables(end, bindir, options.scale)
         site = Site(
             Databases(publisher, subscriber, distribution),
             folder / "store",
@@ -92,13 +116,18 @@ def _measure(folder: Path, rows: int, transactions: int, scale: int) -> list[Row
         built_in.set_up()
         bench = _Bench(site, built_in, publisher, reference)
         bench.warm_up()
-        for number, workload in enumerate(workloads(publisher, bindir, rows, transactions), start=1):
-            with console.status(workload.name):
+        every = workloads(publisher, bindir, options.rows, options.transactions)
+        for number, (turn, workload) in enumerate(product(range(options.rounds), every), start=1):
+            with console.status(f"{workload.name}, round {turn + 1}"):
                 measured += bench.measure(number, workload)
-            console.print(f"{workload.name}: done")
         built_in.drop()
         bench.check_equal()
     return measured
+
+
+def _database(server: PostgresServer, name: str) -> Connection:
+    server.create_database(name)
+    return server.connection(name)
 
 
 def _publication(publisher: Connection) -> str:

@@ -24,7 +24,8 @@ def test_changes_arrive_and_an_idle_run_starts_nothing(databases: DatabasesFacto
         "DELETE FROM vendor WHERE vendor_id = 50",
     )
     result = site.run()
-    assert (result.transactions, result.commands) == (4, 114)
+    # An UPDATE of a key goes out as DELETE and INSERT.
+    assert (result.transactions, result.commands) == (4, 100 + 9 + 2 * 4 + 1)
     assert site.differences() == []
 
     site.spark = None

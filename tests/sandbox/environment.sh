@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what the Makefile's targets need: environment.sh python | package | java | postgresql
+# Builds what the Makefile's targets need: environment.sh python | package | java | postgresql | mariadb
 set -eu
 
 REQUIREMENTS=requirements.txt
@@ -98,10 +98,22 @@ ensure_postgresql() {
     apt_install postgresql-15
 }
 
+ensure_mariadb() {
+    PATH="$PATH:/usr/sbin"
+    ! command -v mariadbd >/dev/null || return 0
+    if ! can_install; then
+        say "Debian's mariadb-server-core is missing, its tests are skipped. As root: apt-get install mariadb-server-core"
+        return 0
+    fi
+    say "Installing Debian's mariadb-server-core for the tests (about 20 s); no server is started"
+    apt_install mariadb-server-core mariadb-client-core
+}
+
 case "${1:-}" in
 python) build_python ;;
 package) install_package ;;
 java) ensure_java ;;
 postgresql) ensure_postgresql ;;
-*) fail "usage: environment.sh python | package | java | postgresql" ;;
+mariadb) ensure_mariadb ;;
+*) fail "usage: environment.sh python | package | java | postgresql | mariadb" ;;
 esac

@@ -55,9 +55,9 @@ class Site:
         )
 
     def set_up(self) -> list[str]:
-        """`tranrepl setup`. Raises the first problem that `check` finds."""
+        """`tranrepl setup`. Raises the first problem that keeps it from working."""
         checked = check(self.publication, self.connections)
-        for problem in checked.problems:
+        for problem in checked.blocking:
             raise problem
         done: list[str] = []
         set_up(self.publication, self.connections, checked.tables, done.append)

@@ -42,12 +42,17 @@ def _article(table: str, types: list[str], key: list[int], command: str | None =
     )
 
 
+def _line(image: list[str | None]) -> str:
+    """Values with nothing to escape but backslashes."""
+    return "\t".join("\\N" if value is None else value.replace("\\", "\\\\") for value in image)
+
+
 def _update(article: RegisteredArticle, key: dict[int, str], changed: dict[int, str | None]) -> dict[str, Any]:
     """A stored UPDATE: old key and new values, by column from 1."""
     count = len(article.columns)
     return {
-        "before": [key.get(number) for number in range(1, count + 1)],
-        "after": [changed.get(number) for number in range(1, count + 1)],
+        "before": _line([key.get(number) for number in range(1, count + 1)]),
+        "after": _line([changed.get(number) for number in range(1, count + 1)]),
         "changed": encode_changed(sorted(changed), count),
     }
 
@@ -105,13 +110,13 @@ def test_a_value_set_to_null_differs_from_one_that_does_not_travel() -> None:
 
 def test_an_insert_sends_every_value() -> None:
     article = _article("AccessTransaction", [_INT, _TEXT, _INT], [1])
-    row = {"before": None, "after": ["1147781754", None, "2"], "changed": None}
+    row = {"before": None, "after": _line(["1147781754", None, "2"]), "changed": None}
     assert command_text(article, Operation.INSERT, row) == "{CALL [sp_MSins_dboAccessTransaction] (1147781754,NULL,2)}"
 
 
 def test_a_delete_sends_the_key_in_key_order() -> None:
     article = _article("TTLanguages", [_INT, _INT, _TEXT], [2, 1])
-    row = {"before": ["1", "1000824", None], "after": None, "changed": None}
+    row = {"before": _line(["1", "1000824", None]), "after": None, "changed": None}
     assert command_text(article, Operation.DELETE, row) == "{CALL [sp_MSdel_dboTTLanguages] (1000824,1)}"
 
 
@@ -148,5 +153,5 @@ def test_a_statement_shows_its_table_and_values() -> None:
     ],
 )
 def test_only_numbers_and_times_stand_bare(type_name: str, value: str, shown: str) -> None:
-    row = {"before": None, "after": [value], "changed": None}
+    row = {"before": None, "after": _line([value]), "changed": None}
     assert command_text(_article("t", [type_name], [1]), Operation.INSERT, row) == f"{{CALL [sp_MSins_dbot] ({shown})}}"

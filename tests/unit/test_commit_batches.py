@@ -29,7 +29,7 @@ def _record_batch(commands: Sequence[Command]) -> pa.RecordBatch:
             "command_id": command_id,
             "article_id": 1,
             "operation": int(Operation.INSERT),
-            "after": [f"{seqno}.{command_id}"],
+            "after": f"{seqno}.{command_id}",
         }
         for seqno, command_id in commands
     ]
@@ -61,7 +61,7 @@ def _delivered(pieces: Iterator[Piece], longest: int) -> list[Delivered]:
     for piece in pieces:
         rows = piece.commands.to_pylist()
         assert len(rows) <= longest
-        assert all(row["after"] == [f"{int.from_bytes(row['xact_seqno'])}.{row['command_id']}"] for row in rows)
+        assert all(row["after"] == f"{int.from_bytes(row['xact_seqno'])}.{row['command_id']}" for row in rows)
         commands += [(int.from_bytes(row["xact_seqno"]), row["command_id"]) for row in rows]
         if piece.ends_commit_batch:
             delivered.append((commands, piece.transactions, int.from_bytes(piece.last_xact_seqno)))

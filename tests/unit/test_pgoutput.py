@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.commands import Method, Operation, Propagation
+from tranrepl.commands import Method, Operation, Propagation, encode_changed
+from tranrepl.publisher.changes import Buffer, Cells, Changes
 from tranrepl.publisher.pgoutput import DecodedBatch, Limits, PgOutputDecoder
 from tranrepl.settings import TableName
 from unit import pgoutput_reference as pgoutput
 from unit.pgoutput_reference import UNCHANGED, Cell, Columns, ReferenceDecoder, Row
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_LIMITS = Limits(transactions=1_000_000, message_bytes=1_000_000_000)
 
 
@@ -189,19 +194,54 @@ def _arrays(messages: Sequence[bytes], cuts: Sequence[int]) -> Iterator[pa.Binar
         yield whole.slice(start + 1, end - start)
 
 
+@dataclass
+class _Read:
+    """The changes read so far, as the reference writes them: unread values as None."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    ordinals: Counter[int] = field(default_factory=Counter)
+
+    def add(self, changes: Changes) -> None:
+        placed = [(int(place), it, at) for it in changes.sets for at, place in enumerate(it.places)]
+        transactions = changes.transactions
+        for place, it, at in sorted(placed, key=lambda one: one[0]):
+            transaction = int(transactions.of(np.array([place]))[0])
+            lsn = int(transactions.lsn[transaction])
+            self.ordinals[lsn] += 1
+            changed = [] if it.changed is None else (np.flatnonzero(it.changed[at]) + 1).tolist()
+            self.rows.append(
+                {
+                    "xact_seqno": lsn.to_bytes(8, "big"),
+                    "command_id": self.ordinals[lsn],
+                    "commit_time": EPOCH + timedelta(microseconds=int(transactions.time[transaction])),
+                    "article_id": it.article.article_id,
+                    "operation": int(it.operation),
+                    "before": _texts_of(changes.buffer, it.before, at),
+                    "after": _texts_of(changes.buffer, it.after, at),
+                    "changed": None if it.changed is None else encode_changed(changed, len(it.article.columns)),
+                }
+            )
+
+
+def _texts_of(buffer: Buffer, image: Cells | None, at: int) -> list[str | None] | None:
+    if image is None:
+        return None
+    cells = zip(image.starts[at].tolist(), image.lengths[at].tolist(), strict=True)
+    return [buffer.bytes[start : start + length].tobytes().decode() if length >= 0 else None for start, length in cells]
+
+
 def _decoded(decoder: PgOutputDecoder, arrays: Iterator[pa.BinaryArray]) -> tuple[list[dict[str, Any]], DecodedBatch]:
     """All changes, and the last batch with the last commit of all."""
-    changes: list[dict[str, Any]] = []
+    read = _Read()
     last = decoder.decode(pa.array([], pa.binary()))
     commit = None
     for array in arrays:
         last = decoder.decode(array)
-        last.changes.validate(full=True)
-        changes += last.changes.to_pylist()
+        read.add(last.changes)
         commit = last.last_commit or commit
         if last.limit_reached or last.mismatch is not None:
             break
-    return changes, DecodedBatch(last.changes, commit, 0, last.mismatch, last.limit_reached)
+    return read.rows, DecodedBatch(last.changes, commit, 0, last.mismatch, last.limit_reached)
 
 
 def _hold_together(log: Log, cuts: Sequence[int], limits: Limits) -> ReferenceDecoder:

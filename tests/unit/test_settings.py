@@ -106,25 +106,45 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
         lambda it: it["articles"][1].update(destination="a.b.c"),
         ["articles[1].destination: 'a.b.c': allowed: schema.table"],
     ),
+    "MCALL of a DELETE": (
+        lambda it: it["articles"][1].update(del_cmd="MCALL"),
+        ["articles[1].del_cmd: 'MCALL': allowed: CALL, XCALL (each alone or with the name of a procedure), SQL, NONE"],
+    ),
+    "XCALL of an INSERT": (
+        lambda it: it["articles"][1].update(ins_cmd="XCALL audit"),
+        ["articles[1].ins_cmd: 'XCALL audit': allowed: CALL (each alone"],
+    ),
+    "NONE with a procedure": (
+        lambda it: it["articles"][1].update(ins_cmd="NONE audit"),
+        ["articles[1].ins_cmd: 'NONE audit': allowed: CALL (each alone"],
+    ),
+    "procedure of three parts": (
+        lambda it: it["articles"][1].update(upd_cmd="MCALL a.b.c"),
+        ["articles[1].upd_cmd: 'MCALL a.b.c': allowed: procedure or schema.procedure, a part with"],
+    ),
+    "unknown policy": (
+        lambda it: it["articles"][1].update(update_policy="8207"),
+        ["articles[1].update_policy: '8207': input should be 'pairs', 'singleton_update' or 'always_pairs'"],
+    ),
     "VCALL": (
         lambda it: it["articles"][1].update(upd_cmd="VCALL"),
-        ["articles[1].upd_cmd: 'VCALL': VCALL is for SQL Server's internal use; allowed: SCALL, SQL"],
+        ["articles[1].upd_cmd: 'VCALL': VCALL is for SQL Server's internal use; allowed: CALL, SCALL, MCALL, XCALL ("],
     ),
     "VCALL with a procedure": (
         lambda it: it["articles"][1].update(del_cmd="VCALL sp_x"),
-        ["articles[1].del_cmd: 'VCALL sp_x': VCALL is for SQL Server's internal use; allowed: CALL, SQL"],
+        ["articles[1].del_cmd: 'VCALL sp_x': VCALL is for SQL Server's internal use; allowed: CALL, XCALL ("],
     ),
     "call syntax of another operation": (
         lambda it: it["articles"][1].update(ins_cmd="SCALL"),
-        ["articles[1].ins_cmd: 'SCALL': allowed: CALL, SQL"],
+        ["articles[1].ins_cmd: 'SCALL': allowed: CALL (each alone or with the name of a procedure), SQL, NONE"],
     ),
     "command in lower case": (
         lambda it: it["articles"][1].update(upd_cmd="scall"),
-        ["articles[1].upd_cmd: 'scall': allowed: SCALL, SQL"],
+        ["articles[1].upd_cmd: 'scall': allowed: CALL, SCALL, MCALL, XCALL ("],
     ),
     "command that is no text": (
         lambda it: it["articles"][1].update(upd_cmd=["SQL"]),
-        ["articles[1].upd_cmd: ['SQL']: allowed: SCALL, SQL"],
+        ["articles[1].upd_cmd: ['SQL']: allowed: CALL, SCALL, MCALL, XCALL ("],
     ),
     "replica identity": (
         lambda it: it["articles"][1].update(replica_identity="key"),

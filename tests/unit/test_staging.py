@@ -110,6 +110,10 @@ def _field(value: str | None) -> str:
     return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
+def _line(image: list[str | None] | None) -> str | None:
+    return None if image is None else "\t".join(map(_field, image))
+
+
 def _expected(articles: list[RegisteredArticle], rows: list[Row], layout: StagingLayout) -> str:
     known = {article.article_id: article for article in articles}
     lines = []
@@ -129,7 +133,8 @@ def test_copy_text_holds_every_value_in_its_slot(
 ) -> None:
     articles, rows = commands
     # A slice of a larger table, in chunks: what a piece of a commit batch is.
-    padded = [*(rows[:1] * before), *rows, *rows[:1]]
+    stored = [{**row, "before": _line(row["before"]), "after": _line(row["after"])} for row in rows]
+    padded = [*(stored[:1] * before), *stored, *stored[:1]]
     parts = [pa.RecordBatch.from_pylist(padded[at : at + chunk], ROW_LAYOUT) for at in range(0, len(padded), chunk)]
     table = pa.Table.from_batches(parts).slice(before, len(rows))
     kinds = kinds_of(table)

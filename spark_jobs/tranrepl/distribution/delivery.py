@@ -12,10 +12,9 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.jobs import JobResult
-from tranrepl.postgres import Session, connect, translated_errors
 from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
-from tranrepl.subscriber.postgres import PostgresSubscriber, SubscriptionKey
-from tranrepl.subscriber.postgres_apply import SerialApply
+from tranrepl.subscriber.dialect import Applier, SubscriptionKey
+from tranrepl.subscriber.dialects import dialect_of
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"
@@ -69,19 +68,15 @@ def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
     started = time.perf_counter()
     error: ReplicationError | None = None
     try:
-        with (
-            translated_errors(f"Subscriber {delivery.key.subscription}"),
-            connect(delivery.connection, f"tranrepl {delivery.key.subscription}") as session,
-        ):
-            # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
-            session.execute("SET synchronous_commit = off")
-            stream = _Stream(delivery, session, tally)
-            session.commit()
+        dialect = dialect_of(delivery.connection)
+        with dialect.applier(delivery.connection, delivery.key, delivery.articles) as applier:
+            stream = _Stream(delivery, applier, tally)
             for piece in commit_batches(batches, delivery.limits):
                 stream.apply(piece)
                 if piece.ends_commit_batch:
                     watermark = stream.commit(piece)
-            stream.flush()
+            if tally.batches:
+                applier.flush()
     except ReplicationError as problem:
         error = problem
     return JobResult(
@@ -99,22 +94,19 @@ def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
 class _Stream:
     """One connection's transaction, opened under the fence of the watermark."""
 
-    def __init__(self, delivery: Delivery, session: Session, tally: _Tally) -> None:
-        self._session = session
+    def __init__(self, delivery: Delivery, applier: Applier, tally: _Tally) -> None:
+        self._applier = applier
         self._tally = tally
         self._articles = delivery.articles
         self._watermark = delivery.watermark
         self._open = False
-        self._subscriber = PostgresSubscriber(session, delivery.key)
-        self._serial = SerialApply(session, delivery.articles, self._subscriber)
 
     def apply(self, piece: Piece) -> None:
         started = time.perf_counter()
         if not self._open:
-            with translated_errors(self._subscriber.where):
-                self._subscriber.lock_watermark(self._watermark)
+            self._applier.begin(self._watermark)
             self._open = True
-        self._serial.apply(piece.commands)
+        self._applier.apply(piece.commands)
         self._tally.applied(piece.commands, self._articles)
         self._tally.seconds["apply"] += time.perf_counter() - started
 
@@ -122,21 +114,8 @@ class _Stream:
         started = time.perf_counter()
         if not self._open:
             raise InternalError("a commit batch without a transaction")
-        with translated_errors(self._subscriber.where):
-            self._subscriber.advance_watermark(piece.last_xact_seqno)
-            self._session.commit()
-        self._serial.committed()
+        self._applier.commit(piece.last_xact_seqno)
         self._open, self._watermark = False, piece.last_xact_seqno
         self._tally.committed(piece)
         self._tally.seconds["commit"] += time.perf_counter() - started
         return self._watermark
-
-    def flush(self) -> None:
-        """Make the commits durable: a synchronous one writes out the log of those before it."""
-        if not self._tally.batches:
-            return
-        with translated_errors(self._subscriber.where):
-            self._session.execute("SET synchronous_commit = on")
-            # Without an xid there is nothing to commit, and nothing is written.
-            self._session.execute("SELECT pg_current_xact_id()")
-            self._session.commit()

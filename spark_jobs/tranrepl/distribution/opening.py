@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.jobs import DistributionRequest
-from tranrepl.postgres import connect
 from tranrepl.settings import Publication
-from tranrepl.subscriber.postgres import PostgresSubscriber, SubscriptionKey
+from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
+from tranrepl.subscriber.dialects import dialect_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class OpenDistribution:
     subscription: SubscriptionRecord
     connection: Connection
     key: SubscriptionKey
-    subscriber: PostgresSubscriber
+    subscriber: Subscriber
 
 
 def subscription_key(publication: Publication, publisher: Connection, subscription: str) -> SubscriptionKey:
@@ -47,7 +47,7 @@ def open_distribution(
     try:
         record = database.publication(publication.publication)
         subscription = database.subscription(record, settings.name)
-        with connect(connection, "tranrepl distribution", autocommit=True) as session:
-            yield OpenDistribution(database, record, subscription, connection, key, PostgresSubscriber(session, key))
+        with dialect_of(connection).subscriber(connection, key, "tranrepl distribution") as subscriber:
+            yield OpenDistribution(database, record, subscription, connection, key, subscriber)
     finally:
         database.close()

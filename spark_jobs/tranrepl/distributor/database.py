@@ -482,6 +482,10 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         ins_cmd=fields["ins_cmd"],
         upd_cmd=fields["upd_cmd"],
         del_cmd=fields["del_cmd"],
+        filter=fields["filter_clause"],
+        update_policy=fields["update_policy"],
+        truncate=fields["truncate"],
+        deferrable=fields["deferrable"],
     )
 
 
@@ -497,6 +501,10 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
         "ins_cmd": str(article.ins_cmd),
         "upd_cmd": str(article.upd_cmd),
         "del_cmd": str(article.del_cmd),
+        "filter_clause": article.filter,
+        "update_policy": article.update_policy,
+        "truncate": article.truncate,
+        "deferrable": article.deferrable,
         "status": ArticleStatus.ACTIVE,
     }
 
@@ -505,12 +513,13 @@ def _agrees(article: Article, registered: RegisteredArticle | None) -> bool:
     if registered is None:
         return False
     columns = {column.name for column in registered.columns}
-    return (article.destination_table, article.ins_cmd, article.upd_cmd, article.del_cmd) == (
-        registered.destination,
-        registered.ins_cmd,
-        registered.upd_cmd,
-        registered.del_cmd,
-    ) and (article.columns is None or set(article.columns) == columns)
+    same = ("ins_cmd", "upd_cmd", "del_cmd", "filter", "update_policy", "truncate")
+    return (
+        article.destination_table == registered.destination
+        and all(getattr(article, name) == getattr(registered, name) for name in same)
+        and (article.columns is None or set(article.columns) == columns)
+        and set(article.lob_columns) == {column.name for column in registered.columns if column.lob}
+    )
 
 
 def _changed(publication: Publication, source: TableName) -> ConfigurationError:

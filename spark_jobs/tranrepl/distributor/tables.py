@@ -77,6 +77,10 @@ msarticles = sa.Table(
     sa.Column("ins_cmd", sa.Text, nullable=False),
     sa.Column("upd_cmd", sa.Text, nullable=False),
     sa.Column("del_cmd", sa.Text, nullable=False),
+    sa.Column("filter_clause", sa.Text),
+    sa.Column("update_policy", sa.Text, nullable=False, server_default="pairs"),
+    sa.Column("truncate", sa.Text, nullable=False, server_default="replicate"),
+    sa.Column("deferrable", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("status", sa.Text, nullable=False),
 )
 

@@ -1,41 +1,212 @@
-"""Changes become commands: one pass of Spark SQL expressions, generated per article and chosen by `article_id`."""
+"""Changes become commands: row filter, deferred updates, what is not propagated, what each call syntax sends.
+
+Commands are made where the log is decoded, of values that still lie in the log's own buffer, so that a value that does
+not travel is never copied.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+import numpy as np
+import pyarrow as pa
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
+from tranrepl.call_syntax import Image, Values, sent
+from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
+from tranrepl.image_lines import lines
+from tranrepl.log_reader.deferred_updates import pairs, singletons
+from tranrepl.log_reader.net_changes import net_changes
+from tranrepl.log_reader.refusal import RefusedChange, refuse_left_out, refused_truncate
+from tranrepl.log_reader.row_filter import filtered
+from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, Transactions
+from tranrepl.publisher.row_filters import RowFilters
+from tranrepl.settings import Truncation
 
 
-def commands_of_changes(changes: DataFrame, articles: Sequence[RegisteredArticle]) -> DataFrame:
-    """Leave in each image what its call syntax sends, and no more. Row layout in, row layout out.
+@dataclass(slots=True)
+class CommandsOfChanges:
+    """Turns the changes of consecutive batches of messages into commands (row layout).
 
-    CALL of an INSERT: the new values. SCALL and SQL of an UPDATE: the values that changed, and the old key. CALL and
-    SQL of a DELETE: the old key. ("Transactional Articles - Specify How Changes Are Propagated".)
+    State between batches: how many commands the open transaction has so far.
     """
-    changed = changes["operation"].isin(int(Operation.UPDATE), int(Operation.DELETE))
-    before = F.when(~changed, changes["before"])
-    for article in articles:
-        before = before.when(changes["article_id"] == article.article_id, _old_key(article, changes["before"]))
-    after = F.when(~changed, changes["after"]).otherwise(_changed_values(changes["before"], changes["after"]))
-    return changes.withColumns({"before": before, "after": after})
+
+    filters: RowFilters | None = None
+    """Needed where an article has a row filter."""
+    _open_commands: int = 0
+
+    def __call__(self, changes: Changes) -> pa.RecordBatch:
+        """The commands, in order. Raises RefusedChange where a change cannot become one."""
+        sets = [it for given in self._by_article(changes) for it in given]
+        single = singletons(changes)
+        going = [pair for it in sets for pair in pairs(it, changes.transactions, single)]
+        commands = [_travelling(it) for it in going if len(it.places) and _is_propagated(it)]
+        return self._numbered(changes, commands)
+
+    def _by_article(self, changes: Changes) -> Iterator[Iterable[ChangeSet]]:
+        """What of each article's changes concerns its published rows."""
+        by_article: dict[int, list[ChangeSet]] = defaultdict(list)
+        for it in changes.sets:
+            by_article[it.article.article_id] += self._published(changes.buffer, it)
+        for sets in by_article.values():
+            deferrable = sets and sets[0].article.deferrable
+            yield net_changes(changes.buffer, sets, changes.transactions) if deferrable else sets
+
+    def _published(self, buffer: Buffer, changes: ChangeSet) -> Iterable[ChangeSet]:
+        if changes.operation is Operation.TRUNCATE and changes.article.truncate is Truncation.ERROR:
+            raise RefusedChange(int(changes.places[0]), refused_truncate(changes.article))
+        return filtered(buffer, changes, self.filters) if self.filters is not None else [changes]
+
+    def _numbered(self, changes: Changes, sets: Sequence[ChangeSet]) -> pa.RecordBatch:
+        order = _order(sets)
+        places = _in_order([it.places for it in sets], order)
+        transactions = changes.transactions
+        of_row = transactions.of(places)
+        return pa.RecordBatch.from_arrays(
+            [
+                _xact_seqnos(transactions.lsn[of_row]),
+                pa.array(self._command_ids(transactions, of_row)),
+                pa.array(transactions.time[of_row]).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC")),
+                pa.array(_by_row(sets, order, [it.article.article_id for it in sets]).astype(np.int32)),
+                pa.array(_by_row(sets, order, [int(it.operation) for it in sets]).astype(np.int8)),
+                _image_lines(changes.buffer, sets, order, Image.BEFORE),
+                _image_lines(changes.buffer, sets, order, Image.AFTER),
+                _masks(sets, order),
+            ],
+            schema=ROW_LAYOUT,
+        )
+
+    def _command_ids(self, transactions: Transactions, of_row: Ints) -> Ints:
+        count = len(transactions.lsn)
+        first_row = np.searchsorted(of_row, np.arange(count), side="left")
+        command_id = np.arange(1, len(of_row) + 1) - first_row[of_row]
+        command_id[of_row == 0] += self._open_commands
+        in_last = len(of_row) - int(first_row[-1])
+        self._open_commands = in_last + (self._open_commands if count == 1 else 0)
+        return command_id
 
 
-def _old_key(article: RegisteredArticle, before: Column) -> Column:
-    """The old key. What follows its last column is left off: an element that is not there does not travel."""
-    key = set(article.key_positions)
-    absent = F.lit(None).cast("string")
-    return F.array(*(F.get(before, F.lit(at)) if at in key else absent for at in range(max(key) + 1)))
+def _is_propagated(changes: ChangeSet) -> bool:
+    article = changes.article
+    if changes.operation is Operation.TRUNCATE:
+        return article.truncate is Truncation.REPLICATE and article.del_cmd.method is not Method.NONE
+    return article.propagation(changes.operation).method is not Method.NONE
 
 
-def _changed_values(before: Column, after: Column) -> Column:
-    """A value equal to the old one did not change. Where the log has no old value, NULL differs from all that is not
-    NULL, and a NULL is sent as NULL either way: the mask tells.
+def _travelling(changes: ChangeSet) -> ChangeSet:
+    """The change with what its call syntax sends, and no more."""
+    if changes.operation is Operation.TRUNCATE:
+        return changes
+    what = sent(changes.article.propagation(changes.operation), changes.operation)
+    return replace(
+        changes,
+        before=_sent_cells(changes, changes.before, what.before),
+        after=_sent_cells(changes, changes.after, what.after),
+        changed=changes.changed if what.mask else None,
+    )
 
-    One expression for all articles: an expression for every column of every article grows beyond what Spark compiles.
-    """
-    return F.zip_with(after, before, F.nullif)
+
+def _sent_cells(changes: ChangeSet, image: Cells | None, values: Values) -> Cells | None:
+    if image is None or values is Values.NONE:
+        return None
+    match values:
+        case Values.KEY:
+            key = list(changes.article.key_positions)
+            travels = np.zeros(max(key) + 1, dtype=np.bool_)
+            travels[key] = True
+            # What follows the last key column is left off.
+            image = image.columns(slice(len(travels)))
+            return image if travels.all() else image.only(travels)
+        case Values.CHANGED if changes.changed is not None:
+            return image.only(changes.changed)
+        case _:
+            image = _without_lobs(changes, image) if image is changes.before else image
+            refuse_left_out(changes, image, range(len(changes.article.columns)))
+            return image
+
+
+def _without_lobs(changes: ChangeSet, before: Cells) -> Cells:
+    """Source: "Custom stored procedures", the before image of text and image columns is NULL."""
+    key = changes.article.key_positions
+    lobs = [at for at, column in enumerate(changes.article.columns) if column.lob and at not in key]
+    if not lobs:
+        return before
+    lengths = before.lengths.copy()
+    lengths[:, lobs] = NULL
+    return Cells(before.starts, lengths)
+
+
+def _order(sets: Sequence[ChangeSet]) -> Ints | None:
+    """Where the rows of all sets, one set after the other, belong; None where they are in order."""
+    if len(sets) < 2:
+        return None
+    places = np.concatenate([it.places for it in sets])
+    turns = np.concatenate([np.zeros_like(it.places) if it.turn is None else it.turn for it in sets])
+    return np.lexsort((turns, places)) if turns.any() else np.argsort(places, kind="stable")
+
+
+def _in_order(arrays: Sequence[Ints], order: Ints | None) -> Ints:
+    if not arrays:
+        return np.zeros(0, dtype=np.int64)
+    return arrays[0] if order is None else np.concatenate(arrays)[order]
+
+
+def _by_row(sets: Sequence[ChangeSet], order: Ints | None, values: Sequence[int]) -> Ints:
+    counts = [len(it.places) for it in sets]
+    repeated = np.repeat(np.array(values, dtype=np.int64), counts)
+    return repeated if order is None else repeated[order]
+
+
+def _xact_seqnos(lsn: Ints) -> pa.BinaryArray:
+    offsets = np.arange(0, (len(lsn) + 1) * XACT_SEQNO_BYTES, XACT_SEQNO_BYTES, dtype=np.int32)
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(lsn), [None, pa.py_buffer(offsets), pa.py_buffer(lsn.astype(">u8"))]
+    )
+
+
+def _image_lines(buffer: Buffer, sets: Sequence[ChangeSet], order: Ints | None, image: Image) -> pa.StringArray:
+    images: list[Cells | None] = [getattr(it, image.value) for it in sets]
+    widths = _by_row(sets, order, [it.starts.shape[1] if it is not None else 0 for it in images])
+    if not widths.any():
+        return pa.nulls(len(widths), pa.string())
+    offsets = np.concatenate([[0], np.cumsum(widths)])
+    if order is None and images[0] is not None:
+        starts, lengths = images[0].starts.ravel(), images[0].lengths.ravel()
+    else:
+        starts, lengths = _scattered(images, offsets, _ranks(sets, order))
+    return lines(buffer.strings(starts, lengths), offsets, widths == 0)
+
+
+def _ranks(sets: Sequence[ChangeSet], order: Ints | None) -> Iterable[Ints]:
+    """For each set, where its rows stand in order."""
+    counts = [len(it.places) for it in sets]
+    rank = np.arange(sum(counts))
+    if order is not None:
+        rank[order] = np.arange(len(order))
+    return np.split(rank, np.cumsum(counts)[:-1])
+
+
+def _scattered(images: Sequence[Cells | None], offsets: Ints, ranks: Iterable[Ints]) -> tuple[Ints, Ints]:
+    starts, lengths = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
+    for cells, rank in zip(images, ranks, strict=True):
+        if cells is not None:
+            at = offsets[rank][:, None] + np.arange(cells.starts.shape[1])
+            starts[at], lengths[at] = cells.starts, cells.lengths
+    return starts, lengths
+
+
+def _masks(sets: Sequence[ChangeSet], order: Ints | None) -> pa.BinaryArray:
+    packed = [np.packbits(it.changed, axis=1, bitorder="little") if it.changed is not None else None for it in sets]
+    widths = _by_row(sets, order, [it.shape[1] if it is not None else 0 for it in packed])
+    if not widths.any():
+        return pa.nulls(len(widths), pa.binary())
+    offsets = np.concatenate([[0], np.cumsum(widths)])
+    content: Bytes = np.empty(int(offsets[-1]), dtype=np.uint8)
+    for masks, rank in zip(packed, _ranks(sets, order), strict=True):
+        if masks is not None:
+            content[offsets[rank][:, None] + np.arange(masks.shape[1])] = masks
+    present = pa.array(widths > 0).buffers()[1]
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(widths), [present, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
+    )

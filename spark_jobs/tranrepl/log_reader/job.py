@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path, new_folder, remove_folder
-from tranrepl.errors import ConfigurationError, InternalError, ReplicationError
+from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.jobs import JobResult, LogReaderRequest
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.log_reader.reading import Reading
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
 
@@ -37,7 +36,7 @@ class _Written:
 
     read: LogRead
     batch: Batch | None
-    changes_by_article: Mapping[str, int]
+    commands_by_article: Mapping[str, int]
     seconds: float
 
 
@@ -83,11 +82,11 @@ class _LogReader:
         if read.error is not None:
             remove_folder(self._spark, folder_path(self._record, folder))
             raise read.error.to_exception()
-        if read.mismatch is not None:
-            # The transaction that altered the table may already be written in part: read again, up to before it.
+        if read.refusal is not None:
+            # The transaction that cannot be read may already be written in part: read again, up to before it.
             remove_folder(self._spark, folder_path(self._record, folder))
             if read.last_commit_lsn is None:
-                raise read.mismatch.to_exception()
+                raise read.refusal.to_exception()
             return self._read_batch(up_to, stop_at=read.last_commit_lsn)
         if written.batch is None:
             remove_folder(self._spark, folder_path(self._record, folder))
@@ -108,6 +107,7 @@ class _LogReader:
         seconds = {
             "read": written.read.read_seconds,
             "decode": written.read.decode_seconds,
+            "transform": written.read.transform_seconds,
             "read_to_store": written.seconds,
             **seconds,
         }
@@ -118,59 +118,25 @@ class _LogReader:
                 commands=batch.commands if batch else 0,
                 batches=1 if batch else 0,
                 last_xact_seqno=batch.last_xact_seqno.hex() if batch else None,
-                commands_by_article=dict(written.changes_by_article),
+                commands_by_article=dict(written.commands_by_article),
                 phases=dict(seconds),
             )
         )
         log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
 
     def _write(self, folder: str, up_to: int, stop_at: int | None) -> _Written:
-        from tranrepl.publisher.log_source import LogReadPlan, log_source
-
-        plan = LogReadPlan(
+        reading = Reading(
             self._opened.connection,
             self._record.slot_name,
             self._articles,
             up_to,
             Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at),
         )
-        source = log_source(plan)
-        self._spark.dataSource.register(source)
-        return _write(self._spark, source.name(), self._articles, folder, folder_path(self._record, folder))
-
-
-def _write(spark: SparkSession, source: str, articles: Sequence[RegisteredArticle], folder: str, path: str) -> _Written:
-    """Read, transform and store in one Spark action; what the batch holds is observed on the way."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from tranrepl.log_reader.commands_of_changes import commands_of_changes
-
-    started = time.perf_counter()
-    changes = spark.read.format(source).load()
-    is_command = F.col("operation") != F.lit(int(Operation.END_OF_BATCH))
-    observation = Observation("batch")
-    # One aggregate only: it is evaluated for every row.
-    account = F.max(F.when(~is_command, F.get("after", F.lit(0)))).alias("account")
-    commands = commands_of_changes(changes, articles).observe(observation, account)
-    try:
-        commands.where(is_command).write.parquet(path)
-    except (PySparkException, Py4JError) as error:
-        raise _store_error(path, error) from error
-    read = LogRead.model_validate_json(observation.get["account"])
-    names = {article.article_id: str(article.source) for article in articles}
-    return _Written(
-        read,
-        _batch(folder, read),
-        {names[number]: count for number, count in read.changes_by_article.items()},
-        time.perf_counter() - started,
-    )
+        return _stored(self._spark, reading, folder, folder_path(self._record, folder))
 
 
 def _batch(folder: str, read: LogRead) -> Batch | None:
-    """The batch to register; None where nothing was stored. As yet every change becomes one command."""
+    """The batch to register; None where nothing was stored."""
     if read.first_xact_seqno is None or read.last_xact_seqno is None:
         return None
     return Batch(
@@ -180,26 +146,16 @@ def _batch(folder: str, read: LogRead) -> Batch | None:
         _EPOCH + timedelta(microseconds=read.first_commit_time or 0),
         _EPOCH + timedelta(microseconds=read.last_commit_time or 0),
         read.changed_transactions,
-        sum(read.changes_by_article.values()),
+        sum(read.commands_by_article.values()),
         read.message_bytes,
     )
 
 
-_STORE_FAILURES = (
-    "java.io.IOException",
-    "java.io.FileNotFoundException",
-    "AccessControlException",
-    "FileSystem",
-    "Mkdirs",
-)
+def _stored(spark: SparkSession, reading: Reading, folder: str, path: str) -> _Written:
+    from tranrepl.log_reader.storing import store_commands
 
-
-def _store_error(path: str, error: Exception) -> ReplicationError:
-    text = str(error)
-    if any(failure in text for failure in _STORE_FAILURES) and "PythonException" not in text:
-        cause = next((line for line in text.splitlines() if any(it in line for it in _STORE_FAILURES)), text[:200])
-        return ConfigurationError(
-            f"store: {path} cannot be written: {cause.strip()}",
-            remedy="distributor.store must be a path that Spark can write",
-        )
-    return InternalError(f"the log reader's Spark job failed: {text.strip()[:2000]}")
+    started = time.perf_counter()
+    read = store_commands(spark, reading, path)
+    names = {article.article_id: str(article.source) for article in reading.articles}
+    by_article = {names[number]: count for number, count in read.commands_by_article.items()}
+    return _Written(read, _batch(folder, read), by_article, time.perf_counter() - started)

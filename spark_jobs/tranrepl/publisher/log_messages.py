@@ -25,9 +25,10 @@ FETCH_BYTES = 4 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""
 AHEAD = 16
 """So many batches wait at most."""
-_FIRST_PART = 10_000
-_LARGEST_PART = 160_000
-"""Messages. A part is twice the one before, because each begins with a scan of what those before it held."""
+_FIRST_PART = 20_000
+_GROWTH = 4
+_LARGEST_PART = 1_280_000
+"""Messages. A part is several times the one before, because each begins with a scan of what those before it held."""
 
 FetchError = (AdbcError, OSError)
 """What fetching may raise: what fails while rows arrive comes as Arrow's OSError, without an SQLSTATE."""
@@ -84,9 +85,9 @@ def _parts(connection: Connection, slot: str, up_to: int) -> Iterator[pa.BinaryA
     with adbc.connect(conninfo.make_conninfo("", **parameters, options=options)) as session:
         with session.cursor() as cursor:
             cursor.execute(_copy_slot(slot, copy))
-        part, fetched = _FIRST_PART, _FIRST_PART
+        part, fetched = _FIRST_PART // _GROWTH, _FIRST_PART
         while fetched >= part:
-            part = min(2 * part, _LARGEST_PART)
+            part = min(_GROWTH * part, _LARGEST_PART)
             fetched = 0
             with session.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(FETCH_BYTES)})

@@ -16,14 +16,14 @@ class LogRead(BaseModel):
     """Whole transactions, also those that changed nothing of ours."""
     message_bytes: int = 0
     changed_transactions: int = 0
-    """Transactions with a change of a published table."""
-    changes_by_article: dict[int, int] = {}
+    """Transactions with a command."""
+    commands_by_article: dict[int, int] = {}
     """By `article_id`."""
     first_xact_seqno: str | None = None
-    """Of the first change read, in hexadecimal."""
+    """Of the first command, in hexadecimal."""
     last_xact_seqno: str | None = None
     first_commit_time: int | None = None
-    """The earliest of the changes', in µs since 1970 UTC."""
+    """The earliest of the commands', in µs since 1970 UTC."""
     last_commit_time: int | None = None
     """The latest."""
     last_commit_lsn: int | None = None
@@ -34,7 +34,9 @@ class LogRead(BaseModel):
     """The log was read up to the plan's bound; False: there is more."""
     read_seconds: float = 0.0
     decode_seconds: float = 0.0
-    mismatch: ErrorReport | None = None
-    """Reading stopped inside a transaction, because a published table was altered."""
+    transform_seconds: float = 0.0
+    refusal: ErrorReport | None = None
+    """Reading stopped before the end of a transaction: a published table was altered, or a change cannot become a
+    command. What came before that transaction is good."""
     error: ErrorReport | None = None
-    """Reading failed: the changes read are not whole."""
+    """Reading failed: the commands are not whole."""

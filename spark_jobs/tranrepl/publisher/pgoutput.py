@@ -10,27 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tranrepl.article import RegisteredArticle
-from tranrepl.commands import ROW_LAYOUT, Operation
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from tranrepl.commands import Operation
+from tranrepl.publisher.changes import (
+    LEFT_OUT,
+    NULL,
+    Bools,
+    Buffer,
+    Bytes,
+    Cells,
+    Changes,
+    ChangeSet,
+    Ints,
+    Transactions,
+    cells_differ,
+)
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
-_INLINE = 12
-"""Arrow's string views hold up to this many bytes themselves."""
-_INLINE_MASKS = np.array(
-    [[(1 << 8 * min(max(length - 4 * word, 0), 4)) - 1 for word in range(3)] for length in range(_INLINE + 1)],
-    dtype=np.uint32,
-)
-_NULL = -1
-_UNCHANGED = -2
-"""Length of a cell that the log leaves out: an unchanged TOASTed value."""
+_OPERATIONS = max(Operation) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +69,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """What one batch of messages held, up to where decoding stopped.
+    """What one batch of messages held, up to where decoding stopped."""
 
-    `commits` has a row per transaction that ended: its index among the batch's messages, LSN, end LSN, time.
-    """
-
-    changes: pa.RecordBatch
+    changes: Changes
     last_commit: Commit | None
     transactions: int
     mismatch: RelationMismatch | None = None
@@ -91,25 +87,6 @@ class Limits:
     stop_at: int | None = None
 
 
-@dataclass(slots=True)
-class _Cells:
-    """The values of a set of tuples, one row a tuple: where each starts in the buffer, and its length or _NULL or
-    _UNCHANGED."""
-
-    starts: Ints
-    lengths: Ints
-
-
-@dataclass(slots=True)
-class _Image:
-    """One image (before or after) of every change: cells in row order, flat, with the rows' offsets into them."""
-
-    present: Bools
-    offsets: Ints
-    starts: Ints
-    lengths: Ints
-
-
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """Where an article's columns stand in a relation's tuples."""
@@ -117,47 +94,6 @@ class _Layout:
     article: RegisteredArticle
     tuple_columns: int
     positions: Ints
-
-
-class _Buffer:
-    """The messages' bytes, with big-endian integers readable at any offset."""
-
-    def __init__(self, data: Bytes) -> None:
-        # Reads of up to 16 bytes past a value's start must stay inside.
-        self.bytes = np.concatenate([data, np.zeros(16, dtype=np.uint8)])
-        self._views = {
-            dtype: np.ndarray(
-                shape=(len(self.bytes) - np.dtype(dtype).itemsize + 1,),
-                dtype=dtype,
-                buffer=self.bytes.data,
-                strides=(1,),
-            )
-            for dtype in (">u2", ">u4", ">u8", "<u4")
-        }
-
-    def uint16(self, at: Ints) -> Ints:
-        return self._views[">u2"][at].astype(np.int64)
-
-    def uint32(self, at: Ints) -> Ints:
-        return self._views[">u4"][at].astype(np.int64)
-
-    def int32(self, at: Ints) -> Ints:
-        return self._views[">u4"][at].astype(np.uint32).view(np.int32).astype(np.int64)
-
-    def uint64(self, at: Ints) -> Ints:
-        return self._views[">u8"][at].astype(np.int64)
-
-    def words(self, at: Ints) -> npt.NDArray[np.uint32]:
-        return self._views["<u4"][at].astype(np.uint32, copy=False)
-
-
-@dataclass(slots=True)
-class _Transaction:
-    """Where decoding stands inside a transaction that spans batches."""
-
-    commit_lsn: int = 0
-    commit_time: int = 0
-    commands: int = 0
 
 
 @dataclass(slots=True)
@@ -172,17 +108,18 @@ class PgOutputDecoder:
     transactions: int = 0
     message_bytes: int = 0
     _layouts: dict[int, _Layout] = field(default_factory=dict)
-    _open: _Transaction = field(default_factory=_Transaction)
+    _open_lsn: int = 0
+    _open_time: int = 0
 
     def decode(self, messages: pa.BinaryArray) -> DecodedBatch:
         """Decode one batch. After one that says `limit_reached` or carries a `mismatch`, decode no more."""
         if len(messages) == 0:
-            return DecodedBatch(_empty_changes(), None, 0)
+            return DecodedBatch(Changes(Buffer(np.zeros(0, dtype=np.uint8)), [], self._nothing()), None, 0)
         offsets = np.frombuffer(messages.buffers()[1], dtype=np.int32)
         starts = offsets[messages.offset : messages.offset + len(messages) + 1].astype(np.int64)
         data = np.frombuffer(messages.buffers()[2], dtype=np.uint8)[starts[0] : starts[-1]]
         starts = starts - starts[0]
-        buffer = _Buffer(data)
+        buffer = Buffer(data)
         kinds = buffer.bytes[starts[:-1]]
         end, limit_reached = self._end(buffer, kinds, starts)
         mismatch, end, layouts = self._read_relations(buffer, kinds, starts, end)
@@ -193,7 +130,7 @@ class PgOutputDecoder:
         commit = _commit(buffer, starts[ended[-1]]) if len(ended) else None
         return DecodedBatch(changes, commit, len(ended), mismatch, limit_reached and mismatch is None)
 
-    def _end(self, buffer: _Buffer, kinds: Bytes, starts: Ints) -> tuple[int, bool]:
+    def _end(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[int, bool]:
         """How many messages belong to this batch: up to the commit that reaches a limit, else all."""
         commits = np.flatnonzero(kinds == ord("C"))
         reached = (np.arange(1, len(commits) + 1) + self.transactions >= self.limits.transactions) | (
@@ -206,7 +143,7 @@ class PgOutputDecoder:
         return int(commits[np.argmax(reached)]) + 1, True
 
     def _read_relations(
-        self, buffer: _Buffer, kinds: Bytes, starts: Ints, end: int
+        self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int
     ) -> tuple[RelationMismatch | None, int, list[tuple[int, _Layout]]]:
         """Learn the tables announced in this batch. Returns the layouts with the message index from which each holds.
 
@@ -226,195 +163,121 @@ class PgOutputDecoder:
             self._layouts[article.source_object_id] = layout
         return None, end, layouts
 
-    def _changes(
-        self, buffer: _Buffer, kinds: Bytes, starts: Ints, layouts: list[tuple[int, _Layout]]
-    ) -> pa.RecordBatch:
-        rows, operations, object_ids, tuples = _change_messages(buffer, kinds, starts)
-        layout_of_row = _layouts_of_rows(rows, object_ids, layouts)
-        published = layout_of_row >= 0
-        rows, operations, tuples, layout_of_row = (
-            column[published] for column in (rows, operations, tuples, layout_of_row)
-        )
-        images = _Images.read(buffer, operations, tuples, layout_of_row, [layout for _, layout in layouts])
-        kept = ~images.unchanged
-        article_ids = np.array([layout.article.article_id for _, layout in layouts] or [0], dtype=np.int32)
-        transaction = self._transactions(buffer, kinds, starts, rows[kept])
-        return pa.RecordBatch.from_arrays(
-            [
-                _binary(transaction.commit_lsn.astype(">u8").view(np.uint8).reshape(-1, 8)),
-                pa.array(transaction.command_id),
-                pa.array(transaction.commit_time).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC")),
-                pa.array(article_ids[layout_of_row[kept]]),
-                pa.array(operations[kept].astype(np.int8)),
-                images.before_array(kept),
-                images.after_array(kept),
-                images.changed_array(kept),
-            ],
-            schema=ROW_LAYOUT,
-        )
-
-    def _transactions(self, buffer: _Buffer, kinds: Bytes, starts: Ints, rows: Ints) -> _RowTransactions:
-        begins = np.flatnonzero(kinds == ord("B"))
-        # Entry 0 is the transaction that was open when the batch began.
-        lsn = np.concatenate([[self._open.commit_lsn], buffer.uint64(starts[begins] + 1)])
-        time = np.concatenate([[self._open.commit_time], buffer.uint64(starts[begins] + 9) + _POSTGRES_EPOCH_US])
-        of_row = np.searchsorted(begins, rows, side="right")
-        first_row = np.searchsorted(of_row, np.arange(len(lsn)), side="left")
-        command_id = np.arange(1, len(rows) + 1) - first_row[of_row]
-        command_id[of_row == 0] += self._open.commands
-        last = len(lsn) - 1
-        self._open = _Transaction(
-            int(lsn[last]),
-            int(time[last]),
-            len(rows) - int(first_row[last]) + (self._open.commands if last == 0 else 0),
-        )
-        return _RowTransactions(lsn[of_row], time[of_row], command_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _RowTransactions:
-    commit_lsn: Ints
-    commit_time: Ints
-    command_id: Ints
-
-
-@dataclass(slots=True)
-class _Images:
-    """Both images of every change and which columns an UPDATE changed."""
-
-    buffer: _Buffer
-    operations: Ints
-    before: _Image
-    after: _Image
-    mask_offsets: Ints
-    mask: Bytes
-    unchanged: Bools
-    """UPDATEs that changed no published column: they are no change at all."""
-
-    @classmethod
-    def read(
-        cls, buffer: _Buffer, operations: Ints, tuples: Ints, layout_of_row: Ints, layouts: list[_Layout]
-    ) -> _Images:
-        widths = np.array([len(layout.positions) for layout in layouts] or [0], dtype=np.int64)[layout_of_row]
-        before, after = _blank_image(widths), _blank_image(widths)
-        mask_widths = np.where(operations == Operation.UPDATE, (widths + 7) // 8, 0)
-        images = cls(
-            buffer,
-            operations,
-            before,
-            after,
-            np.concatenate([[0], np.cumsum(mask_widths)]),
-            np.zeros(int(mask_widths.sum()), dtype=np.uint8),
-            np.zeros(len(operations), dtype=np.bool_),
-        )
-        readers = {
-            Operation.INSERT: images._read_inserts,
-            Operation.UPDATE: images._read_updates,
-            Operation.DELETE: images._read_deletes,
-        }
-        for (index, operation), rows in _groups(layout_of_row, operations):
-            if operation in readers:
-                readers[operation](layouts[index], rows, tuples[rows])
-        return images
-
-    def _read_inserts(self, layout: _Layout, rows: Ints, tuples: Ints) -> None:
-        cells, _ = _read_tuples(self.buffer, layout, tuples + 1)
-        _place(self.after, rows, cells)
-
-    def _read_deletes(self, layout: _Layout, rows: Ints, tuples: Ints) -> None:
-        cells, _ = _read_tuples(self.buffer, layout, tuples + 1)
-        _place(self.before, rows, cells)
-
-    def _read_updates(self, layout: _Layout, rows: Ints, tuples: Ints) -> None:
-        """UPDATEs come with the whole old row ('O'), with the old key where it changed ('K'), or with neither."""
-        kinds = self.buffer.bytes[tuples]
-        for kind in np.unique(kinds).tolist():
-            chosen = np.flatnonzero(kinds == kind)
-            starts = tuples[chosen]
-            old = None
-            if kind != ord("N"):
-                old, starts = _read_tuples(self.buffer, layout, starts + 1)
-            new, _ = _read_tuples(self.buffer, layout, starts + 1)
-            if kind == ord("O") and old is not None:
-                changed = _cells_differ(self.buffer, old, new)
-            else:
-                changed = new.lengths != _UNCHANGED
-                old = _key_cells(layout, old, new)
-                key = list(layout.article.key_positions)
-                changed[:, key] = _cells_differ(
-                    self.buffer,
-                    _Cells(old.starts[:, key], old.lengths[:, key]),
-                    _Cells(new.starts[:, key], new.lengths[:, key]),
-                )
-            left_out = new.lengths == _UNCHANGED
-            new.starts[left_out] = old.starts[left_out]
-            new.lengths[left_out] = old.lengths[left_out]
-            _place(self.before, rows[chosen], old)
-            _place(self.after, rows[chosen], new)
-            self.unchanged[rows[chosen]] = ~changed.any(axis=1)
-            packed = np.packbits(changed, axis=1, bitorder="little")
-            self.mask[self.mask_offsets[rows[chosen]][:, None] + np.arange(packed.shape[1])] = packed
-
-    def before_array(self, kept: Bools) -> pa.Array:
-        return _list_array(self.buffer, self.before, kept)
-
-    def after_array(self, kept: Bools) -> pa.Array:
-        return _list_array(self.buffer, self.after, kept)
-
-    def changed_array(self, kept: Bools) -> pa.Array:
-        offsets = pa.py_buffer(self.mask_offsets.astype(np.int32))
-        is_update = pa.array(self.operations == Operation.UPDATE)
-        masks = pa.BinaryArray.from_buffers(
-            pa.binary(), len(self.operations), [is_update.buffers()[1], offsets, pa.py_buffer(self.mask)]
-        )
-        return masks if kept.all() else masks.filter(pa.array(kept))
-
-
-def _groups(layout_of_row: Ints, operations: Ints) -> list[tuple[tuple[int, Operation], Ints]]:
-    """Rows by layout and operation."""
-    code = layout_of_row * len(Operation) + operations
-    order = np.argsort(code, kind="stable")
-    codes, firsts = np.unique(code[order], return_index=True)
-    rows = np.split(order, firsts[1:])
-    return (
-        [
-            ((value // len(Operation), Operation(value % len(Operation))), of_code)
-            for value, of_code in zip(codes.tolist(), rows, strict=True)
+    def _changes(self, buffer: Buffer, kinds: Bytes, starts: Ints, layouts: list[tuple[int, _Layout]]) -> Changes:
+        messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts)
+        layout_of_row = _layouts_of_rows(messages, object_ids, layouts)
+        sets = [
+            _read_changes(buffer, layouts[index][1], operation, rows, tuples[rows])
+            for (index, operation), rows in _groups(layout_of_row, operations, np.flatnonzero(layout_of_row >= 0))
         ]
-        if len(codes)
-        else []
-    )
+        transactions = self._transactions(buffer, kinds, starts, messages)
+        return Changes(buffer, [it for it in sets if len(it.places)], transactions)
+
+    def _nothing(self) -> Transactions:
+        none = np.zeros(0, dtype=np.int64)
+        return Transactions(none, np.array([self._open_lsn]), np.array([self._open_time]), np.zeros(1, dtype=np.bool_))
+
+    def _transactions(self, buffer: Buffer, kinds: Bytes, starts: Ints, messages: Ints) -> Transactions:
+        begins = np.flatnonzero(kinds == ord("B"))
+        lsn = np.concatenate([[self._open_lsn], buffer.uint64(starts[begins] + 1)])
+        time = np.concatenate([[self._open_time], buffer.uint64(starts[begins] + 9) + _POSTGRES_EPOCH_US])
+        whole = np.ones(len(lsn), dtype=np.bool_)
+        whole[0] = False
+        ends = np.flatnonzero(kinds == ord("C"))
+        if not len(ends) or (len(begins) and ends[-1] < begins[-1]):
+            whole[-1] = False
+        self._open_lsn, self._open_time = int(lsn[-1]), int(time[-1])
+        return Transactions(np.searchsorted(messages, begins), lsn, time, whole)
 
 
-def _blank_image(widths: Ints) -> _Image:
-    offsets = np.concatenate([[0], np.cumsum(widths)])
-    cells = int(offsets[-1])
-    return _Image(
-        np.zeros(len(widths), dtype=np.bool_),
-        offsets,
-        np.zeros(cells, dtype=np.int64),
-        np.full(cells, _NULL, dtype=np.int64),
-    )
+def _groups(layout_of_row: Ints, operations: Ints, published: Ints) -> list[tuple[tuple[int, Operation], Ints]]:
+    """Published rows by layout and operation."""
+    code = (layout_of_row * _OPERATIONS + operations)[published]
+    if len(code) and (code == code[0]).all():
+        order, codes, firsts = published, code[:1], np.zeros(1, dtype=np.int64)
+    else:
+        order = np.argsort(code, kind="stable")
+        codes, firsts = np.unique(code[order], return_index=True)
+        order = published[order]
+    return [
+        ((value // _OPERATIONS, Operation(value % _OPERATIONS)), rows)
+        for value, rows in zip(codes.tolist(), np.split(order, firsts[1:]), strict=False)
+    ]
 
 
-def _place(image: _Image, rows: Ints, cells: _Cells) -> None:
-    at = image.offsets[rows][:, None] + np.arange(cells.starts.shape[1])
-    image.starts[at] = cells.starts
-    image.lengths[at] = cells.lengths
-    image.present[rows] = True
+def _read_changes(buffer: Buffer, layout: _Layout, operation: Operation, places: Ints, tuples: Ints) -> ChangeSet:
+    article = layout.article
+    match operation:
+        case Operation.INSERT:
+            after, _ = _read_tuples(buffer, layout, tuples + 1)
+            return ChangeSet(article, operation, places, after=after)
+        case Operation.DELETE:
+            return ChangeSet(article, operation, places, before=_deleted(buffer, layout, tuples))
+        case Operation.UPDATE:
+            return _read_updates(buffer, layout, places, tuples)
+        case _:
+            return ChangeSet(article, operation, places)
 
 
-def _key_cells(layout: _Layout, old: _Cells | None, new: _Cells) -> _Cells:
+def _deleted(buffer: Buffer, layout: _Layout, tuples: Ints) -> Cells:
+    """The old row ('O') or its key ('K')."""
+    before, _ = _read_tuples(buffer, layout, tuples + 1)
+    only_key = buffer.bytes[tuples] == ord("K")
+    if only_key.any():
+        key = np.zeros(len(layout.positions), dtype=np.bool_)
+        key[list(layout.article.key_positions)] = True
+        before.lengths[only_key[:, None] & ~key] = LEFT_OUT
+    return before
+
+
+def _read_updates(buffer: Buffer, layout: _Layout, places: Ints, tuples: Ints) -> ChangeSet:
+    """UPDATEs come with the whole old row ('O'), with the old key where it changed ('K'), or with neither.
+
+    One that changed no published column is no change at all.
+    """
+    kinds = buffer.bytes[tuples]
+    if len(kinds) and (kinds == kinds[0]).all():
+        before, after, changed = _update_images(buffer, layout, int(kinds[0]), tuples)
+    else:
+        shape = (len(places), len(layout.positions))
+        before, after = (Cells(np.empty(shape, np.int64), np.empty(shape, np.int64)) for _ in range(2))
+        changed = np.empty(shape, dtype=np.bool_)
+        for kind in np.unique(kinds).tolist():
+            rows = np.flatnonzero(kinds == kind)
+            old, new, changed[rows] = _update_images(buffer, layout, kind, tuples[rows])
+            for image, part in ((before, old), (after, new)):
+                image.starts[rows], image.lengths[rows] = part.starts, part.lengths
+    updates = ChangeSet(layout.article, Operation.UPDATE, places, before, after, changed)
+    effective = np.flatnonzero(changed.any(axis=1))
+    return updates if len(effective) == len(places) else updates.rows(effective)
+
+
+def _update_images(buffer: Buffer, layout: _Layout, kind: int, tuples: Ints) -> tuple[Cells, Cells, Bools]:
+    """Before image, after image, and which columns changed."""
+    old = None
+    if kind != ord("N"):
+        old, tuples = _read_tuples(buffer, layout, tuples + 1)
+    new, _ = _read_tuples(buffer, layout, tuples + 1)
+    if kind == ord("O") and old is not None:
+        changed = cells_differ(buffer, old, new)
+    else:
+        changed = new.lengths != LEFT_OUT
+        old = _key_cells(layout, old, new)
+        key = list(layout.article.key_positions)
+        changed[:, key] = cells_differ(buffer, old.columns(key), new.columns(key))
+    return old, new.or_else(old), changed
+
+
+def _key_cells(layout: _Layout, old: Cells | None, new: Cells) -> Cells:
     """The before image of an UPDATE whose old row is not in the log: the key alone, new where it did not change."""
     source = new if old is None else old
-    cells = _Cells(np.zeros_like(source.starts), np.full_like(source.lengths, _NULL))
+    lengths = np.full_like(source.lengths, LEFT_OUT)
     key = list(layout.article.key_positions)
-    cells.starts[:, key] = source.starts[:, key]
-    cells.lengths[:, key] = source.lengths[:, key]
-    return cells
+    lengths[:, key] = source.lengths[:, key]
+    return Cells(source.starts, lengths)
 
 
-def _read_tuples(buffer: _Buffer, layout: _Layout, at: Ints) -> tuple[_Cells, Ints]:
+def _read_tuples(buffer: Buffer, layout: _Layout, at: Ints) -> tuple[Cells, Ints]:
     """Read the tuples that start at `at` (at their column count). Returns the article's cells and where tuples end."""
     if (buffer.uint16(at) != layout.tuple_columns).any():
         raise ValueError(f"a tuple of {layout.article.source} has another number of columns than its relation")
@@ -425,80 +288,13 @@ def _read_tuples(buffer: _Buffer, layout: _Layout, at: Ints) -> tuple[_Cells, In
         kind = buffer.bytes[at]
         is_text = kind == ord("t")
         length = np.where(is_text, buffer.int32(at + 1), 0)
-        starts[:, column] = at + 5
-        lengths[:, column] = np.where(is_text, length, np.where(kind == ord("u"), _UNCHANGED, _NULL))
+        starts[:, column] = at + np.where(is_text, 5, 1)
+        lengths[:, column] = np.where(is_text, length, np.where(kind == ord("u"), LEFT_OUT, NULL))
         at = at + np.where(is_text, 5 + length, 1)
-    return _Cells(starts[:, layout.positions], lengths[:, layout.positions]), at
+    return Cells(starts[:, layout.positions], lengths[:, layout.positions]), at
 
 
-def _cells_differ(buffer: _Buffer, old: _Cells, new: _Cells) -> Bools:
-    """Which cells differ. A value the log leaves out does not."""
-    differ = (old.lengths != new.lengths) & (new.lengths != _UNCHANGED)
-    undecided = np.flatnonzero(((old.lengths == new.lengths) & (new.lengths > 0)).ravel())
-    lengths = new.lengths.ravel()[undecided]
-    old_starts, new_starts = old.starts.ravel()[undecided], new.starts.ravel()[undecided]
-    masks = _INLINE_MASKS[np.minimum(lengths, _INLINE)]
-    unequal = np.zeros(len(undecided), dtype=np.bool_)
-    for word in range(3):
-        both = buffer.words(old_starts + 4 * word) ^ buffer.words(new_starts + 4 * word)
-        unequal |= (both & masks[:, word]) != 0
-    long = np.flatnonzero((lengths > _INLINE) & ~unequal)
-    if len(long):
-        old_values = _strings(buffer, old_starts[long], lengths[long])
-        new_values = _strings(buffer, new_starts[long], lengths[long])
-        unequal[long] = pc.not_equal(old_values, new_values).to_numpy(zero_copy_only=False)
-    result = differ.ravel()
-    result[undecided] = unequal
-    decided: Bools = result.reshape(differ.shape)
-    return decided
-
-
-def _strings(buffer: _Buffer, starts: Ints, lengths: Ints) -> pa.StringArray:
-    """Cells as strings: views onto the buffer, which one C++ pass then copies together."""
-    count = len(starts)
-    views = np.zeros((count, 4), dtype=np.uint32)
-    null = lengths < 0
-    lengths = np.where(null, 0, lengths)
-    views[:, 0] = lengths
-    masks = _INLINE_MASKS[np.minimum(lengths, _INLINE)]
-    for word in range(3):
-        views[:, word + 1] = buffer.words(starts + 4 * word) & masks[:, word]
-    long = lengths > _INLINE
-    views[long, 2] = 0
-    views[long, 3] = starts[long]
-    validity = pa.array(~null).buffers()[1] if null.any() else None
-    array = pa.Array.from_buffers(pa.string_view(), count, [validity, pa.py_buffer(views), pa.py_buffer(buffer.bytes)])
-    return array.cast(pa.string())
-
-
-def _list_array(buffer: _Buffer, image: _Image, kept: Bools) -> pa.ListArray:
-    """The image as array<string>, NULL where it is absent (and then without elements)."""
-    present = image.present & kept
-    widths = np.diff(image.offsets)
-    cells = np.repeat(present, widths)
-    starts, lengths = (image.starts, image.lengths) if cells.all() else (image.starts[cells], image.lengths[cells])
-    offsets = np.concatenate([[0], np.cumsum(np.where(present, widths, 0)[kept])]).astype(np.int32)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets),
-        _strings(buffer, starts, lengths),
-        type=ROW_LAYOUT.field("before").type,
-        mask=pa.array(~present[kept]),
-    )
-
-
-def _binary(rows: Bytes) -> pa.BinaryArray:
-    count, width = rows.shape
-    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
-    )
-
-
-def _empty_changes() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=ROW_LAYOUT)
-
-
-def _change_messages(buffer: _Buffer, kinds: Bytes, starts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _change_messages(buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """For each changed row: message index, operation, table's oid, and where the tuple part starts."""
     operation_of_kind = np.zeros(256, dtype=np.int64)
     for kind, operation in ((b"I", Operation.INSERT), (b"U", Operation.UPDATE), (b"D", Operation.DELETE)):
@@ -539,7 +335,7 @@ def _layouts_of_rows(rows: Ints, object_ids: Ints, layouts: list[tuple[int, _Lay
     return chosen
 
 
-def _commit(buffer: _Buffer, start: np.int64) -> Commit:
+def _commit(buffer: Buffer, start: np.int64) -> Commit:
     at = np.array([start + 2, start + 10, start + 18])
     lsn, end_lsn, time = buffer.uint64(at).tolist()
     return Commit(lsn, end_lsn, time + _POSTGRES_EPOCH_US)

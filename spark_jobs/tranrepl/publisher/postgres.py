@@ -12,9 +12,11 @@ from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
-from tranrepl.errors import ConfigurationError, InternalError, TransientError
+from tranrepl.commands import CallSyntax
+from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.postgres import Session, describe_table, qualified, translated_errors
-from tranrepl.settings import Article, ReplicaIdentity, TableName
+from tranrepl.publisher.row_filters import parse_filter
+from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"
@@ -129,6 +131,7 @@ class PostgresPublisher:
             )
             return
         yield from _column_problems(at, article, table)
+        yield from self._filter_problems(at, article, table)
         if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
             yield ConfigurationError(
                 f"{at}: replica_identity: default, but the table's replica identity is {table.replica_identity}",
@@ -136,6 +139,46 @@ class PostgresPublisher:
             )
         if self._wants_full_identity(article, table):
             yield from self._full_identity_problems(article, table)
+        elif table.replica_identity != "full":
+            yield from _before_image_problems(at, article, table)
+
+    def _filter_problems(self, at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+        """Whether the row filter is a condition over published columns, by the Publisher's own judgement."""
+        if article.filter is None:
+            return
+        try:
+            condition = parse_filter(article.filter, table.name.table)
+        except ValueError as error:
+            yield ConfigurationError(f"{at}: filter: {error}", remedy="allowed: a condition over published columns")
+            return
+        published = [column.name for column in table.published(article.columns)]
+        unpublished = [name for name in condition.columns if name not in published]
+        if unpublished:
+            yield ConfigurationError(
+                f"{at}: filter: column {', '.join(unpublished)} is not published",
+                remedy=f"allowed: {', '.join(published)}",
+            )
+            return
+        moody = self._session.execute(
+            "SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE proname = ANY(%s) AND provolatile = 'v'",
+            [list(condition.functions)],
+        ).fetchall()
+        if moody:
+            yield ConfigurationError(
+                f"{at}: filter: {moody[0][0]}() may change its answer, without a change in the log",
+                remedy="allowed: immutable functions",
+            )
+            return
+        try:
+            with translated_errors(f"{at}: filter"):
+                self._session.execute(
+                    sql.SQL("SELECT FROM ONLY {} WHERE ({}) LIMIT 0").format(
+                        qualified(table.name), sql.SQL(article.filter.replace("%", "%%"))
+                    ),
+                    (),
+                )
+        except ReplicationError as error:
+            yield ConfigurationError(error.message, remedy="allowed: a condition in the Publisher's SQL")
 
     def _wants_full_identity(self, article: Article, table: TableDescription) -> bool:
         """Whether setup gives the table REPLICA IDENTITY FULL.
@@ -355,6 +398,30 @@ class PostgresPublisher:
         return row[0] if row else None
 
 
+def _before_image_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+    """Settings that need more of a row than the log carries without REPLICA IDENTITY FULL."""
+    key = {column.name for column in table.key}
+    wanting = []
+    if article.filter is not None and not key.issuperset(parse_filter(article.filter, table.name.table).columns):
+        wanting.append("filter")
+    if CallSyntax.XCALL in (article.upd_cmd.syntax, article.del_cmd.syntax):
+        wanting.append("XCALL")
+    if table.deferrable:
+        wanting.append("a DEFERRABLE unique constraint")
+    # Without the old row, an unchanged TOASTed value is not in the log at all.
+    if any(column.toastable and column.name not in key for column in table.published(article.columns)):
+        if article.upd_cmd.syntax in (CallSyntax.CALL, CallSyntax.MCALL):
+            wanting.append(f"upd_cmd: {article.upd_cmd.syntax}")
+        if article.update_policy is UpdatePolicy.ALWAYS_PAIRS:
+            wanting.append("update_policy: always_pairs")
+    if wanting:
+        yield ConfigurationError(
+            f"{at}: the log carries no before image of the table, which is needed for {', '.join(wanting)}",
+            remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY FULL, or leave replica_identity out of the article; "
+            "a table with a virtual generated column cannot have it",
+        )
+
+
 def _column_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
     names = {column.name for column in table.columns}
     publishable = [column.name for column in table.publishable()]
@@ -367,6 +434,12 @@ def _column_problems(at: str, article: Article, table: TableDescription) -> Iter
             yield ConfigurationError(
                 f"{at}: columns: {name!r} is generated, it is computed at the Subscriber",
                 remedy=f"allowed: {', '.join(publishable)}",
+            )
+    published = {column.name for column in table.published(article.columns)}
+    for name in article.lob_columns:
+        if name not in published:
+            yield ConfigurationError(
+                f"{at}: lob_columns: {name!r} is not published", remedy=f"allowed: {', '.join(sorted(published))}"
             )
     left_out = [
         column.name for column in table.key if article.columns is not None and column.name not in article.columns

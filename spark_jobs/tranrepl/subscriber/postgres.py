@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from psycopg import sql
+from psycopg.pq import ExecStatus
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.call_syntax import argument_count
 from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
 from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
-from tranrepl.errors import ConfigurationError, FencedError, ReplicationError
+from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError, ReplicationError
 from tranrepl.postgres import Session, describe_table, qualified, translated_errors
 from tranrepl.settings import Article, TableName
+from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, fenced, not_set_up
 from tranrepl.subscriber.postgres_procedures import (
     MOST_ARGUMENTS,
     SCHEMA,
     Procedure,
     Target,
-    generated_procedure,
+    procedure,
+    trusted,
 )
-from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.procedure_names import PREFIXES, generates
 
 WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
 OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
@@ -51,16 +54,6 @@ _TABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionKey:
-    """Which rows of the Subscriber's tables are this subscription's."""
-
-    publisher: str
-    publisher_db: str
-    publication: str
-    subscription: str
-
-
 class PostgresSubscriber:
     """One subscription's end in one PostgreSQL database."""
 
@@ -84,8 +77,9 @@ class PostgresSubscriber:
         """What keeps this Subscriber from taking the article, each with its way out."""
         columns = source.published(article.columns)
         for operation in PREFIXES:
-            count = _argument_count(operation, len(columns), len(source.key))
-            if article.propagation(operation).method is Method.PROCEDURE and count > MOST_ARGUMENTS:
+            propagation = article.propagation(operation)
+            count = argument_count(propagation, operation, len(columns), range(len(source.key)))
+            if propagation.method is Method.PROCEDURE and count > MOST_ARGUMENTS:
                 option = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
                 yield ConfigurationError(
                     f"article {article.source}: {option[operation]}: the procedure would take {count} arguments, "
@@ -132,6 +126,36 @@ class PostgresSubscriber:
                 f"article {article.source}: {self.where}: column {column.name!r} of {table.name} is generated",
                 remedy="a published column must be a plain one at the Subscriber",
             )
+
+    def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
+        """Custom procedures that are missing or declared otherwise than they are called."""
+        target = self.intended_target(article, source)
+        for custom in custom_procedures(target):
+            if not self._accepts_call(custom):
+                yield CustomProcedureError(
+                    f"article {target.article.source}: {self.where}: there is no procedure that takes the call of "
+                    f"{custom.identifier.as_string(None)}",
+                    remedy=f"declare it as PROCEDURE {custom.signature().as_string(None)}; "
+                    "`tranrepl script FILE --custom` prints a skeleton",
+                    article=str(target.article.source),
+                )
+
+    def _accepts_call(self, custom: Procedure) -> bool:
+        """Whether the server would take the call with arguments of these types. Parsing it runs nothing."""
+        values = sql.SQL(", ").join(
+            sql.SQL("NULL::{}").format(trusted(type_name)) for _, type_name in custom.parameters
+        )
+        call = sql.SQL("CALL {}({})").format(custom.identifier, values).as_string(self._session)
+        parsed = self._session.pgconn.prepare(b"", call.encode())
+        if parsed.status != ExecStatus.COMMAND_OK:
+            return False
+        # An argument that gives something back has nobody to give it to.
+        giving = self._session.execute(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+            "WHERE n.nspname = %s AND p.proname = %s AND p.proargmodes && '{o,b}')",
+            [custom.schema, custom.name],
+        ).fetchone()
+        return giving == (False,)
 
     # Setup
 
@@ -190,31 +214,38 @@ class PostgresSubscriber:
             trusted(column.generation_expression or ""), sql.SQL("VIRTUAL" if virtual else "STORED")
         )
 
-    def set_up_procedures(self, targets: Sequence[Target]) -> list[str]:
+    def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
+        """`CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
+        target = self.intended_target(article, source)
+        procedures = custom_procedures(target) if what is Scripted.CUSTOM else generated_procedures(target)
+        return [it.create().as_string(self._session) for it in procedures]
+
+    def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
         """Create or regenerate the generated procedures. One edited by hand is left alone, and said so."""
         done: list[str] = []
+        targets = [self.target(article) for article in articles]
         with translated_errors(self.where), self._session.transaction():
             for target in targets:
-                for procedure in generated_procedures(target):
-                    done += self._set_up_procedure(target, procedure)
+                for generated in generated_procedures(target):
+                    done += self._set_up_procedure(target, generated)
         return done
 
-    def _set_up_procedure(self, target: Target, procedure: Procedure) -> list[str]:
-        text = procedure.create().as_string(self._session)
+    def _set_up_procedure(self, target: Target, generated: Procedure) -> list[str]:
+        text = generated.create().as_string(self._session)
         existing = self._session.execute(
             "SELECT p.oid::regprocedure::text, p.prosrc FROM pg_catalog.pg_proc p "
             "JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = %s",
-            [SCHEMA, procedure.name],
+            [SCHEMA, generated.name],
         ).fetchall()
         registered = self._session.execute(
-            sql.SQL("SELECT object_text FROM {} WHERE object_name = %s").format(OBJECTS), [procedure.name]
+            sql.SQL("SELECT object_text FROM {} WHERE object_name = %s").format(OBJECTS), [generated.name]
         ).fetchone()
         if registered is not None and registered[0] == text and existing:
-            edited = any(source != procedure.body for _, source in existing)
-            return [f"left procedure {procedure.name} alone: it was edited by hand"] if edited else []
+            edited = any(source != generated.body for _, source in existing)
+            return [f"left procedure {generated.name} alone: it was edited by hand"] if edited else []
         for signature, _ in existing:
             self._session.execute(sql.SQL("DROP PROCEDURE {}").format(trusted(signature)))
-        self._session.execute(procedure.create())
+        self._session.execute(generated.create())
         self._session.execute(
             sql.SQL(
                 "INSERT INTO {} (publisher, publisher_db, publication, article, object_name, object_type, object_text) "
@@ -222,9 +253,9 @@ class PostgresSubscriber:
                 "publisher = excluded.publisher, publisher_db = excluded.publisher_db, article = excluded.article, "
                 "publication = excluded.publication, object_text = excluded.object_text"
             ).format(OBJECTS),
-            [*self._key_values()[:3], str(target.article.source), procedure.name, text],
+            [*self._key_values()[:3], str(target.article.source), generated.name, text],
         )
-        return [f"created procedure {procedure.name} at {self.where}"]
+        return [f"created procedure {generated.name} at {self.where}"]
 
     def find_destination(self, table: TableName) -> TableDescription | None:
         with translated_errors(self.where):
@@ -248,6 +279,13 @@ class PostgresSubscriber:
                 article=str(article.source),
             )
         return Target(article, table, tuple(column for column in columns if column is not None))
+
+    def intended_target(self, article: RegisteredArticle, source: TableDescription) -> Target:
+        """As `target`; where the table does not exist yet, as setup would create it, with the Publisher's types."""
+        if self.find_destination(article.destination) is not None:
+            return self.target(article)
+        columns = [source.column(column.name) for column in article.columns]
+        return Target(article, source, tuple(column for column in columns if column is not None))
 
     # Watermark
 
@@ -308,32 +346,20 @@ class PostgresSubscriber:
             raise
 
     def _fenced(self) -> FencedError:
-        return FencedError(f"{self.where}: another job delivers to this subscription; nothing was done by this one")
+        return fenced(self.where)
 
     def _not_set_up(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self.where}: subscription {self._key.subscription} of publication {self._key.publication} is not set up "
-            f"in database {self.database}",
-            remedy="run `tranrepl setup FILE`",
-        )
+        return not_set_up(self.where, self._key, self.database)
 
 
 _MINE = sql.SQL("publisher_db = %s AND publication = %s AND subscription = %s AND stream = 0")
 
 
-def trusted(text: str) -> sql.SQL:
-    """SQL text that a database's own catalogue made: a type, an expression, a signature."""
-    return sql.SQL(text)
-
-
-def _argument_count(operation: Operation, columns: int, key: int) -> int:
-    return {Operation.INSERT: columns, Operation.UPDATE: columns + key + 1, Operation.DELETE: key}[operation]
-
-
 def generated_procedures(target: Target) -> list[Procedure]:
-    """The procedures this article calls."""
-    return [
-        generated_procedure(target, operation)
-        for operation in PREFIXES
-        if target.article.propagation(operation).method is Method.PROCEDURE
-    ]
+    """The procedures that setup makes for this article."""
+    return [procedure(target, it) for it in PREFIXES if generates(target.article.propagation(it))]
+
+
+def custom_procedures(target: Target) -> list[Procedure]:
+    """The custom procedures that this article calls, as they should be declared."""
+    return [procedure(target, it) for it in PREFIXES if target.article.propagation(it).procedure is not None]

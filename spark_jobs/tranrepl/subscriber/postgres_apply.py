@@ -14,9 +14,10 @@ from tranrepl.call_syntax import Argument, arguments
 from tranrepl.commands import Method
 from tranrepl.errors import ConfigurationError, DataError, InternalError, ReplicationError
 from tranrepl.postgres import Session, translate, translated_errors
-from tranrepl.subscriber.postgres import PostgresSubscriber, trusted
-from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, SCHEMA, Target, statements
-from tranrepl.subscriber.procedure_names import PREFIXES, procedure_name
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.postgres import PostgresSubscriber
+from tranrepl.subscriber.postgres_procedures import Target, called, statements, trusted
+from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.staging import Kind, StagingLayout, copy_text, kinds_of, staging_layout
 
 _STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
@@ -106,6 +107,36 @@ class SerialApply:
         return problem
 
 
+class PostgresApplier:
+    """One connection's transactions, each opened under the fence of the watermark."""
+
+    def __init__(self, session: Session, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]) -> None:
+        self._session = session
+        self._subscriber = PostgresSubscriber(session, key)
+        self._serial = SerialApply(session, articles, self._subscriber)
+
+    def begin(self, watermark: bytes) -> None:
+        with translated_errors(self._subscriber.where):
+            self._subscriber.lock_watermark(watermark)
+
+    def apply(self, commands: pa.Table) -> None:
+        self._serial.apply(commands)
+
+    def commit(self, xact_seqno: bytes) -> None:
+        with translated_errors(self._subscriber.where):
+            self._subscriber.advance_watermark(xact_seqno)
+            self._session.commit()
+        self._serial.committed()
+
+    def flush(self) -> None:
+        """Make the commits durable: a synchronous one writes out the log of those before it."""
+        with translated_errors(self._subscriber.where):
+            self._session.execute("SET synchronous_commit = on")
+            # Without an xid there is nothing to commit, and nothing is written.
+            self._session.execute("SELECT pg_current_xact_id()")
+            self._session.commit()
+
+
 def _stage_table(layout: StagingLayout) -> sql.Composed:
     slots = [sql.SQL(", {} {}").format(sql.Identifier(slot.name), trusted(slot.type_name)) for slot in layout.slots]
     return sql.SQL(
@@ -140,6 +171,5 @@ def _branch(layout: StagingLayout, kind: Kind, target: Target) -> sql.Composable
     procedural = kind.operation in PREFIXES and target.article.propagation(kind.operation).method is Method.PROCEDURE
     if not procedural:
         return statements(target, kind.operation, value)
-    name = procedure_name(kind.operation, target.article.destination, LONGEST_NAME)
-    passed = arguments(target.article, kind.operation)
-    return sql.SQL("      CALL {}({});\n").format(sql.Identifier(SCHEMA, name), sql.SQL(", ").join(map(value, passed)))
+    passed = sql.SQL(", ").join(map(value, arguments(target.article, kind.operation)))
+    return sql.SQL("      CALL {}({});\n").format(called(target.article, kind.operation), passed)

@@ -5,18 +5,19 @@ Layout: SQL Server's generated procedures ("Transactional Articles - Specify How
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Argument, Image, arguments
+from tranrepl.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.catalogue import ColumnDescription, Identity, TableDescription
 from tranrepl.commands import Operation
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.postgres import qualified
-from tranrepl.subscriber.procedure_names import procedure_name
+from tranrepl.subscriber.procedure_names import called_procedure
+from tranrepl.subscriber.row_not_found import row_not_found_text
 
 SCHEMA = "public"
 """Where procedures and the model's tables live, as in SQL Server's `dbo`."""
@@ -42,29 +43,50 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
+    schema: str
     name: str
     parameters: tuple[tuple[str, str], ...]
     """Names and types."""
     body: str
 
-    def create(self) -> sql.Composed:
-        """The `CREATE PROCEDURE` statement."""
+    @property
+    def identifier(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.name)
+
+    def signature(self) -> sql.Composed:
+        """Name and parameters."""
         declared = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_name)) for name, type_name in self.parameters
         )
-        return sql.SQL("CREATE OR REPLACE PROCEDURE {}({})\nLANGUAGE plpgsql\nAS {}").format(
-            sql.Identifier(SCHEMA, self.name), declared, _dollar_quoted(self.body)
+        return sql.SQL("{}({})").format(self.identifier, declared)
+
+    def create(self) -> sql.Composed:
+        """The `CREATE PROCEDURE` statement."""
+        return sql.SQL("CREATE OR REPLACE PROCEDURE {}\nLANGUAGE plpgsql\nAS {}").format(
+            self.signature(), _dollar_quoted(self.body)
         )
 
 
-def generated_procedure(target: Target, operation: Operation) -> Procedure:
-    """The procedure that applies `operation`: CALL for INSERT and DELETE, SCALL for UPDATE."""
-    passed = arguments(target.article, operation)
+def called(article: RegisteredArticle, operation: Operation) -> sql.Identifier:
+    """The procedure that a command calls, generated or custom."""
+    propagation = article.propagation(operation)
+    schema, name = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
+    return sql.Identifier(schema or SCHEMA, name)
+
+
+def procedure(target: Target, operation: Operation) -> Procedure:
+    """The procedure that applies `operation`. Of a custom one it is the skeleton: the right signature, and a body that
+    does what the generated one would do."""
+    article = target.article
     body = sql.SQL("\n#variable_conflict use_variable\nBEGIN\n{}END\n").format(
         statements(target, operation, lambda argument: sql.Identifier(argument.name))
     )
+    propagation = article.propagation(operation)
+    schema, name = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
+    passed = arguments(article, operation)
     return Procedure(
-        procedure_name(operation, target.article.destination, LONGEST_NAME),
+        schema or SCHEMA,
+        name,
         tuple((argument.name, target.type_name(argument)) for argument in passed),
         body.as_string(None),
     )
@@ -80,9 +102,17 @@ def statements(target: Target, operation: Operation, value: Reference) -> sql.Co
         case Operation.DELETE:
             return _delete(target, value)
         case Operation.TRUNCATE:
-            return sql.SQL("  DELETE FROM {};\n").format(qualified(target.table.name))
+            return _truncate(target)
         case _:
             raise ValueError(f"{operation!r} is not applied")
+
+
+def _truncate(target: Target) -> sql.Composable:
+    """The article's rows: those that its filter lets through, where it has one. Not TRUNCATE, which others wait for."""
+    delete = sql.SQL("  DELETE FROM {}").format(qualified(target.table.name))
+    if target.article.filter is None:
+        return delete + sql.SQL(";\n")
+    return delete + sql.SQL(" WHERE ({});\n").format(trusted(target.article.filter))
 
 
 def _insert(target: Target, value: Reference) -> sql.Composable:
@@ -97,46 +127,75 @@ def _insert(target: Target, value: Reference) -> sql.Composable:
 
 
 def _update(target: Target, value: Reference) -> sql.Composable:
-    """Two branches as SQL Server's: key columns stand in SET only where the mask says that the key changed."""
     passed = arguments(target.article, Operation.UPDATE)
-    by_column = {argument.position: argument for argument in passed if argument.image is Image.AFTER}
-    mask = value(passed[-1])
-    key = set(target.article.key_positions)
+    new = {argument.position: value(argument) for argument in passed if argument.image is Image.AFTER}
     settable = [at for at, column in enumerate(target.columns) if column.identity is not Identity.ALWAYS]
     fixed = [at for at in range(len(target.columns)) if at not in settable]
+    matches = _key_matches(target, Operation.UPDATE, value)
+    if BITMAP in passed:
+        mask = value(BITMAP)
+        refusal = _refuse_fixed(target, fixed, [_bit_is_set(at, mask) for at in fixed])
+        apply = _update_changed(target, settable, new, mask, matches)
+    else:
+        refusal = _refuse_fixed(target, fixed, [_differs(target, at, new[at], matches) for at in fixed])
+        apply = _update_statement(target, [_assigned(target, at, new[at]) for at in settable], matches)
+    return sql.Composed([refusal, apply, _row_not_found(target, Operation.UPDATE, value)])
+
+
+def _update_changed(
+    target: Target,
+    settable: Sequence[int],
+    new: Mapping[int | None, sql.Composable],
+    mask: sql.Composable,
+    matches: sql.Composable,
+) -> sql.Composable:
+    """Two branches as SQL Server's: key columns stand in SET only where the mask says that the key changed."""
 
     def update(positions: Sequence[int]) -> sql.Composable:
-        return sql.SQL("  UPDATE {} AS {} SET\n    {}\n  WHERE {};\n").format(
-            qualified(target.table.name),
-            _DESTINATION,
-            sql.SQL(",\n    ").join(_assignment(target, at, value(by_column[at]), mask) for at in positions),
-            _key_matches(target, passed, value),
-        )
+        return _update_statement(target, [_assignment(target, at, new[at], mask) for at in positions], matches)
 
+    key = set(target.article.key_positions)
     others = [at for at in settable if at not in key]
     settable_key = [at for at in settable if at in key]
-    if not settable:
-        apply: sql.Composable = sql.SQL("  PERFORM FROM {} AS {} WHERE {} FOR UPDATE;\n").format(
-            qualified(target.table.name), _DESTINATION, _key_matches(target, passed, value)
-        )
-    elif settable_key and others:
-        apply = sql.SQL("  IF {} THEN\n{}  ELSE\n{}  END IF;\n").format(
-            sql.SQL(" OR ").join(_bit_is_set(at, mask) for at in settable_key), update(settable), update(others)
-        )
-    else:
-        apply = update(settable)
-    return sql.Composed([_refuse_fixed(target, fixed, mask), apply, _row_not_found(target, "UPDATE", passed, value)])
+    if not (settable_key and others):
+        return update(settable)
+    key_changed = sql.SQL(" OR ").join(_bit_is_set(at, mask) for at in settable_key)
+    return sql.SQL("  IF {} THEN\n{}  ELSE\n{}  END IF;\n").format(key_changed, update(settable), update(others))
+
+
+def _update_statement(target: Target, assignments: Sequence[sql.Composable], matches: sql.Composable) -> sql.Composable:
+    table = qualified(target.table.name)
+    if not assignments:
+        return sql.SQL("  PERFORM FROM {} AS {} WHERE {} FOR UPDATE;\n").format(table, _DESTINATION, matches)
+    return sql.SQL("  UPDATE {} AS {} SET\n    {}\n  WHERE {};\n").format(
+        table, _DESTINATION, sql.SQL(",\n    ").join(assignments), matches
+    )
 
 
 def _delete(target: Target, value: Reference) -> sql.Composable:
-    passed = arguments(target.article, Operation.DELETE)
     return sql.Composed(
         [
             sql.SQL("  DELETE FROM {} AS {} WHERE {};\n").format(
-                qualified(target.table.name), _DESTINATION, _key_matches(target, passed, value)
+                qualified(target.table.name), _DESTINATION, _key_matches(target, Operation.DELETE, value)
             ),
-            _row_not_found(target, "DELETE", passed, value),
+            _row_not_found(target, Operation.DELETE, value),
         ]
+    )
+
+
+def _assigned(target: Target, at: int, value: sql.Composable) -> sql.Composable:
+    return sql.SQL("{} = {}").format(sql.Identifier(target.columns[at].name), value)
+
+
+def _differs(target: Target, at: int, value: sql.Composable, matches: sql.Composable) -> sql.Composable:
+    """Whether the row has another value in a column that cannot be set."""
+    return sql.SQL("EXISTS (SELECT FROM {} AS {} WHERE {} AND {}.{} IS DISTINCT FROM {})").format(
+        qualified(target.table.name),
+        _DESTINATION,
+        matches,
+        _DESTINATION,
+        sql.Identifier(target.columns[at].name),
+        value,
     )
 
 
@@ -152,51 +211,44 @@ def _bit_is_set(at: int, mask: sql.Composable) -> sql.Composable:
     return sql.SQL("get_byte({}, {}) & {} = {}").format(mask, sql.Literal(at // 8), bit, bit)
 
 
-def _key_matches(target: Target, passed: Iterable[Argument], value: Reference) -> sql.Composable:
+def _key_matches(target: Target, operation: Operation, value: Reference) -> sql.Composable:
+    key = zip(target.article.key_positions, key_arguments(target.article, operation), strict=True)
     return sql.SQL(" AND ").join(
         sql.SQL("{}.{} = {}").format(_DESTINATION, sql.Identifier(target.columns[at].name), value(argument))
-        for argument, at in _key_arguments(passed)
+        for at, argument in key
     )
 
 
-def _key_arguments(passed: Iterable[Argument]) -> list[tuple[Argument, int]]:
-    return [
-        (argument, argument.position)
-        for argument in passed
-        if argument.image is Image.BEFORE and argument.position is not None
-    ]
-
-
-def _refuse_fixed(target: Target, fixed: Sequence[int], mask: sql.Composable) -> sql.Composable:
+def _refuse_fixed(target: Target, fixed: Sequence[int], changed: Sequence[sql.Composable]) -> sql.Composable:
     if not fixed:
         return sql.SQL("")
     columns = ", ".join(target.columns[at].name for at in fixed)
     return sql.SQL(
         "  IF {} THEN\n    RAISE EXCEPTION USING ERRCODE = '428C9', MESSAGE = {}, HINT = {};\n  END IF;\n"
     ).format(
-        sql.SQL(" OR ").join(_bit_is_set(at, mask) for at in fixed),
+        sql.SQL(" OR ").join(changed),
         sql.Literal(f"column {columns} of {target.table.name} is GENERATED ALWAYS AS IDENTITY and cannot be updated"),
         sql.Literal(f"ALTER TABLE {target.table.name} ALTER COLUMN … SET GENERATED BY DEFAULT"),
     )
 
 
-def _row_not_found(target: Target, verb: str, passed: Iterable[Argument], value: Reference) -> sql.Composable:
-    pairs = _key_arguments(passed)
-    text = (
-        f"The row was not found at the Subscriber when applying the replicated {verb} command for Table "
-        f"'{target.table.name}' with Primary Key(s): "
-    )
-    names = [target.columns[at].name.replace("%", "%%") for _, at in pairs]
+def _row_not_found(target: Target, operation: Operation, value: Reference) -> sql.Composable:
+    text = row_not_found_text(operation, target.table.name)
+    names = [target.columns[at].name.replace("%", "%%") for at in target.article.key_positions]
     template = text.replace("%", "%%") + ", ".join(f"{name} = %s" for name in names)
+    key = key_arguments(target.article, operation)
     return sql.SQL(
         "  IF NOT FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = {}, MESSAGE = format({}, {});\n  END IF;\n"
-    ).format(
-        sql.Literal(ROW_NOT_FOUND), sql.Literal(template), sql.SQL(", ").join(value(argument) for argument, _ in pairs)
-    )
+    ).format(sql.Literal(ROW_NOT_FOUND), sql.Literal(template), sql.SQL(", ").join(map(value, key)))
 
 
 def _has_identity(columns: Iterable[ColumnDescription]) -> bool:
     return any(column.identity is Identity.ALWAYS for column in columns)
+
+
+def trusted(text: str) -> sql.SQL:
+    """SQL text that is not ours to take apart: what a database's own catalogue made, and a checked row filter."""
+    return sql.SQL(text)
 
 
 def _dollar_quoted(body: str) -> sql.SQL:

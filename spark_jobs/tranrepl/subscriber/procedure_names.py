@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from tranrepl.commands import Method, Operation
+from tranrepl.commands import Method, Operation, Propagation
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Article, TableName
+from tranrepl.settings import Article, TableName, name_parts
+from tranrepl.subscriber.dialect import NameCase
 
 PREFIXES = {Operation.INSERT: "sp_MSins_", Operation.UPDATE: "sp_MSupd_", Operation.DELETE: "sp_MSdel_"}
 
@@ -25,17 +26,47 @@ def procedure_name(operation: Operation, destination: TableName, longest: int) -
     return f"{kept}_{digest}"
 
 
-def shared_names(articles: Iterable[Article], longest: int) -> Iterator[ConfigurationError]:
+def generates(propagation: Propagation) -> bool:
+    """Whether a procedure is generated for it. For a custom one, nothing is."""
+    return propagation.method is Method.PROCEDURE and propagation.procedure is None
+
+
+def called_procedure(
+    propagation: Propagation, operation: Operation, destination: TableName, longest: int
+) -> tuple[str | None, str]:
+    """Schema (None: where generated procedures live) and name of the procedure that a command calls."""
+    if propagation.procedure is None:
+        return None, procedure_name(operation, destination, longest)
+    *schema, name = name_parts(propagation.procedure)
+    return (schema[0] if schema else None), name
+
+
+def shared_names(
+    articles: Iterable[Article], longest: int, case: NameCase = NameCase.SENSITIVE
+) -> Iterator[ConfigurationError]:
     """Two articles whose generated procedures would have one name, as `a.bc` and `ab.c` have."""
     owners: dict[str, TableName] = {}
     for article in articles:
         for operation in PREFIXES:
-            if article.propagation(operation).method is not Method.PROCEDURE:
+            if not generates(article.propagation(operation)):
                 continue
             name = procedure_name(operation, article.destination_table, longest)
-            other = owners.setdefault(name, article.destination_table)
+            same = name if case is NameCase.SENSITIVE else name.lower()
+            other = owners.setdefault(same, article.destination_table)
             if other != article.destination_table:
                 yield ConfigurationError(
                     f"articles {other} and {article.destination_table} would share the procedure {name}",
                     remedy="use SQL for one of them, or another destination",
                 )
+
+
+def shared_tables(articles: Iterable[Article], title: str) -> Iterator[ConfigurationError]:
+    """Two articles whose tables would be one, where tables have no schema."""
+    owners: dict[str, TableName] = {}
+    for article in articles:
+        other = owners.setdefault(article.destination_table.table.lower(), article.destination_table)
+        if other != article.destination_table:
+            yield ConfigurationError(
+                f"articles {other} and {article.destination_table} would share a table: {title} has no schemas",
+                remedy="give one of them another destination",
+            )

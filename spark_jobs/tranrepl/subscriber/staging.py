@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Argument, Image, arguments
 from tranrepl.commands import Operation
+from tranrepl.image_lines import NULL, cells, contents
 
-_NULL = "\\N"
 _ABSENT = -1
 
 
@@ -87,9 +87,9 @@ def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
     ]
     columns += [cells.column(_argument_of_kind(layout, slot), kind) for slot in range(len(layout.slots))]
     # The line's end goes with the last column, so that one join makes all of the text.
-    columns[-1] = pc.binary_join_element_wise(columns[-1], "\n", "", null_handling="replace", null_replacement=_NULL)
-    lines = pc.binary_join_element_wise(*columns, "\t", null_handling="replace", null_replacement=_NULL)
-    return _contents(lines)
+    columns[-1] = pc.binary_join_element_wise(columns[-1], "\n", "", null_handling="replace", null_replacement=NULL)
+    lines = pc.binary_join_element_wise(*columns, "\t", null_handling="replace", null_replacement=NULL)
+    return contents(lines).data
 
 
 def _argument_of_kind(layout: StagingLayout, slot: int) -> list[Argument | None]:
@@ -111,7 +111,7 @@ def _kind_numbers(commands: pa.Table, layout: StagingLayout) -> npt.NDArray[np.i
 
 
 def _codes(article_id: npt.NDArray[np.int64], operation: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return article_id * len(Operation) + operation
+    return article_id * (max(Operation) + 1) + operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class _Cells:
         masks = _hexadecimal(changed)
         values = pa.concat_arrays([before_values, after_values, masks])
         return cls(
-            _escaped(values),
+            values,
             {
                 Image.BEFORE: before_starts,
                 Image.AFTER: after_starts + len(before_values),
@@ -158,14 +158,15 @@ def _only_chunk(commands: pa.Table, name: str) -> pa.Array:
     return chunked.chunk(0) if chunked.num_chunks else pa.array([], chunked.type)
 
 
-def _elements(images: pa.ListArray) -> tuple[npt.NDArray[np.int64], pa.StringArray]:
-    """Where each list begins in the flat values, and those values."""
-    offsets = images.offsets.to_numpy().astype(np.int64)
-    return offsets[:-1] - offsets[0], images.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+def _elements(images: pa.StringArray) -> tuple[npt.NDArray[np.int64], pa.StringArray]:
+    """Where the values of each image begin among all of them, and these, escaped already."""
+    listed = cells(images)
+    offsets = listed.offsets.to_numpy().astype(np.int64)
+    return offsets[:-1] - offsets[0], listed.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
 def _hexadecimal(masks: pa.BinaryArray) -> pa.StringArray:
-    """Binary as bytea's hexadecimal text form."""
+    """Binary as bytea's hexadecimal text form, escaped."""
     offsets = np.frombuffer(masks.buffers()[1], dtype=np.int32)[masks.offset : masks.offset + len(masks) + 1]
     data = masks.buffers()[2]
     content = np.frombuffer(data, dtype=np.uint8)[offsets[0] : offsets[-1]] if data else np.zeros(0, np.uint8)
@@ -175,22 +176,5 @@ def _hexadecimal(masks: pa.BinaryArray) -> pa.StringArray:
     hexadecimal = pa.StringArray.from_buffers(
         len(masks), pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int32)), pa.py_buffer(text)
     )
-    prefixed = pc.binary_join_element_wise("\\x", hexadecimal, "")
+    prefixed = pc.binary_join_element_wise("\\\\x", hexadecimal, "")
     return pc.if_else(masks.is_valid(), prefixed, pa.scalar(None, pa.string()))
-
-
-def _escaped(values: pa.StringArray) -> pa.StringArray:
-    """Escape what has a meaning in COPY's text format: backslash first, then the separators."""
-    content = np.frombuffer(_contents(values), dtype=np.uint8)
-    for character, escape in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
-        if (content == ord(character)).any():
-            values = pc.replace_substring(values, character, escape)
-    return values
-
-
-def _contents(values: pa.StringArray) -> memoryview:
-    """The values' bytes, one after the other, without a copy."""
-    if len(values) == 0:
-        return memoryview(b"")
-    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
-    return memoryview(values.buffers()[2])[int(offsets[0]) : int(offsets[-1])]

@@ -1,0 +1,178 @@
+"""The Publisher's log, read, decoded and made into commands: Arrow batches in commit order.
+
+Reading peeks: it changes nothing at the Publisher, so it may be repeated at will.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
+from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
+from tranrepl.log_reader.refusal import RefusedChange
+from tranrepl.postgres import connect
+from tranrepl.publisher.changes import Changes
+from tranrepl.publisher.log_messages import FetchError, log_messages
+from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, RelationMismatch
+from tranrepl.publisher.row_filters import RowFilters
+from tranrepl.publisher.whole_transactions import HELD_BYTES, whole_transactions
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to read: from where the slot stands up to `up_to`, in whole transactions, within the limits.
+
+    It travels pickled inside the function that Spark runs, password and all: options of a data source would show it
+    in Spark's plans and UI.
+    """
+
+    connection: Connection
+    slot: str
+    articles: Sequence[RegisteredArticle]
+    up_to: int
+    limits: Limits
+
+    def commands(self, batches: Iterable[pa.RecordBatch], tell: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow` over any one row: commands out (row layout); at the end, an account of the read is told.
+        Errors are in it, never raised."""
+        for _ in batches:
+            pass
+        account = LogRead()
+        try:
+            account = yield from read_log(self)
+        except FetchError as error:
+            account = _with_error(account, _translate(self, error))
+        except ReplicationError as error:
+            account = _with_error(account, error)
+        tell(account)
+
+
+def _with_error(account: LogRead, error: ReplicationError) -> LogRead:
+    return account.model_copy(update={"error": error.to_report()})
+
+
+def read_log(plan: Reading) -> Generator[pa.RecordBatch, None, LogRead]:
+    """Yield commands; return the account of the read."""
+    with row_filters(plan) as filters:
+        return (yield from _read(plan, filters))
+
+
+@contextmanager
+def row_filters(plan: Reading) -> Iterator[RowFilters | None]:
+    """A session at the Publisher for the articles' filters; None where there are none."""
+    if all(article.filter is None for article in plan.articles):
+        yield None
+        return
+    with connect(plan.connection, "tranrepl row filters", autocommit=True) as session:
+        session.execute("SET default_transaction_read_only = on")
+        yield RowFilters(session)
+
+
+def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch, None, LogRead]:
+    decoder, commands_of = PgOutputDecoder(plan.articles, plan.limits), CommandsOfChanges(filters)
+    # A net change is that of a whole transaction.
+    most_bytes = None if any(article.deferrable for article in plan.articles) else HELD_BYTES
+    last_commit: Commit | None = None
+    decode_seconds, transform_seconds, started = 0.0, 0.0, time.perf_counter()
+    complete, mismatch, refusal, tally = True, None, None, _Tally()
+    for batch in whole_transactions(log_messages(plan.connection, plan.slot, plan.up_to), most_bytes):
+        decode_started = time.perf_counter()
+        decoded = decoder.decode(batch)
+        decoded_at = time.perf_counter()
+        try:
+            commands = commands_of(decoded.changes)
+        except RefusedChange as refused:
+            complete, refusal = False, refused.error.to_report()
+            last_commit = _commit_before(decoded.changes, refused.place) or last_commit
+            break
+        decode_seconds += decoded_at - decode_started
+        transform_seconds += time.perf_counter() - decoded_at
+        last_commit = decoded.last_commit or last_commit
+        mismatch = decoded.mismatch
+        tally.add(commands)
+        yield commands
+        if mismatch is not None or decoded.limit_reached:
+            complete = False
+            break
+    end_lsn = last_commit.end_lsn if last_commit else None
+    return LogRead(
+        transactions=decoder.transactions,
+        message_bytes=decoder.message_bytes,
+        changed_transactions=tally.transactions,
+        commands_by_article=tally.by_article,
+        first_xact_seqno=tally.first_xact_seqno,
+        last_xact_seqno=tally.last_xact_seqno,
+        first_commit_time=tally.first_commit_time,
+        last_commit_time=tally.last_commit_time,
+        last_commit_lsn=last_commit.lsn if last_commit else None,
+        end_lsn=max(plan.up_to, end_lsn or 0) if complete else end_lsn,
+        complete=complete,
+        read_seconds=time.perf_counter() - started,
+        decode_seconds=decode_seconds,
+        transform_seconds=transform_seconds,
+        refusal=_mismatch_error(plan, mismatch) if mismatch else refusal,
+    )
+
+
+def _commit_before(changes: Changes, place: int) -> Commit | None:
+    """The commit before the transaction of `place`; None where that began in an earlier batch."""
+    transactions = changes.transactions
+    index = int(transactions.of(np.array([place]))[0])
+    if index == 0 or transactions.lsn[index - 1] == 0:
+        return None
+    lsn = int(transactions.lsn[index - 1])
+    return Commit(lsn, lsn, int(transactions.time[index - 1]))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the account says of the commands."""
+
+    transactions: int = 0
+    by_article: dict[int, int] = field(default_factory=dict)
+    first_xact_seqno: str | None = None
+    last_xact_seqno: str | None = None
+    first_commit_time: int | None = None
+    last_commit_time: int | None = None
+
+    def add(self, commands: pa.RecordBatch) -> None:
+        if len(commands) == 0:
+            return
+        seqnos = commands["xact_seqno"]
+        self.first_xact_seqno = self.first_xact_seqno or seqnos[0].as_py().hex()
+        self.last_xact_seqno = seqnos[-1].as_py().hex()
+        times = pc.min_max(commands["commit_time"].cast(pa.int64()))
+        earliest, latest = times["min"].as_py(), times["max"].as_py()
+        self.first_commit_time = earliest if self.first_commit_time is None else min(earliest, self.first_commit_time)
+        self.last_commit_time = latest if self.last_commit_time is None else max(latest, self.last_commit_time)
+        self.transactions += pc.sum(pc.equal(commands["command_id"], 1)).as_py()
+        for count in pc.value_counts(commands["article_id"]).to_pylist():
+            article = count["values"]
+            self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
+
+
+def _translate(plan: Reading, error: Exception) -> ReplicationError:
+    message = f"Publisher {plan.connection.database}: {str(error).splitlines()[0]}"
+    state = getattr(error, "sqlstate", None)
+    if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
+        return TransientError(message, number=state)
+    return ConfigurationError(message, number=state)
+
+
+def _mismatch_error(plan: Reading, mismatch: RelationMismatch) -> ErrorReport:
+    return ConfigurationError(
+        f"Publisher {plan.connection.database}: table {mismatch.article.source} was altered: {mismatch.problem}. "
+        "Everything committed before that is stored; nothing after it is read.",
+        remedy="make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup`",
+        article=str(mismatch.article.source),
+    ).to_report()

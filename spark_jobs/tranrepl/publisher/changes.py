@@ -1,0 +1,190 @@
+"""Changes as a log gives them: values that stay where they arrived, until it is known which of them travel.
+
+Nothing here copies a value: a cell is a place in the buffer of messages and a length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NULL = -1
+LEFT_OUT = -2
+"""Length of a cell whose value is not in the log: a TOASTed value that did not change, of which no old one is known."""
+
+_INLINE = 12
+"""Arrow's string views hold up to this many bytes themselves."""
+_INLINE_MASKS = np.array(
+    [[(1 << 8 * min(max(length - 4 * word, 0), 4)) - 1 for word in range(3)] for length in range(_INLINE + 1)],
+    dtype=np.uint32,
+)
+
+
+class Buffer:
+    """The messages' bytes, with integers readable at any offset: big-endian as the log has them."""
+
+    def __init__(self, data: Bytes) -> None:
+        # Reads of up to 16 bytes past a value's start must stay inside.
+        self.bytes = np.concatenate([data, np.zeros(16, dtype=np.uint8)])
+        self._views = {
+            dtype: np.ndarray(
+                shape=(len(self.bytes) - np.dtype(dtype).itemsize + 1,),
+                dtype=dtype,
+                buffer=self.bytes.data,
+                strides=(1,),
+            )
+            for dtype in (">u2", ">u4", ">u8", "<u4")
+        }
+
+    def uint16(self, at: Ints) -> Ints:
+        return self._views[">u2"][at].astype(np.int64)
+
+    def uint32(self, at: Ints) -> Ints:
+        return self._views[">u4"][at].astype(np.int64)
+
+    def int32(self, at: Ints) -> Ints:
+        return self._views[">u4"][at].astype(np.uint32).view(np.int32).astype(np.int64)
+
+    def uint64(self, at: Ints) -> Ints:
+        return self._views[">u8"][at].astype(np.int64)
+
+    def words(self, at: Ints) -> npt.NDArray[np.uint32]:
+        return self._views["<u4"][at].astype(np.uint32, copy=False)
+
+    def strings(self, starts: Ints, lengths: Ints) -> pa.StringArray:
+        """Cells (flat) as strings, NULL where there is no value."""
+        null = lengths < 0
+        bounds = np.empty(2 * len(starts) + 1, dtype=np.int32)
+        bounds[0:-1:2] = starts
+        bounds[1::2] = starts + np.where(null, 0, lengths)
+        bounds[-1] = bounds[-2] if len(starts) else 0
+        if (bounds[1:] < bounds[:-1]).any():
+            return self._strings_in_any_order(starts, np.where(null, 0, lengths), null)
+        # Cells in the order of the buffer: every second string of an array that has what lies between them too.
+        pieces = pa.StringArray.from_buffers(2 * len(starts), pa.py_buffer(bounds), pa.py_buffer(self.bytes))
+        chosen = np.arange(0, 2 * len(starts), 2, dtype=np.int32)
+        return pieces.take(pa.array(chosen, mask=null) if null.any() else pa.array(chosen))
+
+    def _strings_in_any_order(self, starts: Ints, lengths: Ints, null: Bools) -> pa.StringArray:
+        """String views onto the buffer, which one C++ pass copies together."""
+        count = len(starts)
+        views = np.zeros((count, 4), dtype=np.uint32)
+        views[:, 0] = lengths
+        masks = _INLINE_MASKS[np.minimum(lengths, _INLINE)]
+        for word in range(3):
+            views[:, word + 1] = self.words(starts + 4 * word) & masks[:, word]
+        long = lengths > _INLINE
+        views[long, 2] = 0
+        views[long, 3] = starts[long]
+        validity = pa.array(~null).buffers()[1] if null.any() else None
+        array = pa.Array.from_buffers(
+            pa.string_view(), count, [validity, pa.py_buffer(views), pa.py_buffer(self.bytes)]
+        )
+        return array.cast(pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Values of some rows, one row a change, one column a published column: where each starts in the buffer, and its
+    length or NULL or LEFT_OUT."""
+
+    starts: Ints
+    lengths: Ints
+
+    def rows(self, chosen: Ints | Bools) -> Cells:
+        return Cells(self.starts[chosen], self.lengths[chosen])
+
+    def columns(self, chosen: Sequence[int] | slice) -> Cells:
+        return Cells(self.starts[:, chosen], self.lengths[:, chosen])
+
+    def only(self, travels: Bools) -> Cells:
+        """NULL where a value does not travel; `travels` is by column, or by row and column."""
+        return Cells(self.starts, np.where(travels, self.lengths, NULL))
+
+    def or_else(self, other: Cells) -> Cells:
+        """What the log left out, from `other`."""
+        left_out = self.lengths == LEFT_OUT
+        if not left_out.any():
+            return self
+        return Cells(np.where(left_out, other.starts, self.starts), np.where(left_out, other.lengths, self.lengths))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """Changes of one article by one operation, in the log's order. An image that the operation does not have is None.
+
+    `places` number the changes of a batch, ascending. `changed` (of an UPDATE) is by row and column.
+    """
+
+    article: RegisteredArticle
+    operation: Operation
+    places: Ints
+    before: Cells | None = None
+    after: Cells | None = None
+    changed: Bools | None = None
+    turn: Ints | None = None
+    """The order of what goes out at one place: the INSERT of a pair after its DELETE. None: first."""
+
+    def rows(self, chosen: Ints | Bools) -> ChangeSet:
+        return ChangeSet(
+            self.article,
+            self.operation,
+            self.places[chosen],
+            self.before.rows(chosen) if self.before is not None else None,
+            self.after.rows(chosen) if self.after is not None else None,
+            self.changed[chosen] if self.changed is not None else None,
+            self.turn[chosen] if self.turn is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """The transactions that some changes belong to. Entry 0 is the one that was open when their batch began.
+
+    `begins` are the places at which the others begin; `lsn` is the commit's, `time` its time in µs since 1970 UTC;
+    `whole` says whether both ends of the transaction are in the batch.
+    """
+
+    begins: Ints
+    lsn: Ints
+    time: Ints
+    whole: Bools
+
+    def of(self, places: Ints) -> Ints:
+        """Index of each place's transaction."""
+        return np.searchsorted(self.begins, places, side="right")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What some messages changed, by article and operation."""
+
+    buffer: Buffer
+    sets: list[ChangeSet]
+    transactions: Transactions
+
+
+def cells_differ(buffer: Buffer, old: Cells, new: Cells) -> Bools:
+    """Which cells differ. A value the log leaves out does not."""
+    differ = (old.lengths != new.lengths) & (new.lengths != LEFT_OUT)
+    undecided = np.flatnonzero(((old.lengths == new.lengths) & (new.lengths > 0)).ravel())
+    lengths = new.lengths.ravel()[undecided]
+    old_values = buffer.strings(old.starts.ravel()[undecided], lengths)
+    new_values = buffer.strings(new.starts.ravel()[undecided], lengths)
+    unequal = pc.not_equal(old_values, new_values).to_numpy(zero_copy_only=False)
+    result = differ.ravel()
+    result[undecided] = unequal
+    decided: Bools = result.reshape(differ.shape)
+    return decided

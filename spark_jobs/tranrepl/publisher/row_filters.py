@@ -1,0 +1,177 @@
+"""Row filters: what their conditions say, and for which rows they are true.
+
+The Publisher itself evaluates a filter, on the values that its log gave: its own types, collations and functions, and
+so the very predicate that a snapshot or a validation reads the table with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from psycopg import sql
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.errors import DataError
+from tranrepl.postgres import Session, translated_errors
+
+Bools = npt.NDArray[np.bool_]
+
+_REMEMBERED = 10_000
+_OF_OTHER_ROWS = (exp.Query, exp.AggFunc, exp.Window)
+_OF_THE_MOMENT = (
+    exp.CurrentDate,
+    exp.CurrentDatetime,
+    exp.CurrentTime,
+    exp.CurrentTimestamp,
+    exp.CurrentUser,
+    exp.Rand,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCondition:
+    """What a filter refers to: columns as the catalogue spells them, and functions by name."""
+
+    columns: tuple[str, ...]
+    functions: tuple[str, ...]
+
+
+def parse_filter(text: str, table: str) -> FilterCondition:
+    """Read a row filter, written in PostgreSQL's SQL.
+
+    Raises ValueError where it is not one condition over columns of `table`.
+    """
+    try:
+        trees = sqlglot.parse(text, dialect="postgres")
+    except SqlglotError as error:
+        raise ValueError(f"not a condition in SQL: {_first_error(error)}") from None
+    tree = trees[0] if len(trees) == 1 else None
+    if tree is None or not isinstance(tree, exp.Condition):
+        raise ValueError("allowed: one condition, as in credit_rating > 1 AND active")
+    refused = next(tree.find_all(*_OF_OTHER_ROWS, exp.Placeholder, exp.Parameter), None)
+    if refused is not None:
+        raise ValueError(f"{refused.sql('postgres')}: a filter looks at the values of one row only")
+    now = next(tree.find_all(*_OF_THE_MOMENT), None)
+    if now is not None:
+        raise ValueError(f"{now.sql('postgres')} changes by itself, without a change in the log")
+    columns = dict.fromkeys(_column_name(it, table) for it in tree.find_all(exp.Column))
+    if not columns:
+        raise ValueError("it names no column")
+    functions = {it.name if isinstance(it, exp.Anonymous) else it.sql_name() for it in tree.find_all(exp.Func)}
+    return FilterCondition(tuple(columns), tuple(sorted(name.lower() for name in functions)))
+
+
+def _first_error(error: SqlglotError) -> str:
+    return str(error).splitlines()[0]
+
+
+def _column_name(column: exp.Column, table: str) -> str:
+    qualifier = column.args.get("table")
+    if column.args.get("db") or (qualifier is not None and _folded(qualifier) != table):
+        raise ValueError(f"{column.sql('postgres')}: allowed: columns of {table}")
+    return _folded(column.this)
+
+
+def _folded(identifier: exp.Identifier) -> str:
+    """PostgreSQL folds a name without quotes to lower case."""
+    return str(identifier.this) if identifier.args.get("quoted") else str(identifier.this).lower()
+
+
+def filter_positions(article: RegisteredArticle) -> tuple[int, ...]:
+    """Positions of the published columns that the article's filter looks at."""
+    if article.filter is None:
+        return ()
+    names = parse_filter(article.filter, article.source.table).columns
+    return tuple(at for at, column in enumerate(article.columns) if column.name in names)
+
+
+@dataclass(slots=True)
+class _Remembered:
+    rows: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))
+    answers: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+
+@dataclass(slots=True)
+class RowFilters:
+    """Evaluates filters of any article. What was evaluated once is remembered: columns that filters look at mostly
+    have few values."""
+
+    session: Session
+    _remembered: dict[int, _Remembered] = field(default_factory=dict)
+
+    def matches(self, article: RegisteredArticle, rows: pa.StringArray, columns: Sequence[pa.StringArray]) -> Bools:
+        """For which rows the article's filter is true; NULL is not.
+
+        `columns` hold the values at `filter_positions(article)`; `rows` the same, one string (with no two alike for
+        different values) a row. Raises DataError where the condition itself fails, as a division by zero does.
+        """
+        encoded = rows.dictionary_encode()
+        distinct = encoded.dictionary
+        known = self._remembered.get(article.article_id, _Remembered())
+        at = pc.index_in(distinct, value_set=known.rows)
+        new = np.flatnonzero(at.is_null().to_numpy(zero_copy_only=False))
+        answers = np.zeros(len(distinct), dtype=np.bool_)
+        old = at.is_valid().to_numpy(zero_copy_only=False)
+        answers[old] = known.answers[at.drop_null().to_numpy()]
+        if len(new):
+            first = pc.index_in(distinct.take(pa.array(new)), value_set=rows)
+            answers[new] = self._evaluate(article, [column.take(first) for column in columns])
+            if len(known.rows) + len(new) <= _REMEMBERED:
+                known = _Remembered(
+                    pa.concat_arrays([known.rows, distinct.take(pa.array(new))]),
+                    np.concatenate([known.answers, answers[new]]),
+                )
+                self._remembered[article.article_id] = known
+        matching: Bools = answers[encoded.indices.to_numpy()]
+        return matching
+
+    def _evaluate(self, article: RegisteredArticle, columns: Sequence[pa.StringArray]) -> Bools:
+        where = f"Publisher {self.session.info.dbname}, article {article.source}: filter"
+        try:
+            with translated_errors(where):
+                row = self.session.execute(_query(article), [array_text(column) for column in columns]).fetchone()
+        except DataError as error:
+            error.article = str(article.source)
+            raise
+        answer = (row[0] if row else None) or ""
+        return np.equal(np.frombuffer(answer.encode(), dtype=np.uint8), ord("1"))
+
+
+def _query(article: RegisteredArticle) -> sql.Composed:
+    """The condition over columns that carry the table's names and types."""
+    columns = [article.columns[at] for at in filter_positions(article)]
+    arrays = sql.SQL(", ").join(sql.SQL("%s::text[]") for _ in columns)
+    names = sql.SQL(", ").join(sql.Identifier(f"tranrepl_{at}") for at in range(len(columns)))
+    typed = sql.SQL(", ").join(
+        sql.SQL("{}::{} AS {}").format(
+            sql.Identifier(f"tranrepl_{at}"), sql.SQL(column.type_name), sql.Identifier(column.name)
+        )
+        for at, column in enumerate(columns)
+    )
+    return sql.SQL(
+        "SELECT string_agg(CASE WHEN ({condition}) THEN '1' ELSE '0' END, '' ORDER BY tranrepl_row) "
+        "FROM unnest({arrays}) WITH ORDINALITY AS tranrepl_values({names}, tranrepl_row), "
+        "LATERAL (SELECT {typed}) AS {table}"
+    ).format(
+        condition=sql.SQL((article.filter or "").replace("%", "%%")),
+        arrays=arrays,
+        names=names,
+        typed=typed,
+        table=sql.Identifier(article.source.table),
+    )
+
+
+def array_text(values: pa.StringArray) -> str:
+    """Values as the text form of a PostgreSQL array."""
+    escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
+    quoted = pc.fill_null(pc.binary_join_element_wise('"', escaped, '"', ""), "NULL")
+    listed = pa.ListArray.from_arrays(pa.array([0, len(quoted)], pa.int32()), quoted)
+    return "{" + str(pc.binary_join(listed, ",")[0].as_py()) + "}"

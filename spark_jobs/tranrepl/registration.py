@@ -1,0 +1,47 @@
+"""What an article will be once it is registered: its settings and its table as the Publisher describes it."""
+
+from __future__ import annotations
+
+from tranrepl.article import PublishedColumn, RegisteredArticle
+from tranrepl.catalogue import TableDescription
+from tranrepl.settings import Article
+
+
+def registered_article(
+    article: Article, table: TableDescription, known: RegisteredArticle | None = None
+) -> RegisteredArticle:
+    """The article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far."""
+    earlier = {column.ordinal: column for column in known.columns} if known else {}
+    columns = []
+    for column in table.published(article.columns):
+        before = earlier.get(column.ordinal)
+        types = {*before.earlier_types, (before.type_oid, before.type_modifier)} if before else set()
+        names = {*before.earlier_names, before.name} if before else set()
+        columns.append(
+            PublishedColumn(
+                name=column.name,
+                ordinal=column.ordinal,
+                type_oid=column.type_oid,
+                type_modifier=column.type_modifier,
+                type_name=column.type_name,
+                key_ordinal=column.key_ordinal,
+                earlier_types=tuple(sorted(types - {(column.type_oid, column.type_modifier)})),
+                earlier_names=tuple(sorted(names - {column.name})),
+                unique=column.unique,
+                lob=column.name in article.lob_columns,
+            )
+        )
+    return RegisteredArticle(
+        article_id=0,
+        source=article.source,
+        destination=article.destination_table,
+        source_object_id=table.object_id,
+        columns=tuple(columns),
+        ins_cmd=article.ins_cmd,
+        upd_cmd=article.upd_cmd,
+        del_cmd=article.del_cmd,
+        filter=article.filter,
+        update_policy=article.update_policy,
+        truncate=article.truncate,
+        deferrable=table.deferrable,
+    )

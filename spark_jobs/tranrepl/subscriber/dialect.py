@@ -1,0 +1,166 @@
+"""What a Subscriber's database must be able to do, and what it may lack: the interface that every dialect fulfils."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+import pyarrow as pa
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.catalogue import TableDescription
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError
+from tranrepl.settings import Article
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionKey:
+    """Which rows of the Subscriber's tables are this subscription's."""
+
+    publisher: str
+    publisher_db: str
+    publication: str
+    subscription: str
+
+
+class NameCase(Enum):
+    """Whether two names that differ in case alone name two procedures."""
+
+    SENSITIVE = auto()
+    INSENSITIVE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a database can do, as far as `check` and the delivery ask."""
+
+    title: str
+    """The database's name, as in "a PostgreSQL procedure"."""
+    procedures: bool
+    """Commands can be applied by procedures. Without them, every operation of an article must say `SQL` or `NONE`."""
+    most_arguments: int | None
+    """Arguments that a procedure takes at most; None where there is no limit that a table could reach."""
+    longest_name: int
+    """Bytes that a procedure's name holds at most; a longer one is cut, and ends in a hash."""
+    name_case: NameCase
+    """Of procedures."""
+    schemas: bool
+    """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
+    script_start: str = ""
+    """What the database's own shell must be told before procedures."""
+    script_end: str = ";\n\n"
+    """What ends each procedure there."""
+
+
+class Scripted(Enum):
+    """Which procedures of an article are scripted."""
+
+    GENERATED = auto()
+    CUSTOM = auto()
+    """Skeletons of the custom ones: the right signature, and a body that does what the generated one would do."""
+
+
+class Subscriber(Protocol):
+    """One subscription's end in one database, looked at and set up. Its errors are of `tranrepl.errors`."""
+
+    @property
+    def where(self) -> str:
+        """As in "Subscriber reporting"."""
+        ...
+
+    def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from taking the article, each with its way out."""
+        ...
+
+    def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
+        """Custom procedures that are missing or declared otherwise than they are called."""
+        ...
+
+    def set_up_tables(self) -> None:
+        """The model's tables, and procedures that all articles share. Idempotent."""
+        ...
+
+    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
+        """Create the destination table where it is missing; what was done."""
+        ...
+
+    def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
+        """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
+        ...
+
+    def set_up_watermark(self) -> list[str]:
+        """A new subscription has received nothing. An existing watermark is left alone."""
+        ...
+
+    def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
+        """`CREATE PROCEDURE` statements, without a terminator."""
+        ...
+
+    def watermark(self, *, wait: bool = False) -> bytes:
+        """The last transaction applied. With `wait`, first let a delivery end whose job was killed.
+
+        Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
+        """
+        ...
+
+    def find_watermark(self) -> bytes | None:
+        """The last transaction applied; None where the subscription is not set up."""
+        ...
+
+
+class Applier(Protocol):
+    """Applies commands over one connection, in transactions that begin under the fence of the watermark."""
+
+    def begin(self, watermark: bytes) -> None:
+        """Open a transaction. Raises FencedError where the Subscriber does not stand at `watermark`."""
+        ...
+
+    def apply(self, commands: pa.Table) -> None:
+        """Apply commands (row layout) in order, inside the transaction.
+
+        Raises DataError with the failing command's `xact_seqno`, `command_id` and article.
+        """
+        ...
+
+    def commit(self, xact_seqno: bytes) -> None:
+        """Commit, with `xact_seqno` as the watermark."""
+        ...
+
+    def flush(self) -> None:
+        """Make sure that what was committed survives a crash of the server."""
+        ...
+
+
+class Dialect(Protocol):
+    """One kind of database as a Subscriber."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def subscriber(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> AbstractContextManager[Subscriber]:
+        """Connect. Raises ConfigurationError where the database refuses us, TransientError where it is not there."""
+        ...
+
+    def applier(
+        self, connection: Connection, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]
+    ) -> AbstractContextManager[Applier]:
+        """Connect to apply commands of these articles, by article_id. What is open at the end is rolled back."""
+        ...
+
+
+def fenced(where: str) -> FencedError:
+    return FencedError(f"{where}: another job delivers to this subscription; nothing was done by this one")
+
+
+def not_set_up(where: str, key: SubscriptionKey, database: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: subscription {key.subscription} of publication {key.publication} is not set up in database "
+        f"{database}",
+        remedy="run `tranrepl setup FILE`",
+    )

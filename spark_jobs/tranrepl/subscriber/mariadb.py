@@ -1,0 +1,251 @@
+"""MariaDB and MySQL as Subscribers: by statements, and by procedures when asked. A schema is a database there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.subscriber.dialect import Capabilities, NameCase
+from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
+from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
+from tranrepl.subscriber.sql_database import SqlDatabase, first_line, procedure_ended_transaction, spelled
+from tranrepl.subscriber.values import ColumnType
+
+_CHARSET = "utf8mb4"
+_COLLATION, _MYSQL_COLLATION = "utf8mb4_nopad_bin", "utf8mb4_0900_bin"
+"""Two texts are equal where PostgreSQL says so: the same characters, blanks at the end among them."""
+_MOST_DIGITS = 65
+_MOST_FRACTION_DIGITS = 30
+_UNBOUNDED_NUMERIC = (_MOST_DIGITS, _MOST_FRACTION_DIGITS)
+_LONGEST_VARCHAR = 1000
+"""Characters: a row has 65,535 bytes for all of them."""
+_LONGEST_KEY = 768
+"""Characters: an index has 3,072 bytes."""
+
+_SESSION = (
+    # Others wait for rows that were changed, not for gaps between them.
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # Nothing is changed to fit, and a zero is a value like any other.
+    """SET SESSION sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
+ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'""",
+)
+
+_MARK = "tranrepl_began"
+_NO_SUCH_SAVEPOINT = 1305
+
+# Source: MariaDB, "Error Codes".
+_TRANSIENT = frozenset(
+    {1040, 1053, 1077, 1080, 1129, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 2002, 2003, 2006, 2013}
+)
+_CONFIGURATION = frozenset(
+    {
+        1044,
+        1045,
+        1046,
+        1049,
+        1054,
+        1064,
+        1071,
+        1102,
+        1103,
+        1109,
+        1115,
+        1142,
+        1143,
+        1146,
+        1227,
+        1267,
+        1305,
+        1318,
+        1370,
+        1698,
+    }
+)
+
+
+class MariaDb(SqlDatabase):
+    """Over PyMySQL."""
+
+    sql_name = "mysql"
+    scripter = MariaDbScripter()
+    counts_together = True
+    lock_timeouts = frozenset({"1205"})
+
+    def __init__(self, kind: str, collation: str = _COLLATION) -> None:
+        super().__init__(kind)
+        self._collation = collation
+
+    @property
+    def table_options(self) -> Mapping[str, Any]:
+        return {"mysql_engine": "InnoDB", "mysql_charset": _CHARSET, "mysql_collate": self._collation}
+
+    def of_server(self, session: sa.Connection) -> MariaDb:
+        """MySQL has other names for collations."""
+        is_mariadb = getattr(session.dialect, "is_mariadb", True)
+        return MariaDb(self.kind, _COLLATION if is_mariadb else _MYSQL_COLLATION)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            title="MariaDB",
+            procedures=True,
+            most_arguments=None,
+            longest_name=LONGEST_NAME,
+            name_case=NameCase.INSENSITIVE,
+            schemas=True,
+            script_start="DELIMITER //\n\n",
+            script_end="\n//\n\n",
+        )
+
+    def url(self, connection: Connection) -> sa.URL:
+        """Raises ConfigurationError where the connection names no database: the model's tables need one."""
+        if not connection.database:
+            raise ConfigurationError(
+                f"connection {connection}: it names no database",
+                remedy="name the database (Airflow: schema) in which tranrepl keeps its tables and procedures",
+            )
+        return sa.URL.create(
+            "mysql+pymysql",
+            connection.login,
+            connection.password,
+            connection.host or "127.0.0.1",
+            connection.port,
+            connection.database,
+            {"charset": _CHARSET, "connect_timeout": "15", **connection.options},
+        )
+
+    def configured(self, engine: sa.Engine) -> sa.Engine:
+        event.listen(engine, "connect", _prepare)
+        return engine
+
+    def began(self, session: sa.Connection) -> None:
+        session.exec_driver_sql(f"SAVEPOINT {_MARK}")
+
+    def before_commit(self, session: sa.Connection) -> None:
+        try:
+            session.exec_driver_sql(f"RELEASE SAVEPOINT {_MARK}")
+        except DBAPIError as error:
+            if _number(error) != _NO_SUCH_SAVEPOINT:
+                raise
+            raise procedure_ended_transaction(str(_NO_SUCH_SAVEPOINT)) from error
+
+    def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
+        session.execute(sa.text("SET SESSION innodb_lock_wait_timeout = :seconds"), {"seconds": seconds})
+
+    def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
+        """With character sets and collations, which SQLAlchemy does not see where they are the table's."""
+        columns = super().columns(session, schema, table)
+        rows = session.execute(_COLLATIONS, {"schema": schema, "table": table})
+        collations = {name: (charset, collation) for name, charset, collation in rows}
+        for column in columns:
+            if isinstance(column["type"], sa.String):
+                reflected: Any = column["type"]
+                reflected.charset, reflected.collation = collations[self.column_name(column["name"])]
+        return columns
+
+    def column_name(self, reflected: str) -> str:
+        """SQLAlchemy takes it from SHOW CREATE TABLE, and leaves the quotes in it doubled."""
+        return reflected.replace("``", "`")
+
+    def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
+        match source.family:
+            case Family.NUMERIC:
+                return mysql.DECIMAL(*(_digits(source)))
+            case Family.TEXT | Family.CHARACTER if source.length and indexed:
+                return self._varchar(min(source.length, _LONGEST_KEY))
+            case Family.TEXT | Family.CHARACTER if source.length and source.length <= _LONGEST_VARCHAR:
+                return self._varchar(source.length)
+            case Family.UUID:
+                return self._varchar(36)
+            case Family.BYTES:
+                return mysql.VARBINARY(255) if indexed else mysql.LONGBLOB()
+            case family if family in _TYPES:
+                return _TYPES[family]
+            case _:
+                return self._varchar(255) if indexed else mysql.LONGTEXT(charset=_CHARSET, collation=self._collation)
+
+    def _varchar(self, length: int) -> mysql.VARCHAR:
+        return mysql.VARCHAR(length, charset=_CHARSET, collation=self._collation)
+
+    def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
+        if isinstance(reflected, mysql.JSON):
+            return ColumnType(mysql.LONGTEXT(), "json")
+        if isinstance(reflected, mysql.BIT):
+            return ColumnType(sa.BigInteger(), spelled(reflected, dialect))
+        digits = getattr(reflected, "fsp", None) or 0
+        return ColumnType(
+            reflected,
+            spelled(reflected, dialect),
+            fraction_digits=digits if isinstance(reflected, mysql.DATETIME | mysql.TIMESTAMP | mysql.TIME) else None,
+            single_precision=isinstance(reflected, mysql.FLOAT),
+            fixed_length=isinstance(reflected, mysql.CHAR | mysql.NCHAR | sa.BINARY),
+        )
+
+    def number(self, error: DBAPIError) -> str | None:
+        number = _number(error)
+        return None if number is None else str(number)
+
+    def error_class(self, error: DBAPIError) -> type[ReplicationError]:
+        """By number: PyMySQL calls everything operational that it does not know, a procedure's own errors among it."""
+        number = _number(error)
+        if number is None or number in _TRANSIENT:
+            return TransientError
+        return ConfigurationError if number in _CONFIGURATION else DataError
+
+    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
+        if _number(error) not in _CONFIGURATION:
+            return super().refused(connection, error)
+        return ConfigurationError(
+            f"connection {connection}: {first_line(error.orig or error)}",
+            number=self.number(error),
+            remedy="check login, password and database of this connection",
+        )
+
+
+_COLLATIONS = sa.text(
+    "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+
+
+_TYPES: Mapping[Family, TypeEngine[Any]] = {
+    Family.BOOLEAN: mysql.TINYINT(display_width=1),
+    Family.SMALLINT: mysql.SMALLINT(),
+    Family.INTEGER: mysql.INTEGER(),
+    Family.BIGINT: mysql.BIGINT(),
+    # Its FLOAT is shown with six digits, whatever it holds.
+    Family.REAL: mysql.DOUBLE(),
+    Family.DOUBLE: mysql.DOUBLE(),
+    Family.MONEY: mysql.DECIMAL(19, 2),
+    Family.DATE: mysql.DATE(),
+    Family.TIME: mysql.TIME(fsp=6),
+    Family.TIMESTAMP: mysql.DATETIME(fsp=6),
+    Family.TIMESTAMP_WITH_ZONE: mysql.DATETIME(fsp=6),
+}
+
+
+def _digits(source: SourceType) -> tuple[int, int]:
+    """Never more than there are: a value that does not fit is refused when it comes."""
+    precision, scale = decimal_digits(source) or _UNBOUNDED_NUMERIC
+    return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
+
+
+def _prepare(driver: Any, record: object) -> None:
+    del record
+    with driver.cursor() as cursor:
+        for statement in _SESSION:
+            cursor.execute(statement)
+
+
+def _number(error: DBAPIError) -> int | None:
+    found = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return found if isinstance(found, int) else None

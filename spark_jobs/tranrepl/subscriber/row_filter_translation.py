@@ -1,0 +1,32 @@
+"""A row filter, written in PostgreSQL's SQL, in another database's: it says which rows of a table an article owns."""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tranrepl.errors import ConfigurationError
+
+
+def translated_filter(text: str, sql_name: str, table: str) -> str:
+    """For `sqlalchemy.text`. `sql_name` is sqlglot's name of the database's SQL, empty for the standard's.
+
+    Raises ConfigurationError where the database has no words for the condition.
+    """
+    try:
+        tree = sqlglot.parse_one(text, dialect="postgres")
+        if tree.find(exp.Div):
+            # PostgreSQL divides integers without a remainder, others with one.
+            raise SqlglotError("a division means another number there")
+        for column in tree.find_all(exp.Column):
+            # PostgreSQL folds a name without quotes to lower case; every name goes out quoted.
+            name = column.this.name if column.this.args.get("quoted") else column.this.name.lower()
+            column.replace(exp.column(name, quoted=True))
+        translated = tree.sql(dialect=sql_name, unsupported_level=sqlglot.ErrorLevel.RAISE)
+    except SqlglotError as error:
+        raise ConfigurationError(
+            f"filter of {table}: {text!r} cannot be said in the Subscriber's SQL: {str(error).splitlines()[0]}",
+            remedy="truncate: ignore or error, or another filter",
+        ) from error
+    return translated.replace("\\", "\\\\").replace(":", "\\:")

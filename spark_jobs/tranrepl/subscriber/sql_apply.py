@@ -1,0 +1,192 @@
+"""Commands applied in order at a Subscriber that SQLAlchemy reaches: by statements, or by calling procedures.
+
+Consecutive commands of one shape go together where the row count proves that every one met exactly one row. Where it
+does not, or on an error, they are rolled back to a savepoint and applied one by one, which finds the one that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.errors import (
+    ROW_NOT_FOUND,
+    ConfigurationError,
+    DataError,
+    InternalError,
+    ReplicationError,
+    TransientError,
+)
+from tranrepl.subscriber.command_rows import Command, command_rows
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
+from tranrepl.subscriber.sql_database import SqlDatabase
+from tranrepl.subscriber.sql_statements import (
+    ParameterError,
+    Parameters,
+    Shape,
+    Statement,
+    key_of,
+    parameters,
+    shape_of,
+    statement,
+)
+from tranrepl.subscriber.sql_target import SqlTarget, target
+from tranrepl.subscriber.sql_watermark import Watermark
+
+_MOST_TOGETHER = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A command, and what its statement is executed with; `problem` where a value does not fit."""
+
+    command: Command
+    parameters: Parameters
+    problem: ParameterError | None = None
+
+
+class SqlApplier:
+    """One connection's transactions, each opened under the fence of the watermark."""
+
+    def __init__(
+        self,
+        session: sa.Connection,
+        database: SqlDatabase,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+    ) -> None:
+        self._session = session
+        self._database = database
+        self._articles = articles
+        self._where = f"Subscriber {key.subscription}"
+        self._watermark = Watermark(session, key, self._where)
+        self._targets: dict[int, SqlTarget] = {}
+        self._statements: dict[Shape, Statement] = {}
+
+    def begin(self, watermark: bytes) -> None:
+        with translated_errors(self._where, self._database):
+            # Reading the catalogue may have begun one.
+            self._session.rollback()
+            self._watermark.fence(watermark)
+            self._database.began(self._session)
+
+    def commit(self, xact_seqno: bytes) -> None:
+        with translated_errors(self._where, self._database):
+            self._database.before_commit(self._session)
+            self._watermark.advance(xact_seqno)
+            self._session.commit()
+
+    def flush(self) -> None:
+        """Every commit is durable by itself."""
+
+    def apply(self, commands: pa.Table) -> None:
+        for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
+            self._apply_run(shape, list(run))
+
+    def _target(self, article_id: int) -> SqlTarget:
+        if article_id not in self._articles:
+            raise InternalError(f"{self._where}: a stored command is of unknown article {article_id}")
+        if article_id not in self._targets:
+            with translated_errors(self._where, self._database):
+                self._targets[article_id] = target(
+                    self._session, self._database, self._articles[article_id], self._where
+                )
+        return self._targets[article_id]
+
+    def _statement(self, shape: Shape) -> Statement:
+        if shape not in self._statements:
+            self._statements[shape] = statement(self._database, self._target(shape.article_id), shape)
+        return self._statements[shape]
+
+    def _apply_run(self, shape: Shape, run: Sequence[Command]) -> None:
+        prepared, of_shape = self._statement(shape), self._target(shape.article_id)
+        bound = [_bind(command, of_shape, prepared) for command in run]
+        for start in range(0, len(bound), _MOST_TOGETHER):
+            part = bound[start : start + _MOST_TOGETHER]
+            fits = all(it.problem is None for it in part)
+            if len(part) == 1 or not fits or not prepared.together or not self._met_together(prepared, part):
+                for one in part:
+                    self._apply_one(prepared, one)
+
+    def _met_together(self, prepared: Statement, part: Sequence[_Bound]) -> bool:
+        """Whether all were applied at once; otherwise none of them."""
+        savepoint = self._savepoint()
+        try:
+            result = self._session.execute(prepared.executable, [it.parameters for it in part])
+            met = not prepared.must_meet or result.rowcount == len(part)
+        except (SQLAlchemyError, OverflowError) as error:
+            problem = self._database.translate(self._where, error)
+            if isinstance(problem, TransientError):
+                # It may have ended the transaction with its savepoints.
+                raise problem from error
+            met = False
+        with translated_errors(self._where, self._database):
+            if met:
+                savepoint.commit()
+            else:
+                savepoint.rollback()
+        return met
+
+    def _savepoint(self) -> sa.NestedTransaction:
+        with translated_errors(self._where, self._database):
+            return self._session.begin_nested()
+
+    def _apply_one(self, prepared: Statement, bound: _Bound) -> None:
+        if bound.problem is not None:
+            raise self._at_command(bound.command, DataError(f"{self._where}: {bound.problem}"))
+        try:
+            result = self._session.execute(prepared.executable, bound.parameters)
+            met = result.rowcount if prepared.must_meet else 1
+        except (SQLAlchemyError, OverflowError) as error:
+            raise self._at_command(bound.command, self._database.translate(self._where, error)) from error
+        if met == 0:
+            raise self._at_command(bound.command, DataError(self._where, number=ROW_NOT_FOUND))
+        if met < 0:
+            raise ConfigurationError(
+                f"{self._where}: the driver {self._session.dialect.driver} does not count the rows of a statement, so "
+                "that a missing row would not be seen",
+                remedy="another driver, or a server whose sessions do not begin with SET NOCOUNT ON",
+            )
+
+    def _at_command(self, command: Command, problem: ReplicationError) -> ReplicationError:
+        """The same problem, with the command, the article and the key that it is about."""
+        if not isinstance(problem, DataError | ConfigurationError):
+            return problem
+        of_article = self._target(command.article_id)
+        key = key_text(key_of(command, of_article))
+        if problem.number == ROW_NOT_FOUND:
+            message = f"{self._where}: {row_not_found_text(command.operation, of_article.article.destination)}{key}"
+        else:
+            message = f"{problem.message} (article {of_article.article.source}, {key})"
+        return type(problem)(
+            message,
+            remedy=problem.remedy,
+            number=problem.number,
+            xact_seqno=command.xact_seqno.hex(),
+            command_id=command.command_id,
+            article=str(of_article.article.source),
+        )
+
+
+def _bind(command: Command, of_shape: SqlTarget, prepared: Statement) -> _Bound:
+    try:
+        return _Bound(command, parameters(command, of_shape, prepared.passed))
+    except ParameterError as error:
+        return _Bound(command, {}, error)
+
+
+@contextmanager
+def translated_errors(where: str, database: SqlDatabase) -> Iterator[None]:
+    """Turn SQLAlchemy's error, or a driver's, into one of ours."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise database.translate(where, error) from error

@@ -1,0 +1,68 @@
+"""Databases that SQLAlchemy reaches, as Subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber.dialect import Capabilities, SubscriptionKey
+from tranrepl.subscriber.sql_apply import SqlApplier, translated_errors
+from tranrepl.subscriber.sql_database import SqlDatabase
+from tranrepl.subscriber.sql_subscriber import SqlSubscriber
+
+APPLIES = "tranrepl_applies"
+"""Execution option of a connection whose transactions will write."""
+
+
+class SqlDialect:
+    """By statements, and by procedures where the database has them."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._database.capabilities
+
+    @contextmanager
+    def subscriber(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> Iterator[SqlSubscriber]:
+        # No standard has a place for it.
+        del application_name
+        with self._connected(connection) as session:
+            yield SqlSubscriber(session, self._database.of_server(session), key)
+
+    @contextmanager
+    def applier(
+        self, connection: Connection, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]
+    ) -> Iterator[SqlApplier]:
+        where = f"Subscriber {key.subscription}"
+        with translated_errors(where, self._database), self._connected(connection) as session:
+            database = self._database.of_server(session)
+            yield SqlApplier(session.execution_options(**{APPLIES: True}), database, key, articles)
+
+    @contextmanager
+    def _connected(self, connection: Connection) -> Iterator[sa.Connection]:
+        engine = self._database.engine(connection)
+        try:
+            session = engine.connect()
+        except DBAPIError as error:
+            # Neither the cause nor what came before it: they may show the password.
+            raise self._database.refused(connection, error) from None
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"connection {connection}: {type(error).__name__}: its options are not those of the driver",
+                remedy=f"allowed in its extra: what the driver's connect takes; found: {', '.join(connection.options)}",
+            ) from None
+        try:
+            yield session
+        finally:
+            session.close()
+            engine.dispose()

@@ -1,0 +1,279 @@
+"""A Subscriber that SQLAlchemy reaches: checked and set up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateSchema
+from sqlalchemy.sql import quoted_name
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.call_syntax import argument_count, arguments
+from tranrepl.catalogue import ColumnDescription, TableDescription
+from tranrepl.commands import Method, Operation
+from tranrepl.errors import ConfigurationError, CustomProcedureError, TransientError
+from tranrepl.settings import Article
+from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, fenced, not_set_up
+from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.row_filter_translation import translated_filter
+from tranrepl.subscriber.sql_apply import translated_errors
+from tranrepl.subscriber.sql_database import SqlDatabase
+from tranrepl.subscriber.sql_procedures import (
+    Procedure,
+    ProcedureScripter,
+    custom_operations,
+    ends_transaction,
+    generated_procedures,
+    name_of,
+    scripted,
+)
+from tranrepl.subscriber.sql_target import (
+    Destination,
+    SqlTarget,
+    created_type,
+    find_destination,
+    intended_target,
+    target,
+)
+from tranrepl.subscriber.sql_watermark import OBJECTS, Watermark, create_tables
+
+_LOCK_SECONDS = 300
+_OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
+
+
+class SqlSubscriber:
+    """One subscription's end in one database."""
+
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
+        self._session = session
+        self._database = database
+        self._key = key
+        self.where = f"Subscriber {key.subscription}"
+        self._watermark = Watermark(session, key, self.where)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with translated_errors(self.where, self._database), self._session.begin():
+            yield
+
+    # Checks
+
+    def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from taking the article, each with its way out."""
+        columns = source.published(article.columns)
+        for operation in PREFIXES:
+            yield from self._procedure_problems(article, operation, len(columns), len(source.key))
+        if article.filter is not None:
+            translated_filter(article.filter, self._database.sql_name, str(article.source))
+        with self._transaction():
+            found = find_destination(self._session, self._database, article.destination_table)
+        for column in columns if found is not None else ():
+            yield from self._column_problems(article, found, column)
+
+    def _procedure_problems(
+        self, article: Article, operation: Operation, columns: int, key: int
+    ) -> Iterator[ConfigurationError]:
+        propagation, able = article.propagation(operation), self._database.capabilities
+        option = _OPTIONS[operation]
+        if propagation.method is not Method.PROCEDURE:
+            return
+        if not able.procedures:
+            yield ConfigurationError(
+                f"article {article.source}: {option}: {propagation} asks for a procedure, but {self.where} "
+                f"({able.title}) takes statements only",
+                remedy=f"allowed there: {option}: SQL, or NONE",
+            )
+            return
+        count = argument_count(propagation, operation, columns, range(key))
+        if able.most_arguments is not None and count > able.most_arguments:
+            yield ConfigurationError(
+                f"article {article.source}: {option}: the procedure would take {count} arguments, "
+                f"a {able.title} procedure takes {able.most_arguments}",
+                remedy=f"{option}: SQL, or fewer columns",
+            )
+
+    def _column_problems(
+        self, article: Article, found: Destination | None, column: ColumnDescription
+    ) -> Iterator[ConfigurationError]:
+        if found is None:
+            return
+        if column.name not in found.columns:
+            yield ConfigurationError(
+                f"article {article.source}: {self.where}: table {article.destination_table} has no column "
+                f"{column.name!r}",
+                remedy="add it to the table, or leave the column out of the article",
+            )
+        elif not found.settable(column.name):
+            yield ConfigurationError(
+                f"article {article.source}: {self.where}: column {column.name!r} of {article.destination_table} is "
+                "generated",
+                remedy="a published column must be a plain one at the Subscriber",
+            )
+
+    def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
+        """Custom procedures that are missing or take another number of arguments."""
+        scripter = self._database.scripter
+        if scripter is None:
+            return
+        intended = self._intended_target(article, source)
+        for operation in custom_operations(intended):
+            name = name_of(intended, operation, scripter.longest_name)
+            expected = len(arguments(article, operation))
+            with self._transaction():
+                body = scripter.stored_body(self._session, name)
+                count = scripter.argument_count(self._session, name)
+            problem = _custom_problem(body, count, expected)
+            if problem is not None:
+                yield CustomProcedureError(
+                    f"article {article.source}: {self.where}: procedure {name.name} {problem}",
+                    remedy="`tranrepl script FILE --custom` prints a skeleton",
+                    article=str(article.source),
+                )
+
+    # Setup
+
+    def set_up_tables(self) -> None:
+        """The model's tables, and procedures that all articles share. Idempotent."""
+        with self._transaction():
+            create_tables(self._session, self.where)
+            scripter = self._database.scripter
+            for shared in scripter.shared() if scripter else ():
+                if scripter is not None and scripter.stored_body(self._session, shared.name) is None:
+                    self._execute(shared.create)
+
+    def _execute(self, statement: str) -> None:
+        """DDL as it is written: no parameters, and no marks for them."""
+        self._session.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+    def set_up_watermark(self) -> list[str]:
+        with self._transaction():
+            created = self._watermark.start()
+        return [f"created subscription {self._key.subscription} at {self._database_name}"] if created else []
+
+    @property
+    def _database_name(self) -> str:
+        return self._session.engine.url.database or ""
+
+    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
+        """Create the destination table where it is missing: published columns, NOT NULL, primary key."""
+        name = article.destination_table
+        with self._transaction():
+            if find_destination(self._session, self._database, name) is not None:
+                return []
+            schema, _ = self._database.place(name)
+            if schema is not None and schema not in sa.inspect(self._session).get_schema_names():
+                self._session.execute(CreateSchema(quoted_name(schema, quote=True)))
+            self._table(article, source).create(self._session)
+        return [f"created table {name} at {self.where}"]
+
+    def _table(self, article: Article, source: TableDescription) -> sa.Table:
+        schema, name = self._database.place(article.destination_table)
+        key = [column.name for column in source.key]
+        columns = [
+            sa.Column(
+                quoted_name(column.name, quote=True),
+                created_type(self._database, column),
+                nullable=not column.not_null,
+                autoincrement=False,
+            )
+            for column in source.published(article.columns)
+        ]
+        return sa.Table(
+            quoted_name(name, quote=True),
+            sa.MetaData(),
+            *columns,
+            sa.PrimaryKeyConstraint(*(quoted_name(it, quote=True) for it in key)),
+            schema=None if schema is None else quoted_name(schema, quote=True),
+            **self._database.table_options,
+        )
+
+    def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
+        """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
+        scripter, done = self._database.scripter, []
+        if scripter is None:
+            return []
+        for article in articles:
+            with self._transaction():
+                for generated in generated_procedures(scripter, self._target(article)):
+                    done += self._set_up_procedure(scripter, article, generated)
+        return done
+
+    def _target(self, article: RegisteredArticle) -> SqlTarget:
+        return target(self._session, self._database, article, self.where)
+
+    def _set_up_procedure(
+        self, scripter: ProcedureScripter, article: RegisteredArticle, generated: Procedure
+    ) -> list[str]:
+        name = generated.name.name
+        stored = scripter.stored_body(self._session, generated.name)
+        registered = self._session.scalar(sa.select(OBJECTS.c.object_text).where(OBJECTS.c.object_name == name))
+        if registered == generated.create and stored is not None:
+            return [] if stored == generated.body else [f"left procedure {name} alone: it was edited by hand"]
+        self._execute(scripter.drop(generated.name))
+        self._execute(generated.create)
+        self._session.execute(sa.delete(OBJECTS).where(OBJECTS.c.object_name == name))
+        self._session.execute(
+            sa.insert(OBJECTS).values(
+                publisher=self._key.publisher,
+                publisher_db=self._key.publisher_db,
+                publication=self._key.publication,
+                article=str(article.source),
+                object_name=name,
+                object_type="P",
+                object_text=generated.create,
+            )
+        )
+        return [f"created procedure {name} at {self.where}"]
+
+    def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
+        """`CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
+        scripter = self._database.scripter
+        if scripter is None:
+            return []
+        return scripted(scripter, self._intended_target(article, source), what)
+
+    def _intended_target(self, article: RegisteredArticle, source: TableDescription) -> SqlTarget:
+        with self._transaction():
+            if find_destination(self._session, self._database, article.destination) is not None:
+                return self._target(article)
+            return intended_target(self._database, article, source, self._session.dialect)
+
+    # Watermark
+
+    def watermark(self, *, wait: bool = False) -> bytes:
+        """The last transaction applied. With `wait`, first let a delivery end whose job was killed."""
+        with self._fencing(), self._transaction():
+            if not self._watermark.exists():
+                raise not_set_up(self.where, self._key, self._database_name)
+            if wait:
+                self._database.wait_for_lock(self._session, _LOCK_SECONDS)
+                return self._watermark.locked()
+            found = self._watermark.find()
+        if found is None:
+            raise not_set_up(self.where, self._key, self._database_name)
+        return found
+
+    @contextmanager
+    def _fencing(self) -> Iterator[None]:
+        try:
+            yield
+        except TransientError as error:
+            if error.number in self._database.lock_timeouts:
+                raise fenced(self.where) from error
+            raise
+
+    def find_watermark(self) -> bytes | None:
+        with self._transaction():
+            return self._watermark.find() if self._watermark.exists() else None
+
+
+def _custom_problem(body: str | None, count: int, expected: int) -> str | None:
+    if body is None:
+        return f"does not exist; it is called with {expected} arguments"
+    if count != expected:
+        return f"takes {count} arguments; it is called with {expected}"
+    if ends_transaction(body):
+        return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
+    return None

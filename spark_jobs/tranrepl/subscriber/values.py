@@ -1,0 +1,258 @@
+"""PostgreSQL's text forms as values of another database: exactly, or not at all."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, InvalidOperation
+from enum import Enum, auto
+from typing import Any
+
+import numpy as np
+from sqlalchemy import types
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.subscriber.source_types import Family, SourceType
+
+Value = str | int | float | bytes | Decimal | date | time | datetime
+Convert = Callable[[str], Value]
+
+_TIMESTAMP = re.compile(r"(\d+-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)([+-]\d\d(?::\d\d){0,2})?")
+_DOUBLE_DIGITS = 15
+"""Significant digits that any decimal keeps in an 8-byte float."""
+
+
+class UnfitValueError(ValueError):
+    """A value that the target column cannot hold as it is."""
+
+
+class Temporal(Enum):
+    """How dates and times are bound."""
+
+    OBJECTS = auto()
+    TEXT = auto()
+    """ISO 8601: for a driver that knows milliseconds only."""
+
+
+class Decimals(Enum):
+    """What a NUMERIC column keeps."""
+
+    EXACT = auto()
+    BINARY = auto()
+    """An 8-byte float: decimals of up to 15 digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How the driver of a database takes values."""
+
+    temporal: Temporal = Temporal.OBJECTS
+    decimals: Decimals = Decimals.EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A destination column: its type as SQLAlchemy reads it, and what that type leaves out."""
+
+    type: TypeEngine[Any]
+    spelling: str
+    """As in messages: `decimal(10,2)`."""
+    fraction_digits: int | None = None
+    """Of seconds; None where any number is kept."""
+    with_zone: bool = False
+    """Of a timestamp, where SQLAlchemy does not say so."""
+    single_precision: bool = False
+    fixed_length: bool = False
+    """CHAR and BINARY: values are padded, or lose their padding."""
+    only_ascii: bool = False
+    """Strings of a code page, which would replace what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """`bind` is the type that the value is bound as."""
+
+    bind: TypeEngine[Any]
+    convert: Convert
+
+
+def conversion(source: SourceType, target: ColumnType, binding: Binding) -> Conversion:
+    """How values of `source`, in text form, become values for `target`.
+
+    The function raises UnfitValueError for a value that the column would not hold as it is.
+    """
+    kind = target.type
+    if isinstance(kind, types.LargeBinary | types._Binary):
+        return Conversion(types.LargeBinary(), lambda text: _bytes(text, source, target))
+    if isinstance(kind, types.Boolean):
+        return Conversion(types.BigInteger(), lambda text: _bit(text, source, target))
+    if isinstance(kind, types.Integer):
+        return Conversion(types.BigInteger(), lambda text: _integer(text, source, target))
+    if isinstance(kind, types.Float):
+        return Conversion(types.Float(), lambda text: _float(text, source, target))
+    if isinstance(kind, types.Numeric):
+        return _decimal_conversion(source, target, binding)
+    if isinstance(kind, types.DateTime):
+        return _temporal(binding, types.DateTime(timezone=kind.timezone), lambda text: _datetime(text, target))
+    if isinstance(kind, types.Date):
+        return _temporal(binding, types.Date(), lambda text: _date(text, target))
+    if isinstance(kind, types.Time):
+        return _temporal(binding, types.Time(), lambda text: _time(text, target))
+    return Conversion(types.String(), lambda text: _text(text, source, target))
+
+
+def _unfit(text: str, target: ColumnType) -> UnfitValueError:
+    shown = text if len(text) <= 60 else f"{text[:60]}…"
+    return UnfitValueError(f"{shown!r} does not fit {target.spelling}")
+
+
+def _bytes(text: str, source: SourceType, target: ColumnType) -> bytes:
+    if source.family is Family.BYTES:
+        value = bytes.fromhex(text.removeprefix("\\x"))
+    elif source.family in (Family.TEXT, Family.CHARACTER):
+        value = text.encode()
+    else:
+        raise UnfitValueError(f"a value of type {source.spelling} has no place in {target.spelling}")
+    length = getattr(target.type, "length", None)
+    if isinstance(length, int) and (len(value) > length or (target.fixed_length and len(value) < length)):
+        raise _unfit(text, target)
+    return value
+
+
+def _integer(text: str, source: SourceType, target: ColumnType) -> int:
+    if source.family in (Family.BOOLEAN, Family.OTHER) and text in ("t", "f"):
+        return int(text == "t")
+    number = _number(text, source, target)
+    if number != number.to_integral_value() or not -(2**63) <= number < 2**64:
+        raise _unfit(text, target)
+    return int(number)
+
+
+def _bit(text: str, source: SourceType, target: ColumnType) -> int:
+    value = _integer(text, source, target)
+    if value not in (0, 1):
+        raise _unfit(text, target)
+    return value
+
+
+def _number(text: str, source: SourceType, target: ColumnType) -> Decimal:
+    """A finite one."""
+    if source.family is Family.BITS:
+        raise UnfitValueError(f"a value of type {source.spelling} has no place in {target.spelling}")
+    if source.family is Family.MONEY:
+        text = text.replace("$", "").replace(",", "")
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise _unfit(text, target) from None
+    if not number.is_finite():
+        raise _unfit(text, target)
+    return number
+
+
+def _float(text: str, source: SourceType, target: ColumnType) -> float:
+    number = _number(text, source, target)
+    if source.family is Family.REAL and target.single_precision:
+        # The text names a 4-byte float by the fewest digits; the 8-byte one of these digits may be out of range.
+        return float(np.float32(text))
+    value = float(number)
+    inexact = source.family not in (Family.REAL, Family.DOUBLE) and _significant(number) > _DOUBLE_DIGITS
+    if not math.isfinite(value) or inexact or (target.single_precision and float(np.float32(value)) != value):
+        raise _unfit(text, target)
+    return -0.0 if text == "-0" else value
+
+
+def _significant(number: Decimal) -> int:
+    return len(number.normalize().as_tuple().digits)
+
+
+def _decimal_conversion(source: SourceType, target: ColumnType, binding: Binding) -> Conversion:
+    if binding.decimals is Decimals.EXACT:
+        return Conversion(target.type, lambda text: _decimal(text, source, target))
+    return Conversion(types.Float(), lambda text: _binary_decimal(text, source, target))
+
+
+def _decimal(text: str, source: SourceType, target: ColumnType) -> Decimal:
+    number = _number(text, source, target)
+    precision, scale = getattr(target.type, "precision", None), getattr(target.type, "scale", None)
+    if precision is None:
+        return number
+    scale = scale or 0
+    _, digits, exponent = number.as_tuple()
+    written = len(digits) + int(exponent)
+    fraction = -int(exponent) - _trailing_zeros(digits)
+    if number and (fraction > scale or written > precision - scale):
+        raise _unfit(text, target)
+    return number
+
+
+def _trailing_zeros(digits: tuple[int, ...]) -> int:
+    text = "".join(map(str, digits))
+    return len(text) - len(text.rstrip("0"))
+
+
+def _binary_decimal(text: str, source: SourceType, target: ColumnType) -> float | int:
+    number = _decimal(text, source, target)
+    if _significant(number) > _DOUBLE_DIGITS or abs(number.adjusted()) > 300:
+        raise _unfit(text, target)
+    return float(number)
+
+
+def _temporal(binding: Binding, bind: TypeEngine[Any], parse: Callable[[str], date | time | datetime]) -> Conversion:
+    if binding.temporal is Temporal.OBJECTS:
+        return Conversion(bind, parse)
+    return Conversion(types.String(), lambda text: parse(text).isoformat())
+
+
+def _datetime(text: str, target: ColumnType) -> datetime:
+    """In UTC; without a zone where the column has none."""
+    match = _TIMESTAMP.fullmatch(text if " " in text else f"{text} 00:00:00")
+    if match is None:
+        raise _unfit(text, target)
+    try:
+        value = datetime.fromisoformat(f"{match[1]} {match[2]}{match[3] or ''}")
+    except ValueError:
+        raise _unfit(text, target) from None
+    _check_fraction(value.microsecond, text, target)
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    zoned = target.with_zone or getattr(target.type, "timezone", False)
+    return value if zoned else value.replace(tzinfo=None)
+
+
+def _check_fraction(microsecond: int, text: str, target: ColumnType) -> None:
+    if target.fraction_digits is not None and microsecond % 10 ** max(6 - target.fraction_digits, 0):
+        raise _unfit(text, target)
+
+
+def _date(text: str, target: ColumnType) -> date:
+    value = _datetime(text, target)
+    if (value.hour, value.minute, value.second, value.microsecond) != (0, 0, 0, 0):
+        raise _unfit(text, target)
+    return value.date()
+
+
+def _time(text: str, target: ColumnType) -> time:
+    try:
+        value = time.fromisoformat(text)
+    except ValueError:
+        raise _unfit(text, target) from None
+    if value.tzinfo is not None or text.startswith("24"):
+        raise _unfit(text, target)
+    _check_fraction(value.microsecond, text, target)
+    return value
+
+
+def _text(text: str, source: SourceType, target: ColumnType) -> str:
+    if target.fixed_length:
+        if source.family is Family.CHARACTER:
+            text = text.rstrip(" ")
+        elif text.endswith(" "):
+            raise _unfit(text, target)
+    length = target.type.length if isinstance(target.type, types.String) else None
+    if (length is not None and len(text) > length) or (target.only_ascii and not text.isascii()):
+        raise _unfit(text, target)
+    return text

@@ -1,0 +1,41 @@
+"""Batches of messages cut at the ends of transactions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tranrepl.publisher.whole_transactions import whole_transactions
+
+# A transaction is its row messages; each message begins with its kind.
+_transactions = st.lists(st.lists(st.binary(max_size=20).map(lambda it: b"I" + it), max_size=5), max_size=6)
+
+
+@st.composite
+def _batches(draw: st.DrawFn) -> list[pa.BinaryArray]:
+    messages = [it for rows in draw(_transactions) for it in (b"B", *rows, b"C")]
+    cuts = sorted(draw(st.lists(st.integers(0, len(messages)), max_size=6)))
+    whole = pa.array([b"Cbefore", *messages, b"Cafter"], pa.binary())
+    bounds = [0, *cuts, len(messages)]
+    return [whole.slice(start + 1, end - start) for start, end in pairwise(bounds)]
+
+
+def _messages(batches: list[pa.BinaryArray]) -> list[bytes]:
+    return [message for batch in batches for message in batch.to_pylist()]
+
+
+@given(_batches())
+def test_every_batch_is_of_whole_transactions(batches: list[pa.BinaryArray]) -> None:
+    cut = list(whole_transactions(batches, None))
+    assert _messages(cut) == _messages(batches)
+    assert all(batch.to_pylist()[-1][:1] == b"C" for batch in cut)
+
+
+@given(_batches(), st.integers(0, 60))
+def test_what_is_held_is_bounded_and_nothing_is_lost(batches: list[pa.BinaryArray], most_bytes: int) -> None:
+    cut = list(whole_transactions(batches, most_bytes))
+    assert _messages(cut) == _messages(batches)
+    assert all(len(batch) for batch in cut)
