@@ -109,6 +109,25 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
     assert error == "publication purchasing has no subscription 'absent'\n  → allowed: reporting"
 
 
+def test_a_missing_custom_procedure_is_named_and_its_skeleton_printed(site: Site, tmp_path: Path) -> None:
+    articles = [{"source": "sales.customer", "upd_cmd": "XCALL audit", "ins_cmd": "NONE"}]
+    file, environment = publication_file(tmp_path, articles), site.databases.environment
+    assert "public.audit" not in typed("script", file, environment=environment).out
+    checked = typed("check", file, environment=environment)
+    assert checked.status == 1
+    assert "warning: article sales.customer: ins_cmd: NONE also drops the INSERT" in checked.err
+    assert 'no procedure that takes the call of "public"."audit"' in checked.err
+    set_up = typed("setup", file, environment=environment)
+    assert (set_up.status, set_up.out.splitlines()[-1]) == (0, "purchasing: set up")
+    assert "needs attention: article sales.customer" in set_up.err
+    skeleton = _done(typed("script", file, "--custom", environment=environment))
+    assert skeleton.startswith('CREATE OR REPLACE PROCEDURE "public"."audit"("old_c1" ')
+    assert "20598" in skeleton
+    site.at_subscriber(skeleton)
+    again = typed("setup", file, environment=environment)
+    assert (again.out, "needs attention" in again.err) == ("purchasing: nothing to do\n", False)
+
+
 def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     file, environment = publication_file(tmp_path, ARTICLES), site.databases.environment
     site.set_up()
