@@ -169,14 +169,14 @@ def test_unique_values_that_change_hands_arrive(
 
 
 def test_truncate_empties_the_articles_rows_in_order(databases: DatabasesFactory, tmp_path: Path) -> None:
-    site = _site(databases(), tmp_path, "table1", TABLE1, filter="col2 > 0")
-    site.at_subscriber("INSERT INTO table1 VALUES (100, 0, 'not of this article')")
+    site = _site(databases(), tmp_path, "table1", TABLE1, filter="table1.col2 > 0", destination="public.copy1")
+    site.at_subscriber("INSERT INTO copy1 VALUES (100, 0, 'not of this article')")
     site.at_publisher(
         "BEGIN; INSERT INTO table1 VALUES (1, 1, 'x'); TRUNCATE table1; INSERT INTO table1 VALUES (2, 1, 'x'); COMMIT",
         "INSERT INTO table1 VALUES (3, 1, 'y')",
     )
     replicate(site)
-    assert site.at_subscriber("SELECT col1 FROM table1 ORDER BY 1") == [(2,), (3,), (100,)]
+    assert site.at_subscriber("SELECT col1 FROM copy1 ORDER BY 1") == [(2,), (3,), (100,)]
 
 
 _AROUND_A_TRUNCATE = (

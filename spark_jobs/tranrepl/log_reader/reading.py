@@ -63,12 +63,12 @@ def _with_error(account: LogRead, error: ReplicationError) -> LogRead:
 
 def read_log(plan: Reading) -> Generator[pa.RecordBatch, None, LogRead]:
     """Yield commands; return the account of the read."""
-    with row_filters(plan) as filters:
+    with _filters_at_publisher(plan) as filters:
         return (yield from _read(plan, filters))
 
 
 @contextmanager
-def row_filters(plan: Reading) -> Iterator[RowFilters | None]:
+def _filters_at_publisher(plan: Reading) -> Iterator[RowFilters | None]:
     """A session at the Publisher for the articles' filters; None where there are none."""
     if all(article.filter is None for article in plan.articles):
         yield None

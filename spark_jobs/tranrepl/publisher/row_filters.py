@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ class FilterCondition:
     functions: tuple[str, ...]
 
 
+@cache
 def parse_filter(text: str, table: str) -> FilterCondition:
     """Read a row filter, written in PostgreSQL's SQL.
 

@@ -109,7 +109,10 @@ def statements(target: Target, operation: Operation, value: Reference) -> sql.Co
 
 def _truncate(target: Target) -> sql.Composable:
     """The article's rows: those that its filter lets through, where it has one. Not TRUNCATE, which others wait for."""
-    delete = sql.SQL("  DELETE FROM {}").format(qualified(target.table.name))
+    # A filter may name its columns by the published table.
+    delete = sql.SQL("  DELETE FROM {} AS {}").format(
+        qualified(target.table.name), sql.Identifier(target.article.source.table)
+    )
     if target.article.filter is None:
         return delete + sql.SQL(";\n")
     return delete + sql.SQL(" WHERE ({});\n").format(trusted(target.article.filter))
