@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+from tranrepl.errors import InternalError
 
 XACT_SEQNO_BYTES = 8
 """Width of `xact_seqno` from a PostgreSQL Publisher: the LSN of the commit record, big-endian, so that bytes sort
@@ -83,6 +87,17 @@ ROW_LAYOUT_DDL = (
     "before string, after string, changed binary"
 )
 """`ROW_LAYOUT` as Spark spells it."""
+
+
+def xact_seqno_numbers(column: pa.BinaryArray) -> npt.NDArray[np.uint64]:
+    """`xact_seqno` as numbers, which sort as the bytes do. Raises InternalError where one is of another width."""
+    if len(column) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    if (np.diff(offsets) != XACT_SEQNO_BYTES).any():
+        raise InternalError(f"an xact_seqno is not {XACT_SEQNO_BYTES} bytes wide")
+    data = np.frombuffer(column.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return data.view(">u8").astype(np.uint64)
 
 
 def encode_changed(columns: list[int], count: int) -> bytes:

@@ -30,3 +30,21 @@ def test_changes_arrive_and_an_idle_run_starts_nothing(databases: DatabasesFacto
 
     site.spark = None
     assert (site.read_log().commands, site.deliver().commands) == (0, 0)
+
+
+def test_a_store_that_no_machine_mounts_is_written_through_spark(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.viewfs.mounttable.elsewhere.link./store", f"file://{tmp_path}")
+    site = Site(databases(), "viewfs://elsewhere/store/commands", ["public.vendor"], spark)
+    site.at_publisher(VENDOR)
+    site.set_up()
+    site.at_publisher(
+        "INSERT INTO vendor SELECT n, 'A' || n, E'Na\\nme', n % 5, NULL FROM generate_series(1, 100) n",
+        "UPDATE vendor SET name = NULL, url = '' WHERE vendor_id < 10",
+    )
+    assert site.run().commands == 100 + 9
+    assert site.differences() == []
+    (folder,) = (tmp_path / "commands").iterdir()
+    assert (folder / "_SUCCESS").exists()

@@ -30,7 +30,7 @@ class Site:
     def __init__(
         self,
         databases: Databases,
-        store: Path,
+        store: Path | str,
         articles: Sequence[Mapping[str, object] | str],
         spark: Any = None,
         subscriptions: Sequence[Mapping[str, object]] = ({"name": "reporting", "connection": "subscriber"},),

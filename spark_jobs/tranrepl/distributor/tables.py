@@ -149,6 +149,8 @@ msrepl_errors = sa.Table(
     sa.Column("article", sa.Text),
     sa.Column("xact_seqno", _Seqno),
     sa.Column("command_id", sa.BigInteger),
+    sa.Column("command", sa.Text, comment="As sp_browsereplcmds shows it"),
+    sa.Column("skipped", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 mslogreader_history = _history("mslogreader_history")

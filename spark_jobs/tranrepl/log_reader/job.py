@@ -129,6 +129,7 @@ class _LogReader:
             self._opened.connection,
             self._record.slot_name,
             self._articles,
+            self._record.registered_lsn or up_to,
             up_to,
             Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at),
         )

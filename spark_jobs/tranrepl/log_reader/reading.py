@@ -6,7 +6,7 @@ Reading peeks: it changes nothing at the Publisher, so it may be repeated at wil
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.commands import xact_seqno_numbers
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ErrorReport, InternalError, ReplicationError, TransientError
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.log_reader.refusal import RefusedChange
 from tranrepl.postgres import connect
@@ -30,7 +31,7 @@ from tranrepl.publisher.whole_transactions import HELD_BYTES, whole_transactions
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What to read: from where the slot stands up to `up_to`, in whole transactions, within the limits.
+    """What to read: from `start`, where the slot stands, up to `up_to`, in whole transactions, within the limits.
 
     It travels pickled inside the function that Spark runs, password and all: options of a data source would show it
     in Spark's plans and UI.
@@ -39,14 +40,12 @@ class Reading:
     connection: Connection
     slot: str
     articles: Sequence[RegisteredArticle]
+    start: int
     up_to: int
     limits: Limits
 
-    def commands(self, batches: Iterable[pa.RecordBatch], tell: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over any one row: commands out (row layout); at the end, an account of the read is told.
-        Errors are in it, never raised."""
-        for _ in batches:
-            pass
+    def commands(self, tell: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
+        """Commands (row layout); at the end, an account of the read is told. Errors are in it, never raised."""
         account = LogRead()
         try:
             account = yield from read_log(self)
@@ -85,7 +84,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
     last_commit: Commit | None = None
     decode_seconds, transform_seconds, started = 0.0, 0.0, time.perf_counter()
     complete, mismatch, refusal, tally = True, None, None, _Tally()
-    for batch in whole_transactions(log_messages(plan.connection, plan.slot, plan.up_to), most_bytes):
+    for batch in whole_transactions(log_messages(plan.connection, plan.slot, plan.start, plan.up_to), most_bytes):
         decode_started = time.perf_counter()
         decoded = decoder.decode(batch)
         decoded_at = time.perf_counter()
@@ -144,11 +143,13 @@ class _Tally:
     last_xact_seqno: str | None = None
     first_commit_time: int | None = None
     last_commit_time: int | None = None
+    _last: tuple[int, int] = (-1, 0)
 
     def add(self, commands: pa.RecordBatch) -> None:
         if len(commands) == 0:
             return
         seqnos = commands["xact_seqno"]
+        self._require_order(commands)
         self.first_xact_seqno = self.first_xact_seqno or seqnos[0].as_py().hex()
         self.last_xact_seqno = seqnos[-1].as_py().hex()
         times = pc.min_max(commands["commit_time"].cast(pa.int64()))
@@ -159,6 +160,14 @@ class _Tally:
         for count in pc.value_counts(commands["article_id"]).to_pylist():
             article = count["values"]
             self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
+
+    def _require_order(self, commands: pa.RecordBatch) -> None:
+        """What came twice or out of order is found before the log is given up."""
+        seqnos, command_ids = xact_seqno_numbers(commands["xact_seqno"]), commands["command_id"].to_numpy()
+        forward = (seqnos[1:] > seqnos[:-1]) | ((seqnos[1:] == seqnos[:-1]) & (command_ids[1:] > command_ids[:-1]))
+        if not forward.all() or (int(seqnos[0]), int(command_ids[0])) <= self._last:
+            raise InternalError("the log gave transactions out of their order of commit")
+        self._last = (int(seqnos[-1]), int(command_ids[-1]))
 
 
 def _translate(plan: Reading, error: Exception) -> ReplicationError:

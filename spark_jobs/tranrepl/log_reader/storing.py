@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -11,16 +13,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tranrepl.commands import ROW_LAYOUT_DDL
+from tranrepl.distributor.command_file import mounted_path, publish, write_commands
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError
 from tranrepl.log_reader.reading import Reading
 from tranrepl.publisher.log_read import LogRead
 
+Tell = Callable[[LogRead, str | None], None]
 
-class _Accounts(AccumulatorParam[list[str]]):
-    def zero(self, value: list[str]) -> list[str]:  # noqa: ARG002
+
+class _Accounts(AccumulatorParam[list[tuple[str, str | None]]]):
+    def zero(self, value: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:  # noqa: ARG002
         return []
 
-    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:  # noqa: N802 — Spark's name
+    def addInPlace(  # noqa: N802 — Spark's name
+        self, value1: list[tuple[str, str | None]], value2: list[tuple[str, str | None]]
+    ) -> list[tuple[str, str | None]]:
         return [*value1, *value2]
 
 
@@ -32,16 +39,47 @@ def store_commands(spark: SparkSession, reading: Reading, path: str) -> LogRead:
     """
     accounts = spark.sparkContext.accumulator([], _Accounts())
 
-    def commands(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return reading.commands(batches, lambda account: accounts.add([account.model_dump_json()]))
+    def tell(account: LogRead, file: str | None) -> None:
+        accounts.add([(account.model_dump_json(), file)])
 
+    one_row = spark.range(0, 1, 1, 1)
+    folder = mounted_path(path)
     try:
-        spark.range(0, 1, 1, 1).mapInArrow(commands, ROW_LAYOUT_DDL).write.parquet(path)
+        if folder is None:
+            one_row.mapInArrow(partial(_commands, reading, tell), ROW_LAYOUT_DDL).write.parquet(path)
+        else:
+            one_row.mapInArrow(partial(_written, reading, tell, folder), "nothing int").collect()
     except (PySparkException, Py4JError) as error:
         raise _store_error(path, error) from error
     if not accounts.value:
         raise InternalError("a read of the log gave no account of itself")
-    return LogRead.model_validate_json(accounts.value[-1])
+    account, file = accounts.value[-1]
+    if folder is not None and file is not None:
+        publish(folder, file)
+    return LogRead.model_validate_json(account)
+
+
+def _commands(reading: Reading, tell: Tell, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over any one row: commands out (row layout)."""
+    _consume(batches)
+    return reading.commands(lambda account: tell(account, None))
+
+
+def _written(reading: Reading, tell: Tell, folder: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over any one row: commands into a file of `folder`, nothing out."""
+    _consume(batches)
+    accounts: list[LogRead] = []
+    try:
+        file = write_commands(folder, reading.commands(accounts.append))
+        tell(accounts[-1], file)
+    except ReplicationError as error:
+        tell(LogRead(error=error.to_report()), None)
+    return iter(())
+
+
+def _consume(batches: Iterable[pa.RecordBatch]) -> None:
+    for _ in batches:
+        pass
 
 
 _STORE_FAILURES = (

@@ -1,8 +1,8 @@
 """Messages of a logical slot, fetched while those before them are decoded.
 
-The server decodes the log in one function call and hands rows over only when it is done, so a large call leaves the
-reader idle, and then the server. Here a temporary copy of the slot is read in growing parts by a thread of its own:
-while one part is decoded, the server works at the next. The slot itself is not touched.
+A server decodes the log in one process, and hands rows over only when a call is done. Here the log is cut into ranges,
+and two sessions take turns at them, each on a temporary copy of the slot: while one hands over, the other decodes. The
+slot itself is not touched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, pairwise
 
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
@@ -23,78 +25,108 @@ from tranrepl.publisher.postgres import lsn_text
 
 FETCH_BYTES = 4 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""
-AHEAD = 16
-"""So many batches wait at most."""
-_FIRST_PART = 20_000
-_GROWTH = 4
-_LARGEST_PART = 1_280_000
-"""Messages. A part is several times the one before, because each begins with a scan of what those before it held."""
+AHEAD = 8
+"""So many batches of a session wait at most."""
+LOG_PAGE = 8192
+_FIRST_RANGE = 1024 * LOG_PAGE
+_GROWTH = 8
+_LARGEST_RANGE = 32768 * LOG_PAGE
+"""Bytes of log. Ranges grow, because each begins with a scan of those before it."""
 
 FetchError = (AdbcError, OSError)
 """What fetching may raise: what fails while rows arrive comes as Arrow's OSError, without an SQLSTATE."""
 
 
-def log_messages(connection: Connection, slot: str, up_to: int) -> Generator[pa.BinaryArray, None, None]:
-    """`pgoutput` messages of whole transactions, in commit order, from where the slot stands up to `up_to`.
+def log_messages(connection: Connection, slot: str, start: int, up_to: int) -> Generator[pa.BinaryArray, None, None]:
+    """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands, to `up_to`.
 
-    May be closed at any point. Raises one of `FetchError`.
+    Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
     """
-    batches: queue.Queue[pa.BinaryArray | Exception | None] = queue.Queue(AHEAD)
-    closed = threading.Event()
-    thread = threading.Thread(target=_fetch, args=(connection, slot, up_to, batches, closed), daemon=True)
-    thread.start()
+    ends = range_ends(start, up_to)
+    sessions = [_Session(ends[:1])] if len(ends) == 1 else [_Session(ends, 0), _Session(ends, 1)]
+    for session in sessions:
+        session.start(connection, slot)
     try:
-        while (batch := batches.get()) is not None:
+        for _, session in zip(ends, cycle(sessions), strict=False):
+            yield from session.next_range()
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def range_ends(start: int, up_to: int) -> list[int]:
+    """Where each range of the log ends, the last one at `up_to`: two of a size after one another, one for each session.
+
+    A transaction belongs to the range in which its commit record begins. An end within a page's header would be before
+    the next record for the one session, and after the last record for the other: so all but the last are a page's.
+    """
+    ends, size, place = [], _FIRST_RANGE, start - start % LOG_PAGE
+    while up_to - place > 4 * size:
+        ends += [place + size, place + 2 * size]
+        place += 2 * size
+        size = min(_GROWTH * size, _LARGEST_RANGE)
+    if up_to - place > _FIRST_RANGE:
+        half = (up_to - place) // 2
+        ends.append(place + half - half % LOG_PAGE)
+    return [*ends, up_to]
+
+
+@dataclass(slots=True)
+class _Session:
+    """Every other range of the log, from the `turn`th on, read by a thread of its own."""
+
+    ends: Sequence[int]
+    turn: int = 0
+    batches: queue.Queue[pa.BinaryArray | Exception | None] = field(default_factory=lambda: queue.Queue(AHEAD))
+    """None ends a range."""
+    closed: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    def start(self, connection: Connection, slot: str) -> None:
+        self.thread = threading.Thread(target=self._fetch, args=(connection, slot), daemon=True)
+        self.thread.start()
+
+    def next_range(self) -> Iterator[pa.BinaryArray]:
+        while (batch := self.batches.get()) is not None:
             if isinstance(batch, Exception):
                 raise batch
             yield batch
-    finally:
-        closed.set()
-        while thread.is_alive():
+
+    def close(self) -> None:
+        self.closed.set()
+        while self.thread is not None and self.thread.is_alive():
             # The thread may wait for room to put one more.
-            _empty(batches)
-            thread.join(0.01)
+            while not self.batches.empty():
+                self.batches.get_nowait()
+            self.thread.join(0.01)
+
+    def _fetch(self, connection: Connection, slot: str) -> None:
+        try:
+            for batch in _ranges(connection, slot, self.ends, self.turn):
+                if self.closed.is_set():
+                    return
+                self.batches.put(batch)
+        except FetchError as error:
+            self.batches.put(error)
 
 
-def _empty(batches: queue.Queue[pa.BinaryArray | Exception | None]) -> None:
-    while not batches.empty():
-        batches.get_nowait()
-
-
-def _fetch(
-    connection: Connection,
-    slot: str,
-    up_to: int,
-    batches: queue.Queue[pa.BinaryArray | Exception | None],
-    closed: threading.Event,
-) -> None:
-    try:
-        for batch in _parts(connection, slot, up_to):
-            if closed.is_set():
-                return
-            batches.put(batch)
-        batches.put(None)
-    except FetchError as error:
-        batches.put(error)
-
-
-def _parts(connection: Connection, slot: str, up_to: int) -> Iterator[pa.BinaryArray]:
+def _ranges(connection: Connection, slot: str, ends: Sequence[int], turn: int) -> Iterator[pa.BinaryArray | None]:
     parameters = connection.libpq_parameters("tranrepl log reader")
     options = " ".join(filter(None, [parameters.pop("options", None), session_options()]))
     copy = f"tranrepl_reading_{uuid.uuid4().hex}"
     with adbc.connect(conninfo.make_conninfo("", **parameters, options=options)) as session:
         with session.cursor() as cursor:
             cursor.execute(_copy_slot(slot, copy))
-        part, fetched = _FIRST_PART // _GROWTH, _FIRST_PART
-        while fetched >= part:
-            part = min(_GROWTH * part, _LARGEST_PART)
-            fetched = 0
+        for first, last in [*pairwise([0, *ends])][turn::2]:
             with session.cursor() as cursor:
+                if first:
+                    cursor.execute(_pass_over(copy, first))
+                    cursor.fetchall()
                 cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(FETCH_BYTES)})
-                cursor.execute(_read_part(slot, copy, up_to, part))
+                cursor.execute(_read_range(slot, copy, last))
                 for batch in cursor.fetch_record_batch():
-                    fetched += len(batch)
                     yield batch.column(0)
+            yield None
 
 
 def _copy_slot(slot: str, copy: str) -> str:
@@ -106,16 +138,27 @@ def _copy_slot(slot: str, copy: str) -> str:
     )
 
 
-def _read_part(slot: str, copy: str, up_to: int, messages: int) -> str:
+def _pass_over(copy: str, lsn: int) -> str:
+    """Decode nothing before `lsn`. A record that is longer than a range has taken the copy further already."""
+    return (
+        sql.SQL(
+            "SELECT (pg_catalog.pg_replication_slot_advance(slot_name, {lsn})).end_lsn::text "
+            "FROM pg_catalog.pg_replication_slots WHERE slot_name = {copy} AND confirmed_flush_lsn < {lsn}"
+        )
+        .format(copy=sql.Literal(copy), lsn=sql.Literal(lsn_text(lsn)))
+        .as_string(None)
+    )
+
+
+def _read_range(slot: str, copy: str, up_to: int) -> str:
     return (
         sql.SQL(
             "SELECT data FROM pg_catalog.pg_logical_slot_get_binary_changes("
-            "{copy}, {up_to}, {messages}, 'proto_version', '1', 'publication_names', {publication})"
+            "{copy}, {up_to}, NULL, 'proto_version', '1', 'publication_names', {publication})"
         )
         .format(
             copy=sql.Literal(copy),
             up_to=sql.Literal(lsn_text(up_to)),
-            messages=sql.Literal(messages),
             publication=sql.Literal(sql.Identifier(slot).as_string(None)),
         )
         .as_string(None)

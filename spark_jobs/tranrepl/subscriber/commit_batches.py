@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES
+from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, xact_seqno_numbers
 from tranrepl.errors import InternalError
 
 PIECE_COMMANDS = 50_000
@@ -129,15 +129,7 @@ class _Cutter:
 
 
 def _seqnos(commands: pa.Table) -> Seqnos:
-    """`xact_seqno` as numbers, which sort as the bytes do."""
-    column = commands["xact_seqno"].combine_chunks()
-    if len(column) == 0:
-        return np.zeros(0, dtype=np.uint64)
-    offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
-    if (np.diff(offsets) != XACT_SEQNO_BYTES).any():
-        raise InternalError(f"an xact_seqno is not {XACT_SEQNO_BYTES} bytes wide")
-    data = np.frombuffer(column.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]]
-    return data.view(">u8").astype(np.uint64)
+    return xact_seqno_numbers(commands["xact_seqno"].combine_chunks())
 
 
 def _slices(commands: pa.Table) -> list[pa.Table]:

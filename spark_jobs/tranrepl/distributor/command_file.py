@@ -1,0 +1,117 @@
+"""A batch's commands as one Parquet file, written where the log is decoded.
+
+Rows that pass from Python through Spark's JVM into Parquet cost more than all of their decoding, and more still while
+the JVM is young. So a store on a path that machines mount is written by the Python worker itself.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tranrepl.commands import ROW_LAYOUT
+from tranrepl.errors import ConfigurationError
+
+_PUBLISHED = "part-0.parquet"
+_ROW_GROUP_BYTES = 32 * 1024 * 1024
+_ORDERING = ["xact_seqno", "commit_time"]
+
+
+def mounted_path(path: str) -> Path | None:
+    """The folder, where a store has no scheme or `file:`; None for another file system."""
+    parts = urlsplit(path)
+    if parts.scheme == "":
+        return Path(path)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def write_commands(folder: Path, batches: Iterable[pa.RecordBatch]) -> str:
+    """Write commands (row layout) to a file that no reader sees yet, and that a crash of the machine leaves whole.
+    Returns its name, which no other attempt has, for `publish`.
+
+    Raises ConfigurationError where the store cannot be written, and what `batches` raises.
+    """
+    name = f"_{uuid.uuid4().hex}"
+    with ThreadPoolExecutor(1) as thread:
+        file = _File(folder, name)
+        written: Future[None] = thread.submit(file.open)
+        for group in _row_groups(batches):
+            written.result()
+            written = thread.submit(file.write, group)
+        written.result()
+        file.close()
+    return name
+
+
+def publish(folder: Path, name: str) -> None:
+    """Let readers see the file. Raises ConfigurationError where the store cannot be written."""
+    with _store_errors(folder):
+        (folder / name).replace(folder / _PUBLISHED)
+        for changed in (folder, folder.parent):
+            _sync(changed)
+
+
+class _File:
+    """Errors are ConfigurationError."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+
+    def open(self) -> None:
+        with _store_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = (self._folder / self._name).open("xb")
+            # Values of one column of the layout come from many columns of many tables: zstd does better by itself.
+            self._writer = pq.ParquetWriter(
+                self._file, ROW_LAYOUT, compression="zstd", use_dictionary=False, write_statistics=_ORDERING
+            )
+
+    def write(self, commands: pa.Table) -> None:
+        with _store_errors(self._folder):
+            self._writer.write_table(commands)
+
+    def close(self) -> None:
+        with _store_errors(self._folder), self._file:
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(it.nbytes for it in held) >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _sync(folder: Path) -> None:
+    """Make what was renamed or created in a folder survive a crash of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _store_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"store: {folder} cannot be written: {error.strerror or error}",
+            remedy="distributor.store must be a path that Spark can write",
+        ) from error

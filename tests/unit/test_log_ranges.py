@@ -1,0 +1,34 @@
+"""The log cut into ranges."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tranrepl.publisher.log_messages import LOG_PAGE, range_ends
+
+LSN = st.integers(0, 2**48)
+BYTES = st.integers(0, 2**36)
+
+
+@given(LSN, BYTES)
+def test_ranges_go_on_from_one_another_up_to_the_end(start: int, length: int) -> None:
+    ends = range_ends(start, start + length)
+    assert ends[-1] == start + length
+    assert all(first < second for first, second in zip([start, *ends[:-1]], ends, strict=True)) or length == 0
+
+
+@given(LSN, BYTES)
+def test_only_the_last_range_ends_inside_a_page(start: int, length: int) -> None:
+    assert all(end % LOG_PAGE == 0 for end in range_ends(start, start + length)[:-1])
+
+
+@given(LSN, BYTES)
+def test_both_sessions_get_their_share_of_a_long_log(start: int, length: int) -> None:
+    ends = range_ends(start, start + length)
+    sizes = [last - first for first, last in zip([start, *ends[:-1]], ends, strict=True)]
+    assert abs(sum(sizes[::2]) - sum(sizes[1::2])) <= max(sizes[0], 4 * LOG_PAGE) or len(sizes) == 1
+
+
+def test_a_short_log_is_one_range() -> None:
+    assert range_ends(100, 200) == [200]
