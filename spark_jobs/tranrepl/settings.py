@@ -273,6 +273,9 @@ class Subscription(_Settings):
     """A commit at the Subscriber holds at most this many transactions (CommitBatchSize)."""
     commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
     """… or ends with the transaction that reaches this many commands (CommitBatchThreshold)."""
+    not_for_replication: bool = False
+    """The Subscriber's foreign keys and ordinary triggers do not act on delivered changes (NOT FOR REPLICATION).
+    MariaDB: its triggers still fire."""
 
 
 class Publication(_Settings):

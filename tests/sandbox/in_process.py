@@ -21,6 +21,7 @@ from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
 from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.dialect import ApplierOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None
             read.articles,
             opened.subscriber.watermark(),
             limits or CommitLimits(1000, 10_000),
+            ApplierOptions(not_for_replication=site.publication.subscription("reporting").not_for_replication),
         )
     return deliver(delivery, read.commands.to_batches())
 

@@ -13,7 +13,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.jobs import JobResult
 from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
-from tranrepl.subscriber.dialect import Applier, SubscriptionKey
+from tranrepl.subscriber.dialect import AS_CONFIGURED, Applier, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
@@ -30,6 +30,7 @@ class Delivery:
     watermark: bytes
     """Where the Subscriber must stand when the first commit batch is applied."""
     limits: CommitLimits
+    options: ApplierOptions = AS_CONFIGURED
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""
@@ -69,7 +70,7 @@ def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
     error: ReplicationError | None = None
     try:
         dialect = dialect_of(delivery.connection)
-        with dialect.applier(delivery.connection, delivery.key, delivery.articles) as applier:
+        with dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier:
             stream = _Stream(delivery, applier, tally)
             for piece in commit_batches(batches, delivery.limits):
                 stream.apply(piece)

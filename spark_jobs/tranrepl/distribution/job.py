@@ -17,6 +17,7 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
 from tranrepl.jobs import DistributionRequest, JobResult
 from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.dialect import ApplierOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,7 @@ def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDist
             articles,
             bytes.fromhex(total.last_xact_seqno or ""),
             CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold),
+            ApplierOptions(not_for_replication=settings.not_for_replication),
         )
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
         commands = _commands(spark, opened, group, delivery.watermark)

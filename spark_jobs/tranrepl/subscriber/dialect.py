@@ -14,7 +14,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError
-from tranrepl.settings import Article
+from tranrepl.settings import Article, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,26 @@ class Capabilities:
     """Of procedures."""
     schemas: bool
     """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
+    not_for_replication: bool = False
+    """A session can keep foreign keys (and, where they can be told from others, triggers) from acting."""
     script_start: str = ""
     """What the database's own shell must be told before procedures."""
     script_end: str = ";\n\n"
     """What ends each procedure there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplierOptions:
+    """What an applier's session is told before it applies."""
+
+    not_for_replication: bool = False
+    """Foreign keys and ordinary triggers do not act on what it applies."""
+    lock_timeout_seconds: float | None = None
+    """How long a statement waits for a lock; None: as long as the server's settings say."""
+
+
+AS_CONFIGURED = ApplierOptions()
+"""What the server's own settings say."""
 
 
 class Scripted(Enum):
@@ -70,6 +86,10 @@ class Subscriber(Protocol):
     @property
     def where(self) -> str:
         """As in "Subscriber reporting"."""
+        ...
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
         ...
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
@@ -148,9 +168,16 @@ class Dialect(Protocol):
         ...
 
     def applier(
-        self, connection: Connection, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]
+        self,
+        connection: Connection,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
     ) -> AbstractContextManager[Applier]:
-        """Connect to apply commands of these articles, by article_id. What is open at the end is rolled back."""
+        """Connect to apply commands of these articles, by article_id. What is open at the end is rolled back.
+
+        Raises ConfigurationError where the session may not or cannot be what `options` ask.
+        """
         ...
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
-from tranrepl.subscriber.dialect import Capabilities, NameCase
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_database import SqlDatabase, first_line, procedure_ended_transaction, spelled
@@ -102,6 +102,7 @@ class MariaDb(SqlDatabase):
             longest_name=LONGEST_NAME,
             name_case=NameCase.INSENSITIVE,
             schemas=True,
+            not_for_replication=True,
             script_start="DELIMITER //\n\n",
             script_end="\n//\n\n",
         )
@@ -139,7 +140,16 @@ class MariaDb(SqlDatabase):
             raise procedure_ended_transaction(str(_NO_SUCH_SAVEPOINT)) from error
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
-        session.execute(sa.text("SET SESSION innodb_lock_wait_timeout = :seconds"), {"seconds": seconds})
+        session.execute(
+            sa.text("SET SESSION innodb_lock_wait_timeout = :seconds, lock_wait_timeout = :seconds"),
+            {"seconds": seconds},
+        )
+
+    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
+        super().obey(session, options)
+        if options.not_for_replication:
+            # Cascades are among what it keeps from acting; triggers are not.
+            session.exec_driver_sql("SET SESSION foreign_key_checks = 0")
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """With character sets and collations, which SQLAlchemy does not see where they are the table's."""

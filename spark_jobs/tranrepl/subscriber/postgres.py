@@ -14,7 +14,7 @@ from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
 from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError, ReplicationError
 from tranrepl.postgres import Session, describe_table, qualified, translated_errors
-from tranrepl.settings import Article, TableName
+from tranrepl.settings import Article, Subscription, TableName
 from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, fenced, not_set_up
 from tranrepl.subscriber.postgres_procedures import (
     MOST_ARGUMENTS,
@@ -72,6 +72,11 @@ class PostgresSubscriber:
         return self._session.info.server_version // 10000
 
     # Checks
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
+        if subscription.not_for_replication:
+            yield from replica_role_problems(self._session, self.where)
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """What keeps this Subscriber from taking the article, each with its way out."""
@@ -190,9 +195,17 @@ class PostgresSubscriber:
         with translated_errors(f"{self.where}, table {name}"), self._session.transaction():
             if describe_table(self._session, name) is not None:
                 return []
-            self._session.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name.schema)))
+            self._create_schema(name.schema)
             self._session.execute(self._create_table(name, article, source))
         return [f"created table {name} at {self.where}"]
+
+    def _create_schema(self, name: str) -> None:
+        """IF NOT EXISTS asks for CREATE on the database also where the schema is there."""
+        found = self._session.execute(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)", [name]
+        ).fetchone()
+        if found == (False,):
+            self._session.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
 
     def _create_table(self, name: TableName, article: Article, source: TableDescription) -> sql.Composed:
         published = source.published(article.columns)
@@ -353,6 +366,25 @@ class PostgresSubscriber:
 
 
 _MINE = sql.SQL("publisher_db = %s AND publication = %s AND subscription = %s AND stream = 0")
+
+
+def replica_role_problems(session: Session, where: str) -> Iterator[ConfigurationError]:
+    """Whether the session may become a replica's, in which foreign keys and ordinary triggers do not act."""
+    grants = session.info.server_version >= 150000
+    with translated_errors(where):
+        may = session.execute(
+            "SELECT pg_catalog.has_parameter_privilege(current_user, 'session_replication_role', 'SET')"
+            if grants
+            else "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"
+        ).fetchone()
+    if may == (True,):
+        return
+    role = sql.Identifier(session.info.user).as_string(None)
+    grant = f"GRANT SET ON PARAMETER session_replication_role TO {role}"
+    yield ConfigurationError(
+        f"{where}: not_for_replication: role {session.info.user} may not set session_replication_role",
+        remedy=grant if grants else f"a superuser as login; from PostgreSQL 15 on it takes only {grant}",
+    )
 
 
 def generated_procedures(target: Target) -> list[Procedure]:

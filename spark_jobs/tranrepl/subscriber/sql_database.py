@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.settings import TableName
-from tranrepl.subscriber.dialect import Capabilities, NameCase
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_procedures import ProcedureScripter
 from tranrepl.subscriber.values import Binding, ColumnType
@@ -111,6 +112,11 @@ class SqlDatabase:
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         """How long the session waits for a row that another one has locked."""
+
+    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
+        """Before the first transaction that applies. What the database lacks was refused before."""
+        if options.lock_timeout_seconds is not None:
+            self.wait_for_lock(session, max(1, math.ceil(options.lock_timeout_seconds)))
 
     def began(self, session: sa.Connection) -> None:
         """After a transaction that applies commands has begun."""

@@ -14,8 +14,8 @@ from tranrepl.call_syntax import argument_count, arguments
 from tranrepl.catalogue import ColumnDescription, TableDescription
 from tranrepl.commands import Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, TransientError
-from tranrepl.settings import Article
-from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, fenced, not_set_up
+from tranrepl.settings import Article, Subscription
+from tranrepl.subscriber.dialect import Capabilities, Scripted, SubscriptionKey, fenced, not_set_up
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sql_apply import translated_errors
@@ -59,6 +59,11 @@ class SqlSubscriber:
             yield
 
     # Checks
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
+        if subscription.not_for_replication:
+            yield from not_for_replication_problems(self._database.capabilities, self.where)
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """What keeps this Subscriber from taking the article, each with its way out."""
@@ -267,6 +272,15 @@ class SqlSubscriber:
     def find_watermark(self) -> bytes | None:
         with self._transaction():
             return self._watermark.find() if self._watermark.exists() else None
+
+
+def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:
+    """Whether sessions of this database can keep foreign keys from acting."""
+    if not able.not_for_replication:
+        yield ConfigurationError(
+            f"{where}: not_for_replication: a session of {able.title} cannot keep foreign keys from acting",
+            remedy="not_for_replication: false; drop what must not act at the Subscriber's tables",
+        )
 
 
 def _custom_problem(body: str | None, count: int, expected: int) -> str | None:
