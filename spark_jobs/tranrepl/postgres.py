@@ -11,7 +11,8 @@ from psycopg import sql
 
 from tranrepl.catalogue import ColumnDescription, Generation, Identity, TableDescription
 from tranrepl.connections import Connection, require_postgres
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ErrorKind, ReplicationError, TransientError
 from tranrepl.settings import TableName
 
 Session = psycopg.Connection[tuple[Any, ...]]
@@ -34,9 +35,6 @@ _SESSION_SETTINGS = {
     "client_min_messages": "notice",
 }
 
-_TRANSIENT_CLASSES = ("08", "40", "53", "57", "58")
-_TRANSIENT_STATES = ("55P03", "55006", "25P03")
-_DATA_CLASSES = ("20", "21", "22", "23", "27", "44", "P0")
 _TRANSIENT_REFUSALS = ("starting up", "shutting down", "in recovery", "too many", "remaining connection slots")
 
 
@@ -99,10 +97,6 @@ def translate(where: str, error: psycopg.Error) -> ReplicationError:
     detail = error.diag.message_detail
     if detail:
         message = f"{message} ({detail})"
-    if state is None:
-        return TransientError(message)
-    if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT_STATES:
-        return TransientError(message, number=state)
     if state == "2D000":
         return ConfigurationError(
             f"{message}: a procedure ended the transaction by itself",
@@ -110,9 +104,9 @@ def translate(where: str, error: psycopg.Error) -> ReplicationError:
             remedy="a procedure that applies commands holds no COMMIT and no ROLLBACK: the commands of a commit batch "
             "and the watermark are committed together",
         )
-    if state[:2] in _DATA_CLASSES:
-        return DataError(message, number=state)
-    return ConfigurationError(message, number=state, remedy=error.diag.message_hint)
+    kind = Codes.POSTGRES.value.kind(state)
+    remedy = error.diag.message_hint if kind is ErrorKind.CONFIGURATION else None
+    return CLASS_OF_KIND[kind](message, number=state, remedy=remedy)
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from sandbox.site import Site
 from tranrepl.article import RegisteredArticle
-from tranrepl.browse import command_text
 from tranrepl.commands import ROW_LAYOUT, Operation
 from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.distribution.opening import open_distribution
@@ -20,6 +19,7 @@ from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
+from tranrepl.subscriber.command_text import command_text
 from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import ApplierOptions
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError
+from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorReport, FencedError
 from tranrepl.settings import Article, Subscription
+from tranrepl.subscriber.constraints import Constraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Capabilities:
     """Bytes that a procedure's name holds at most; a longer one is cut, and ends in a hash."""
     name_case: NameCase
     """Of procedures."""
+    streams: bool
+    """Several sessions can write at once, and wait for a row only so long as they are told."""
     schemas: bool
     """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
     not_for_replication: bool = False
@@ -66,10 +69,49 @@ class ApplierOptions:
     """Foreign keys and ordinary triggers do not act on what it applies."""
     lock_timeout_seconds: float | None = None
     """How long a statement waits for a lock; None: as long as the server's settings say."""
+    skip_errors: frozenset[int] = frozenset()
+    """Numbers of data errors at which the failing command alone is left out."""
 
 
 AS_CONFIGURED = ApplierOptions()
 """What the server's own settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One of the connections that apply each commit batch together. Stream 0 keeps the subscription's watermark."""
+
+    number: int = 0
+    streams: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """What a stream writes down with its part of a commit batch, in the same commit."""
+
+    after: bytes
+    """The subscription's watermark before."""
+    last: bytes
+    """… and after, once stream 0 has committed too."""
+    streams: int
+    division: str
+    """How the commands were divided among the streams, as `Division` says it in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedBatch:
+    """A commit batch of which some streams have committed and stream 0 has not."""
+
+    record: StreamRecord
+    committed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a subscription stands: all up to `watermark` is applied, and parts of the `unfinished` batch after it."""
+
+    watermark: bytes
+    unfinished: UnfinishedBatch | None = None
 
 
 class Scripted(Enum):
@@ -78,6 +120,9 @@ class Scripted(Enum):
     GENERATED = auto()
     CUSTOM = auto()
     """Skeletons of the custom ones: the right signature, and a body that does what the generated one would do."""
+
+
+ALONE = Stream()
 
 
 class Subscriber(Protocol):
@@ -120,11 +165,27 @@ class Subscriber(Protocol):
         """`CREATE PROCEDURE` statements, without a terminator."""
         ...
 
-    def watermark(self, *, wait: bool = False) -> bytes:
-        """The last transaction applied. With `wait`, first let a delivery end whose job was killed.
+    def set_up_streams(self, streams: int) -> None:
+        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        ...
+
+    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
+        """Unique keys and foreign keys of the articles' tables."""
+        ...
+
+    def standing(self) -> Standing:
+        """Where the subscription stands, after a delivery has ended whose job was killed.
 
         Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
         """
+        ...
+
+    def watermark(self) -> bytes:
+        """The last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
+        ...
+
+    def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
+        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
         ...
 
     def find_watermark(self) -> bytes | None:
@@ -135,8 +196,9 @@ class Subscriber(Protocol):
 class Applier(Protocol):
     """Applies commands over one connection, in transactions that begin under the fence of the watermark."""
 
-    def begin(self, watermark: bytes) -> None:
-        """Open a transaction. Raises FencedError where the Subscriber does not stand at `watermark`."""
+    def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
+        """Open a transaction. Raises FencedError where the Subscriber does not stand at `watermark`, or streams have
+        gone on from there, other than the unfinished batch says."""
         ...
 
     def apply(self, commands: pa.Table) -> None:
@@ -146,8 +208,28 @@ class Applier(Protocol):
         """
         ...
 
+    def take_skipped(self) -> list[ErrorReport]:
+        """What the open transaction left out so far, as the options let it; each is given once."""
+        ...
+
+    def take_notices(self) -> list[str]:
+        """Warnings that procedures gave since it was asked last."""
+        ...
+
+    def ready(self) -> None:
+        """Let every constraint be checked that waits for the commit. Raises what keeps the transaction from it."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the open transaction, whatever state it is in."""
+        ...
+
     def commit(self, xact_seqno: bytes) -> None:
         """Commit, with `xact_seqno` as the watermark."""
+        ...
+
+    def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
+        """Commit the part of a stream other than 0."""
         ...
 
     def flush(self) -> None:

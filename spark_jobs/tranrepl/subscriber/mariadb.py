@@ -13,7 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ReplicationError
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
@@ -42,35 +43,6 @@ ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_z
 _MARK = "tranrepl_began"
 _NO_SUCH_SAVEPOINT = 1305
 
-# Source: MariaDB, "Error Codes".
-_TRANSIENT = frozenset(
-    {1040, 1053, 1077, 1080, 1129, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 2002, 2003, 2006, 2013}
-)
-_CONFIGURATION = frozenset(
-    {
-        1044,
-        1045,
-        1046,
-        1049,
-        1054,
-        1064,
-        1071,
-        1102,
-        1103,
-        1109,
-        1115,
-        1142,
-        1143,
-        1146,
-        1227,
-        1267,
-        1305,
-        1318,
-        1370,
-        1698,
-    }
-)
-
 
 class MariaDb(SqlDatabase):
     """Over PyMySQL."""
@@ -78,6 +50,7 @@ class MariaDb(SqlDatabase):
     sql_name = "mysql"
     scripter = MariaDbScripter()
     counts_together = True
+    error_codes = Codes.MARIADB.value
     lock_timeouts = frozenset({"1205"})
 
     def __init__(self, kind: str, collation: str = _COLLATION) -> None:
@@ -101,6 +74,7 @@ class MariaDb(SqlDatabase):
             most_arguments=None,
             longest_name=LONGEST_NAME,
             name_case=NameCase.INSENSITIVE,
+            streams=True,
             schemas=True,
             not_for_replication=True,
             script_start="DELIMITER //\n\n",
@@ -150,6 +124,12 @@ class MariaDb(SqlDatabase):
         if options.not_for_replication:
             # Cascades are among what it keeps from acting; triggers are not.
             session.exec_driver_sql("SET SESSION foreign_key_checks = 0")
+
+    def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
+        if not getattr(result.cursor or result.context.cursor, "warning_count", 0):
+            return []
+        rows = session.exec_driver_sql("SHOW WARNINGS LIMIT 100")
+        return [f"{level}: {text} ({code})" for level, code, text in rows]
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """With character sets and collations, which SQLAlchemy does not see where they are the table's."""
@@ -206,13 +186,10 @@ class MariaDb(SqlDatabase):
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
         """By number: PyMySQL calls everything operational that it does not know, a procedure's own errors among it."""
-        number = _number(error)
-        if number is None or number in _TRANSIENT:
-            return TransientError
-        return ConfigurationError if number in _CONFIGURATION else DataError
+        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
 
     def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
-        if _number(error) not in _CONFIGURATION:
+        if self.error_class(error) is not ConfigurationError:
             return super().refused(connection, error)
         return ConfigurationError(
             f"connection {connection}: {first_line(error.orig or error)}",

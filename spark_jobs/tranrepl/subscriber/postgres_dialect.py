@@ -23,6 +23,7 @@ class PostgresDialect:
         most_arguments=MOST_ARGUMENTS,
         longest_name=LONGEST_NAME,
         name_case=NameCase.SENSITIVE,
+        streams=True,
         schemas=True,
         not_for_replication=True,
     )
@@ -49,7 +50,7 @@ class PostgresDialect:
             # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
             session.execute("SET synchronous_commit = off")
             _obey(session, f"Subscriber {key.subscription}", options)
-            applier = PostgresApplier(session, key, articles)
+            applier = PostgresApplier(session, key, articles, options)
             session.commit()
             yield applier
 

@@ -24,6 +24,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
@@ -44,6 +45,7 @@ class SqlDatabase:
     """sqlglot's name of its SQL; empty for the standard's."""
     counts_together = False
     """The driver's row count of many executions is the sum of theirs. PEP 249 leaves it open."""
+    error_codes: ErrorCodes = Codes.OTHER.value
     lock_timeouts: frozenset[str] = frozenset()
     """Numbers of the error that a wait for a lock has taken too long."""
 
@@ -58,6 +60,7 @@ class SqlDatabase:
             most_arguments=None,
             longest_name=63,
             name_case=NameCase.INSENSITIVE,
+            streams=False,
             schemas=True,
         )
 
@@ -123,6 +126,11 @@ class SqlDatabase:
 
     def before_commit(self, session: sa.Connection) -> None:
         """Raises ConfigurationError where a procedure has ended the transaction meanwhile."""
+
+    def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
+        """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
+        del session, result
+        return []
 
     # Names and types
 

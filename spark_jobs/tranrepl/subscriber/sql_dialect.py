@@ -55,7 +55,7 @@ class SqlDialect:
                     raise problem
             applying = session.execution_options(**{APPLIES: True})
             database.obey(applying, options)
-            yield SqlApplier(applying, database, key, articles)
+            yield SqlApplier(applying, database, key, articles, options)
 
     @contextmanager
     def _connected(self, connection: Connection) -> Iterator[sa.Connection]:

@@ -15,10 +15,12 @@ from tranrepl.catalogue import ColumnDescription, TableDescription
 from tranrepl.commands import Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, TransientError
 from tranrepl.settings import Article, Subscription
-from tranrepl.subscriber.dialect import Capabilities, Scripted, SubscriptionKey, fenced, not_set_up
+from tranrepl.subscriber.constraints import Constraints
+from tranrepl.subscriber.dialect import ALONE, Capabilities, Scripted, Standing, SubscriptionKey, fenced, not_set_up
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sql_apply import translated_errors
+from tranrepl.subscriber.sql_constraints import constraints_of
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_procedures import (
     Procedure,
@@ -38,6 +40,7 @@ from tranrepl.subscriber.sql_target import (
     target,
 )
 from tranrepl.subscriber.sql_watermark import OBJECTS, Watermark, create_tables
+from tranrepl.subscriber.stream_rows import standing_of
 
 _LOCK_SECONDS = 300
 _OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
@@ -247,18 +250,37 @@ class SqlSubscriber:
 
     # Watermark
 
-    def watermark(self, *, wait: bool = False) -> bytes:
-        """The last transaction applied. With `wait`, first let a delivery end whose job was killed."""
+    def set_up_streams(self, streams: int) -> None:
+        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        with self._transaction():
+            self._watermark.start_streams(streams)
+
+    def standing(self) -> Standing:
+        """Where the subscription stands, after a delivery has ended whose job was killed."""
         with self._fencing(), self._transaction():
             if not self._watermark.exists():
                 raise not_set_up(self.where, self._key, self._database_name)
-            if wait:
-                self._database.wait_for_lock(self._session, _LOCK_SECONDS)
-                return self._watermark.locked()
-            found = self._watermark.find()
+            self._database.wait_for_lock(self._session, _LOCK_SECONDS)
+            return standing_of(self._watermark.locked())
+
+    def watermark(self) -> bytes:
+        """The last transaction up to which all is applied."""
+        found = self.find_watermark()
         if found is None:
             raise not_set_up(self.where, self._key, self._database_name)
         return found
+
+    def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
+        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
+        with self._transaction():
+            self._watermark.fence(expected, ALONE)
+            self._watermark.forget_streams()
+            self._watermark.advance(xact_seqno)
+
+    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
+        """Unique keys and foreign keys of the articles' tables."""
+        with self._transaction():
+            return constraints_of(self._session, self._database, [self._target(article) for article in articles])
 
     @contextmanager
     def _fencing(self) -> Iterator[None]:
