@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,9 +13,11 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
-from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
+from tranrepl.settings import TableName
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_database import SqlDatabase, first_line, procedure_ended_transaction, spelled
@@ -102,6 +105,7 @@ class MariaDb(SqlDatabase):
             longest_name=LONGEST_NAME,
             name_case=NameCase.INSENSITIVE,
             schemas=True,
+            foreign_keys=ForeignKeyCheck.AT_ONCE,
             not_for_replication=True,
             script_start="DELIMITER //\n\n",
             script_end="\n//\n\n",
@@ -166,6 +170,18 @@ class MariaDb(SqlDatabase):
         """SQLAlchemy takes it from SHOW CREATE TABLE, and leaves the quotes in it doubled."""
         return reflected.replace("``", "`")
 
+    def quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        rows = session.execute(_FOREIGN_KEYS, {"schema": table.schema, "table": table.table}).all()
+        found = []
+        for (name, schema, referenced), parts in groupby(rows, lambda row: tuple(row[:3])):
+            pairs = [(row.column_name, row.referenced_column_name) for row in parts]
+            columns, others = zip(*pairs, strict=True)
+            found.append(ForeignKeyDescription(name, columns, TableName(schema, referenced), others, holds=True))
+        return found
+
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:
             case Family.NUMERIC:
@@ -224,6 +240,14 @@ class MariaDb(SqlDatabase):
 _COLLATIONS = sa.text(
     "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+
+
+_FOREIGN_KEYS = sa.text(
+    "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name AS column_name, "
+    "referenced_column_name AS referenced_column_name FROM information_schema.key_column_usage "
+    "WHERE table_schema = :schema AND table_name = :table AND referenced_table_name IS NOT NULL "
+    "ORDER BY constraint_name, ordinal_position"
 )
 
 
