@@ -129,6 +129,7 @@ class MariaDb(SqlDatabase):
         )
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
+        event.listen(engine, "do_connect", _encode_password)
         event.listen(engine, "connect", _prepare)
         return engine
 
@@ -271,6 +272,13 @@ def _digits(source: SourceType) -> tuple[int, int]:
     """Never more than there are: a value that does not fit is refused when it comes."""
     precision, scale = decimal_digits(source) or _UNBOUNDED_NUMERIC
     return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
+
+
+def _encode_password(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
+    """PyMySQL's own choice is Latin-1, whatever the session's character set."""
+    del dialect, record, arguments
+    if isinstance(keywords.get("password"), str):
+        keywords["password"] = keywords["password"].encode()
 
 
 def _prepare(driver: Any, record: object) -> None:
