@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from tranrepl.catalogue import ColumnDescription, Generation, Identity, TableDescription
+from tranrepl.catalogue import ColumnDescription, ForeignKeyDescription, Generation, Identity, TableDescription
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ErrorKind, ReplicationError, TransientError
@@ -173,6 +173,22 @@ SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
  ORDER BY a.attnum
 """
 
+# A partition's own, and those it has of its table; not those that stand for one to a partitioned table.
+_FOREIGN_KEYS_QUERY = """
+SELECT c.conname,
+       ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, ordinality)
+              JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.ordinality),
+       n.nspname, r.relname,
+       ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY k(attnum, ordinality)
+              JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY k.ordinality),
+       c.convalidated AND NOT coalesce((to_jsonb(c) ->> 'conperiod')::boolean, false)
+  FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class r ON r.oid = c.confrelid
+  JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+ WHERE c.conrelid = %s AND c.contype = 'f'
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint p WHERE p.oid = c.conparentid AND p.conrelid = c.conrelid)
+ ORDER BY c.conname
+"""
+
 
 @contextmanager
 def _qualified_names(session: Session) -> Iterator[None]:
@@ -194,6 +210,7 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
             return None
         object_id, kind, identity, persistence, deferrable = relation
         columns = session.execute(_COLUMNS_QUERY, [object_id]).fetchall()
+        foreign_keys = session.execute(_FOREIGN_KEYS_QUERY, [object_id]).fetchall()
     return TableDescription(
         table,
         object_id,
@@ -202,6 +219,10 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
         _REPLICA_IDENTITIES[identity],
         tuple(_column(*column) for column in columns),
         deferrable,
+        tuple(
+            ForeignKeyDescription(name, tuple(names), TableName(schema, referenced), tuple(others), holds)
+            for name, names, schema, referenced, others, holds in foreign_keys
+        ),
     )
 
 

@@ -301,6 +301,9 @@ class Subscription(_Settings):
     not_for_replication: bool = False
     """The Subscriber's foreign keys and ordinary triggers do not act on delivered changes (NOT FOR REPLICATION).
     MariaDB: its triggers still fire."""
+    foreign_keys: bool = False
+    """Tables that setup creates at the Subscriber get the Publisher's foreign keys among published tables, checked at
+    commit and without cascades. MariaDB: with not_for_replication only."""
 
 
 class Publication(_Settings):

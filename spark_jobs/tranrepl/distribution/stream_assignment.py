@@ -23,7 +23,7 @@ from tranrepl.commands import Operation, xact_seqno_numbers
 from tranrepl.errors import InternalError
 from tranrepl.image_lines import NULL, cells, contents
 from tranrepl.settings import StreamAssignment
-from tranrepl.subscriber.constraints import Constraints, ForeignKey, UniqueKey
+from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -152,7 +152,7 @@ def _by_dependencies(commands: pa.Table, articles: Articles, constraints: Constr
     touches = _Touches()
     parts = list(_parts(commands, articles))
     for key in _unique_keys(articles, constraints):
-        _touch_key(touches, parts, key, constraints.foreign_keys)
+        _touch_key(touches, parts, key, constraints.references)
     rows, nodes = touches.nodes()
     if len(rows) == 0:
         return transactions % streams
@@ -194,7 +194,7 @@ class _Touches:
         return np.concatenate(self.rows), encoded.indices.to_numpy().astype(np.int64)
 
 
-def _touch_key(touches: _Touches, parts: Sequence[_Part], key: UniqueKey, foreign_keys: Sequence[ForeignKey]) -> None:
+def _touch_key(touches: _Touches, parts: Sequence[_Part], key: UniqueKey, foreign_keys: Sequence[Reference]) -> None:
     """Rows that take, give up or refer to a value of the key. Where one of them does not say which, all of them stay
     together."""
     name = f"{key.article_id}:{','.join(map(str, key.positions))}\t"

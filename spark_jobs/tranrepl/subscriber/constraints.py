@@ -18,8 +18,8 @@ class UniqueKey(_Constraint):
     """False where it is over an expression or over columns that are not published: any change may touch any value."""
 
 
-class ForeignKey(_Constraint):
-    """`positions[i]` of the article refers to `parent_positions[i]` of the parent."""
+class Reference(_Constraint):
+    """A foreign key: `positions[i]` of the article refers to `parent_positions[i]` of the parent."""
 
     article_id: int
     positions: tuple[int, ...]
@@ -31,4 +31,4 @@ class Constraints(_Constraint):
     """Of all tables that a subscription delivers to. Primary keys of the articles need not be among them."""
 
     unique_keys: tuple[UniqueKey, ...] = ()
-    foreign_keys: tuple[ForeignKey, ...] = ()
+    references: tuple[Reference, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -14,8 +14,9 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorReport, FencedError
-from tranrepl.settings import Article, Subscription
+from tranrepl.settings import Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
+from tranrepl.subscriber.foreign_keys import ForeignKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,16 @@ class NameCase(Enum):
 
     SENSITIVE = auto()
     INSENSITIVE = auto()
+
+
+class ForeignKeyCheck(Enum):
+    """When a database checks the foreign keys that setup makes."""
+
+    NONE = auto()
+    """Setup makes none there."""
+    AT_COMMIT = auto()
+    AT_ONCE = auto()
+    """A cascade's own commands come after their parent's: such a key can be there only where it does not act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,8 @@ class Capabilities:
     """Several sessions can write at once, and wait for a row only so long as they are told."""
     schemas: bool
     """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
+    foreign_keys: ForeignKeyCheck = ForeignKeyCheck.NONE
+    """When a foreign key that setup makes is checked."""
     not_for_replication: bool = False
     """A session can keep foreign keys (and, where they can be told from others, triggers) from acting."""
     script_start: str = ""
@@ -149,8 +162,17 @@ class Subscriber(Protocol):
         """The model's tables, and procedures that all articles share. Idempotent."""
         ...
 
-    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
-        """Create the destination table where it is missing; what was done."""
+    def has_destination(self, table: TableName) -> bool: ...
+
+    def set_up_destination(
+        self, article: Article, source: TableDescription, referencing: Collection[str] = ()
+    ) -> list[str]:
+        """Create the destination table where it is missing; what was done. `referencing`: columns that a foreign key
+        is to have."""
+        ...
+
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing."""
         ...
 
     def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:

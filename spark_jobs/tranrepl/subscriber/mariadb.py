@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,10 +13,12 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ReplicationError
-from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
+from tranrepl.settings import TableName
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_database import SqlDatabase, first_line, procedure_ended_transaction, spelled
@@ -76,6 +79,7 @@ class MariaDb(SqlDatabase):
             name_case=NameCase.INSENSITIVE,
             streams=True,
             schemas=True,
+            foreign_keys=ForeignKeyCheck.AT_ONCE,
             not_for_replication=True,
             script_start="DELIMITER //\n\n",
             script_end="\n//\n\n",
@@ -99,6 +103,7 @@ class MariaDb(SqlDatabase):
         )
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
+        event.listen(engine, "do_connect", _encode_password)
         event.listen(engine, "connect", _prepare)
         return engine
 
@@ -145,6 +150,18 @@ class MariaDb(SqlDatabase):
     def column_name(self, reflected: str) -> str:
         """SQLAlchemy takes it from SHOW CREATE TABLE, and leaves the quotes in it doubled."""
         return reflected.replace("``", "`")
+
+    def quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        rows = session.execute(_FOREIGN_KEYS, {"schema": table.schema, "table": table.table}).all()
+        found = []
+        for (name, schema, referenced), parts in groupby(rows, lambda row: tuple(row[:3])):
+            pairs = [(row.column_name, row.referenced_column_name) for row in parts]
+            columns, others = zip(*pairs, strict=True)
+            found.append(ForeignKeyDescription(name, columns, TableName(schema, referenced), others, holds=True))
+        return found
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:
@@ -204,6 +221,14 @@ _COLLATIONS = sa.text(
 )
 
 
+_FOREIGN_KEYS = sa.text(
+    "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name AS column_name, "
+    "referenced_column_name AS referenced_column_name FROM information_schema.key_column_usage "
+    "WHERE table_schema = :schema AND table_name = :table AND referenced_table_name IS NOT NULL "
+    "ORDER BY constraint_name, ordinal_position"
+)
+
+
 _TYPES: Mapping[Family, TypeEngine[Any]] = {
     Family.BOOLEAN: mysql.TINYINT(display_width=1),
     Family.SMALLINT: mysql.SMALLINT(),
@@ -224,6 +249,13 @@ def _digits(source: SourceType) -> tuple[int, int]:
     """Never more than there are: a value that does not fit is refused when it comes."""
     precision, scale = decimal_digits(source) or _UNBOUNDED_NUMERIC
     return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
+
+
+def _encode_password(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
+    """PyMySQL's own choice is Latin-1, whatever the session's character set."""
+    del dialect, record, arguments
+    if isinstance(keywords.get("password"), str):
+        keywords["password"] = keywords["password"].encode()
 
 
 def _prepare(driver: Any, record: object) -> None:

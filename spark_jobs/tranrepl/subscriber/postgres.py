@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from psycopg import sql
@@ -12,10 +12,10 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import argument_count
 from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
 from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
-from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError, ReplicationError
+from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, FencedError, ReplicationError
 from tranrepl.postgres import Session, describe_table, qualified, translated_errors
 from tranrepl.settings import Article, Subscription, TableName
-from tranrepl.subscriber.constraints import Constraints, ForeignKey, UniqueKey
+from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.dialect import (
     ALONE,
     Scripted,
@@ -27,6 +27,7 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
+from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres_procedures import (
     MOST_ARGUMENTS,
     SCHEMA,
@@ -203,11 +204,18 @@ class PostgresSubscriber:
         key = self._key
         return [key.publisher, key.publisher_db, key.publication, key.subscription]
 
-    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
+    def has_destination(self, table: TableName) -> bool:
+        return self.find_destination(table) is not None
+
+    def set_up_destination(
+        self, article: Article, source: TableDescription, referencing: Collection[str] = ()
+    ) -> list[str]:
         """Create the destination table where it is missing: published columns, NOT NULL, primary key.
 
         Generated columns come along where all they need is published. Identity does not (`schema_option` 0x04 is off).
         """
+        # A column has the same type with and without a foreign key.
+        del referencing
         name = article.destination_table
         with translated_errors(f"{self.where}, table {name}"), self._session.transaction():
             if describe_table(self._session, name) is not None:
@@ -215,6 +223,21 @@ class PostgresSubscriber:
             self._create_schema(name.schema)
             self._session.execute(self._create_table(name, article, source))
         return [f"created table {name} at {self.where}"]
+
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Checked at commit, and without cascades: the Publisher's come as commands, after their parent's."""
+        table, referenced = self.find_destination(key.table), self.find_destination(key.referenced)
+        if table is None or referenced is None or key.is_among(table.foreign_keys):
+            return []
+        statement = _create_foreign_key(key).as_string(self._session)
+        if not new:
+            return [key.left_out(f"the table was there before; add it by {statement}")]
+        try:
+            with translated_errors(self.where), self._session.transaction():
+                self._session.execute(_create_foreign_key(key))
+        except (DataError, ConfigurationError) as error:
+            return [key.left_out(error.message)]
+        return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
 
     def _create_schema(self, name: str) -> None:
         """IF NOT EXISTS asks for CREATE on the database also where the schema is there."""
@@ -441,10 +464,10 @@ class PostgresSubscriber:
             foreign = self._session.execute(_FOREIGN_KEYS, [list(by_table), list(by_table)]).fetchall()
         return Constraints(
             unique_keys=tuple(_unique_key(by_table[table], columns) for table, columns in unique),
-            foreign_keys=tuple(
+            references=tuple(
                 it
                 for table, columns, parent, parent_columns in foreign
-                if (it := _foreign_key(by_table[table], columns, by_table[parent], parent_columns)) is not None
+                if (it := _reference(by_table[table], columns, by_table[parent], parent_columns)) is not None
             ),
         )
 
@@ -458,15 +481,15 @@ def _unique_key(target: Target, columns: Sequence[str | None]) -> UniqueKey:
     )
 
 
-def _foreign_key(
+def _reference(
     child: Target, columns: Sequence[str], parent: Target, parent_columns: Sequence[str]
-) -> ForeignKey | None:
+) -> Reference | None:
     """None where it is over columns that are not published: what is not sent does not change."""
     positions = [child.position(name) for name in columns]
     parent_positions = [parent.position(name) for name in parent_columns]
     if None in positions or None in parent_positions:
         return None
-    return ForeignKey(
+    return Reference(
         article_id=child.article.article_id,
         positions=tuple(at for at in positions if at is not None),
         parent_id=parent.article.article_id,
@@ -495,6 +518,18 @@ SELECT c.conrelid::bigint,
   FROM pg_catalog.pg_constraint c
  WHERE c.contype = 'f' AND c.conrelid = ANY (%s::oid[]) AND c.confrelid = ANY (%s::oid[]) ORDER BY c.oid
 """
+
+
+def _create_foreign_key(key: ForeignKey) -> sql.Composed:
+    return sql.SQL(
+        "ALTER TABLE {} ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({}) DEFERRABLE INITIALLY DEFERRED"
+    ).format(
+        qualified(key.table),
+        sql.Identifier(key.name),
+        sql.SQL(", ").join(map(sql.Identifier, key.columns)),
+        qualified(key.referenced),
+        sql.SQL(", ").join(map(sql.Identifier, key.referenced_columns)),
+    )
 
 
 def replica_role_problems(session: Session, where: str) -> Iterator[ConfigurationError]:

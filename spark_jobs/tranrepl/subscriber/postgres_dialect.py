@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.postgres import Session, connect, translated_errors
-from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, Capabilities, NameCase, SubscriptionKey
+from tranrepl.subscriber.dialect import (
+    AS_CONFIGURED,
+    ApplierOptions,
+    Capabilities,
+    ForeignKeyCheck,
+    NameCase,
+    SubscriptionKey,
+)
 from tranrepl.subscriber.postgres import PostgresSubscriber, replica_role_problems
 from tranrepl.subscriber.postgres_apply import PostgresApplier
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, MOST_ARGUMENTS
@@ -25,6 +32,7 @@ class PostgresDialect:
         name_case=NameCase.SENSITIVE,
         streams=True,
         schemas=True,
+        foreign_keys=ForeignKeyCheck.AT_COMMIT,
         not_for_replication=True,
     )
 

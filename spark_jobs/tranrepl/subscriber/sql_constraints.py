@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
-from tranrepl.subscriber.constraints import Constraints, ForeignKey, UniqueKey
+from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_target import SqlTarget
 
@@ -16,7 +16,7 @@ def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Seque
     inspector = sa.inspect(session)
     unique = [it for target in targets for it in _unique_keys(inspector, database, target)]
     foreign = [it for target in targets for it in _foreign_keys(inspector, database, target, targets)]
-    return Constraints(unique_keys=tuple(unique), foreign_keys=tuple(foreign))
+    return Constraints(unique_keys=tuple(unique), references=tuple(foreign))
 
 
 def _unique_keys(inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget) -> Iterator[UniqueKey]:
@@ -32,7 +32,7 @@ def _unique_keys(inspector: sa.Inspector, database: SqlDatabase, target: SqlTarg
 
 def _foreign_keys(
     inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget, targets: Sequence[SqlTarget]
-) -> Iterator[ForeignKey]:
+) -> Iterator[Reference]:
     for found in inspector.get_foreign_keys(target.name, target.schema):
         place = (found["referred_schema"] or target.schema, found["referred_table"])
         parent = next((it for it in targets if (it.schema, it.name) == place), None)
@@ -41,7 +41,7 @@ def _foreign_keys(
         positions = [_position(database, target, it) for it in found["constrained_columns"]]
         parent_positions = [_position(database, parent, it) for it in found["referred_columns"]]
         if None not in positions and None not in parent_positions:
-            yield ForeignKey(
+            yield Reference(
                 article_id=target.article.article_id,
                 positions=tuple(at for at in positions if at is not None),
                 parent_id=parent.article.article_id,

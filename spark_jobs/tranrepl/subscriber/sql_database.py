@@ -23,6 +23,7 @@ from sqlalchemy.exc import DataError as DriverDataError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
@@ -145,6 +146,15 @@ class SqlDatabase:
     def column_name(self, reflected: str) -> str:
         """A column's name, of what SQLAlchemy reads from the catalogue."""
         return reflected
+
+    def quoted(self, name: str) -> str:
+        """An identifier, for a statement without parameters."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        """A table's, where setup makes any."""
+        del session, table
+        return []
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         """The type that setup gives a column; `indexed`: of the primary key, where long types have no place."""
