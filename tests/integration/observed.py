@@ -89,3 +89,17 @@ def stored_commands(site: Site) -> list[BrowsedCommand]:
         return list(browse(record, batches, database.all_articles(record), Selection()))
     finally:
         database.close()
+
+
+def assert_each_change_was_made_once(site: Site) -> None:
+    published, received = audits(site)
+    assert len(published) > 0
+    assert published == received
+    assert site.differences() == []
+
+
+def assert_each_change_is_stored_once(site: Site) -> None:
+    published = site.at_publisher("SELECT operation, count(*) FROM audit GROUP BY 1 ORDER BY 1")
+    commands = [it.operation for it in stored_commands(site)]
+    assert [(name, commands.count(name)) for name in sorted(set(commands))] == published
+    assert distribution_rows(site, "SELECT sum(commands) FROM msrepl_batches") == [(len(commands),)]

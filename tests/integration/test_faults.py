@@ -24,7 +24,8 @@ from conftest import DatabasesFactory
 from integration.observed import (
     AUDIT,
     ITEM,
-    audits,
+    assert_each_change_is_stored_once,
+    assert_each_change_was_made_once,
     distribution_rows,
     make_transactions,
     slot_position,
@@ -64,20 +65,6 @@ def _in_small_steps(site: Site) -> Site:
         [{"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}],
         log_reader={"read_batch_size": 20},
     )
-
-
-def _assert_each_change_was_made_once(site: Site) -> None:
-    published, received = audits(site)
-    assert len(published) > 0
-    assert published == received
-    assert site.differences() == []
-
-
-def _assert_each_change_is_stored_once(site: Site) -> None:
-    published = site.at_publisher("SELECT operation, count(*) FROM audit GROUP BY 1 ORDER BY 1")
-    commands = [it.operation for it in stored_commands(site)]
-    assert [(name, commands.count(name)) for name in sorted(set(commands))] == published
-    assert distribution_rows(site, "SELECT sum(commands) FROM msrepl_batches") == [(len(commands),)]
 
 
 def _wait_until(condition: Callable[[], bool], still_possible: Callable[[], bool] = lambda: True) -> None:
@@ -222,10 +209,10 @@ def test_a_log_reader_killed_in_the_middle_stores_everything_once_when_run_again
     assert 0 < stored < 2000
 
     _rerun(site.read_log)
-    _assert_each_change_is_stored_once(site)
+    assert_each_change_is_stored_once(site)
     _wait_until(lambda: site.at_publisher(_SLOTS) == [(1,)])
     site.run()
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 _SLOTS = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
@@ -271,7 +258,7 @@ def test_a_distribution_whose_driver_is_killed_in_the_middle_delivers_everything
 
     _rerun(site.deliver)
     assert watermark(site) == last
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 # Crashes at a chosen point
@@ -310,8 +297,8 @@ def test_a_log_reader_that_dies_before_it_registers_a_batch_stores_it_when_run_a
     assert (len(_folders(tmp_path)), _registered_folders(site), slot_position(site)) == (1, set(), position)
     site.run()
     assert len(_folders(tmp_path) - _registered_folders(site)) == 1
-    _assert_each_change_is_stored_once(site)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_is_stored_once(site)
+    assert_each_change_was_made_once(site)
 
 
 def _has_batch(_database: object, _record: object, batch: object, *_more: object) -> bool:
@@ -334,8 +321,8 @@ def test_a_log_reader_that_dies_before_it_advances_the_slot_reads_nothing_twice(
     site.spark = spark
     _make_more_transactions(site)
     site.run()
-    _assert_each_change_is_stored_once(site)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_is_stored_once(site)
+    assert_each_change_was_made_once(site)
 
 
 def _make_more_transactions(site: Site) -> None:
@@ -353,7 +340,7 @@ def test_a_distribution_that_dies_after_its_commits_delivers_nothing_twice(
     site.spark = None
     result = site.deliver()
     assert (result.error, result.commands) == (None, 0)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 def test_a_delivery_that_loses_its_connection_goes_on_from_its_last_commit(
@@ -375,7 +362,7 @@ def test_a_delivery_that_loses_its_connection_goes_on_from_its_last_commit(
     assert 0 < broken.transactions < 500
     assert broken.last_xact_seqno == watermark(site).hex()
     assert broken.transactions + site.deliver().transactions == 500
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 # Two at once
@@ -396,7 +383,7 @@ def test_of_two_deliveries_at_once_one_delivers_and_the_other_does_nothing(
     assert (delivered.error, delivered.commands) == (None, stored.commands)
     assert fenced.error is not None
     assert (fenced.error.kind, fenced.transactions, fenced.commands) == (ErrorKind.FENCED, 0, 0)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 @contextmanager
@@ -430,6 +417,6 @@ def test_of_two_log_readers_at_once_one_stores_and_the_other_is_fenced(
     assert result.error is not None
     assert (result.error.kind, result.transactions) == (ErrorKind.FENCED, 0)
     assert len(_registered_folders(site)) == 1
-    _assert_each_change_is_stored_once(site)
+    assert_each_change_is_stored_once(site)
     site.run()
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)

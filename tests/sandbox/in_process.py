@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from sandbox.site import Site
+from sandbox.spark_here import SparkHere
 from tranrepl.article import RegisteredArticle
 from tranrepl.browse import command_text
 from tranrepl.commands import ROW_LAYOUT, Operation
 from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.distribution.opening import open_distribution
+from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
 from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
 from tranrepl.subscriber.commit_batches import CommitLimits
+
+_ROWS_HANDED_OVER = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,36 @@ def read_commands(site: Site) -> ReadCommands:
             opened.publisher.advance(account.end_lsn)
     commands = pa.Table.from_batches(batches, ROW_LAYOUT)
     return ReadCommands(commands, {it.article_id: it for it in articles}, account)
+
+
+def read_log_into_store(site: Site) -> JobResult:
+    """`tranrepl log-reader`, its result with its error: the whole job."""
+    spark: Any = SparkHere()
+    return log_reader_job.run(spark, LogReaderRequest(publication=site.publication), site.connections)
+
+
+def deliver_stored(site: Site) -> JobResult:
+    """`tranrepl distribute` over one connection, its result with its error: what is registered, from the store."""
+    settings = site.publication.subscription("reporting")
+    request = DistributionRequest(publication=site.publication, subscription=settings.name)
+    with open_distribution(request, site.connections) as opened:
+        watermark = opened.subscriber.watermark(wait=True)
+        folders = [it.folder for it in opened.database.batches_after(opened.record, watermark)]
+        delivery = Delivery(
+            opened.connection,
+            opened.key,
+            opened.database.all_articles(opened.record),
+            watermark,
+            CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold),
+        )
+        return deliver(delivery, _stored([folder_path(opened.record, it) for it in folders], watermark))
+
+
+def _stored(paths: Sequence[str], watermark: bytes) -> Iterator[pa.RecordBatch]:
+    after = pc.field("xact_seqno") > pa.scalar(watermark, ROW_LAYOUT.field("xact_seqno").type)
+    for path in paths:
+        table = ds.dataset(path, format="parquet", schema=ROW_LAYOUT).to_table(filter=after)
+        yield from table.to_batches(_ROWS_HANDED_OVER)
 
 
 def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None = None) -> JobResult:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult
 from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.dialect import Applier, SubscriptionKey
@@ -106,7 +107,9 @@ class _Stream:
         if not self._open:
             self._applier.begin(self._watermark)
             self._open = True
+            reach(Failpoint.BEGIN)
         self._applier.apply(piece.commands)
+        reach(Failpoint.APPLIED)
         self._tally.applied(piece.commands, self._articles)
         self._tally.seconds["apply"] += time.perf_counter() - started
 
@@ -114,7 +117,9 @@ class _Stream:
         started = time.perf_counter()
         if not self._open:
             raise InternalError("a commit batch without a transaction")
+        reach(Failpoint.BEFORE_COMMIT)
         self._applier.commit(piece.last_xact_seqno)
+        reach(Failpoint.AFTER_COMMIT)
         self._open, self._watermark = False, piece.last_xact_seqno
         self._tally.committed(piece)
         self._tally.seconds["commit"] += time.perf_counter() - started

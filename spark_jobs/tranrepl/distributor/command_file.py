@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from tranrepl.commands import ROW_LAYOUT
 from tranrepl.errors import ConfigurationError
+from tranrepl.failpoint import Failpoint, reach
 
 _PUBLISHED = "part-0.parquet"
 _ROW_GROUP_BYTES = 32 * 1024 * 1024
@@ -48,6 +49,7 @@ def write_commands(folder: Path, batches: Iterable[pa.RecordBatch]) -> str:
             written = thread.submit(file.write, group)
         written.result()
         file.close()
+    reach(Failpoint.STAGED)
     return name
 
 
@@ -57,6 +59,7 @@ def publish(folder: Path, name: str) -> None:
         (folder / name).replace(folder / _PUBLISHED)
         for changed in (folder, folder.parent):
             _sync(changed)
+    reach(Failpoint.PUBLISHED)
 
 
 class _File:

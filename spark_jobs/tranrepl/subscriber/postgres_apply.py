@@ -13,6 +13,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Argument, arguments
 from tranrepl.commands import Method
 from tranrepl.errors import ConfigurationError, DataError, InternalError, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.postgres import Session, translate, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres import PostgresSubscriber
@@ -125,6 +126,7 @@ class PostgresApplier:
     def commit(self, xact_seqno: bytes) -> None:
         with translated_errors(self._subscriber.where):
             self._subscriber.advance_watermark(xact_seqno)
+            reach(Failpoint.WATERMARK_SET)
             self._session.commit()
         self._serial.committed()
 
