@@ -8,20 +8,17 @@ import pytest
 
 from conftest import DatabasesFactory
 from integration.observed import (
-    AUDIT,
-    ITEM,
     assert_each_change_is_stored_once,
     assert_each_change_was_made_once,
+    audited_site,
     make_transactions,
 )
 from sandbox.child_job import DISTRIBUTION, LOG_READER, ChildJob, Job
-from sandbox.databases import Databases
 from sandbox.site import Site
 from tranrepl.failpoint import Failpoint
 
-_BATCH = 20
-"""Transactions in a batch of the log reader's, and in a commit batch."""
 _TRANSACTIONS = 70
+"""Enough for several batches and commit batches."""
 
 _OF_LOG_READER = [
     Failpoint.FETCHED,
@@ -41,19 +38,7 @@ _OF_ONE_CONNECTION = [
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    return audited_site(databases(), tmp_path)
-
-
-def audited_site(databases: Databases, tmp_path: Path) -> Site:
-    """A set-up publication of `item`, read and delivered in small steps, audited at both ends."""
-    subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": _BATCH}
-    steps = {"log_reader": {"read_batch_size": _BATCH}}
-    site = Site(databases, tmp_path / "store", ["public.item"], None, [subscription], **steps)
-    site.at_publisher(ITEM)
-    site.set_up()
-    site.at_publisher(AUDIT)
-    site.at_subscriber(AUDIT)
-    return site
+    return audited_site(databases(), tmp_path / "store")
 
 
 @pytest.mark.parametrize("failpoint", _OF_LOG_READER)

@@ -12,8 +12,8 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import Group, deliverable, groups
+from tranrepl.distribution.stored import batch_errors, read_batches
 from tranrepl.distributor.database import Batch
-from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
 from tranrepl.jobs import DistributionRequest, JobResult
 from tranrepl.subscriber.commit_batches import CommitLimits
@@ -57,7 +57,8 @@ def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDist
         )
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
         commands = _commands(spark, opened, group, delivery.watermark)
-        total = total.plus(_collect(commands, delivery))
+        with batch_errors(opened.record, group.batches):
+            total = total.plus(_collect(commands, delivery))
         if total.error is not None:
             break
     log.info("delivered %d transactions with %d commands", total.transactions, total.commands)
@@ -74,7 +75,7 @@ def _commands(spark: SparkSession, opened: OpenDistribution, group: Group, water
     """The group's commands after the watermark, in order, in one partition."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    commands = spark.read.parquet(*(folder_path(opened.record, batch.folder) for batch in group.batches))
+    commands = read_batches(spark, opened.record, group.batches)
     chosen = (F.col("xact_seqno") > F.lit(watermark)) & (
         F.col("xact_seqno") <= F.lit(group.batches[-1].last_xact_seqno)
     )
@@ -95,7 +96,7 @@ def _collect(commands: DataFrame, delivery: Delivery) -> JobResult:
 def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Batch, bound: datetime) -> bytes:
     from pyspark.sql import functions as F  # noqa: N812
 
-    commands = spark.read.parquet(folder_path(opened.record, batch.folder))
+    commands = read_batches(spark, opened.record, [batch])
     row = commands.where(F.col("commit_time") >= F.lit(bound)).agg(F.min("xact_seqno").alias("first")).first()
     if row is None or row["first"] is None:
         raise InternalError(f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so")
