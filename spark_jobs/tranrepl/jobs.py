@@ -28,6 +28,9 @@ LOCAL_MASTER_SETTINGS = {
 }
 """What whoever submits a job adds for a `local` master."""
 
+LOST_WORKER = "Python worker exited unexpectedly"
+"""Spark's words for a Python process of an executor that was killed."""
+
 
 MOST_NOTICES = 100
 

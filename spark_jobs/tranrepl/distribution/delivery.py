@@ -15,6 +15,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over
 from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult
 from tranrepl.subscriber.command_text import command_key, command_text
 from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
@@ -138,7 +139,9 @@ class _Connection:
         if not self._open:
             self._applier.begin(self.watermark, finishing=self._delivery.finishing)
             self._open = True
+            reach(Failpoint.BEGIN)
         self._skipped += apply_piece(self._applier, piece.commands, self._delivery.articles)
+        reach(Failpoint.APPLIED)
         self._tally.applied(piece.commands, self._delivery.articles)
         self._tally.notices |= dict.fromkeys(self._applier.take_notices())
         self._tally.seconds["apply"] += time.perf_counter() - started
@@ -148,7 +151,9 @@ class _Connection:
         if self._skipped and self._delivery.skipped is not None:
             # Before the commit: after a crash between the two it is recorded twice, but never not at all.
             self._delivery.skipped.record(self._skipped)
+        reach(Failpoint.BEFORE_COMMIT)
         self._applier.commit(piece.last_xact_seqno)
+        reach(Failpoint.AFTER_COMMIT)
         self._open, self.watermark = False, piece.last_xact_seqno
         self._tally.skipped += len(self._skipped)
         self._skipped = []

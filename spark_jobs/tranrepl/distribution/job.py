@@ -15,11 +15,11 @@ from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import Group, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
+from tranrepl.distribution.stored import batch_errors, read_batches
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
-from tranrepl.distributor.store import folder_path
-from tranrepl.errors import InternalError, TransientError
+from tranrepl.errors import InternalError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
 from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
@@ -105,11 +105,14 @@ class _Job:
         """The group's commands after the watermark."""
         delivery = self._delivery(watermark, self._streams)
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
-        if self._streams == 1:
-            return _collect(commands, delivery)
-        settings = self._settings
-        divider = Divider(self._articles, self._streams, settings.stream_assignment, self._constraints, self._limits)
-        return _collect_streams(commands, divider, StreamDelivery(delivery, self._streams))
+        with batch_errors(self._opened.record, group.batches):
+            if self._streams == 1:
+                return _collect(commands, delivery)
+            return _collect_streams(commands, self._divider(), StreamDelivery(delivery, self._streams))
+
+    def _divider(self) -> Divider:
+        assignment = self._settings.stream_assignment
+        return Divider(self._articles, self._streams, assignment, self._constraints, self._limits)
 
     def finish(self, watermark: bytes, unfinished: UnfinishedBatch) -> JobResult:
         """What is missing of a commit batch of which some streams had committed when their job was killed."""
@@ -120,7 +123,9 @@ class _Job:
             raise InternalError("the stored commands of an unfinished commit batch are gone")
         log.info("finishing a commit batch that streams %s had committed", sorted(unfinished.committed))
         delivery = replace(self._delivery(watermark, 1), finishing=unfinished)
-        return _collect(self._commands(group, watermark, last), delivery)
+        commands = self._commands(group, watermark, last)
+        with batch_errors(self._opened.record, group.batches):
+            return _collect(commands, delivery)
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> DataFrame:
         """The group's commands after one transaction and up to another, in order, in one partition."""
@@ -128,7 +133,7 @@ class _Job:
 
         self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
         record = self._opened.record
-        commands = self._spark.read.parquet(*(folder_path(record, batch.folder) for batch in group.batches))
+        commands = read_batches(self._spark, record, group.batches)
         chosen = (F.col("xact_seqno") > F.lit(after)) & (F.col("xact_seqno") <= F.lit(last))
         if group.before is not None:
             chosen &= F.col("xact_seqno") < F.lit(group.before)
@@ -166,14 +171,8 @@ def _collect_streams(commands: DataFrame, divider: Divider, delivery: StreamDeli
 
 
 def _results(delivered: DataFrame, connections: int) -> list[JobResult]:
-    """Of each connection. Raises TransientError where one of their processes was lost."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        rows = delivered.collect()
-    except (PySparkException, Py4JError) as error:
-        raise TransientError(f"a delivery's process was lost: {str(error).strip()[:2000]}") from error
+    """Of each connection."""
+    rows = delivered.collect()
     if len(rows) != connections:
         raise InternalError(f"a delivery over {connections} connections gave {len(rows)} results")
     return [JobResult.model_validate_json(row["result"]) for row in rows]
@@ -182,7 +181,7 @@ def _results(delivered: DataFrame, connections: int) -> list[JobResult]:
 def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Batch, bound: datetime) -> bytes:
     from pyspark.sql import functions as F  # noqa: N812
 
-    commands = spark.read.parquet(folder_path(opened.record, batch.folder))
+    commands = read_batches(spark, opened.record, [batch])
     row = commands.where(F.col("commit_time") >= F.lit(bound)).agg(F.min("xact_seqno").alias("first")).first()
     if row is None or row["first"] is None:
         raise InternalError(f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so")

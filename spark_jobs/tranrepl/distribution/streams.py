@@ -18,6 +18,7 @@ from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
 from tranrepl.distribution.vote import BarrierVote, Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult
 from tranrepl.subscriber.commit_batches import Piece
 from tranrepl.subscriber.dialect import Applier, Stream, StreamRecord
@@ -94,11 +95,13 @@ class _Worker:
         if not first:
             self._try(lambda: applier.begin(self.watermark, self.stream))
         self._open = True
+        self._reach(Failpoint.BEGIN)
         return True
 
     def _apply(self, applier: Applier, piece: Piece) -> None:
         started = time.perf_counter()
         self._try(lambda: self._apply_commands(applier, piece))
+        self._reach(Failpoint.APPLIED)
         self.tally.applied(piece.commands, self.delivery.articles)
         self.tally.notices |= dict.fromkeys(applier.take_notices())
         self.tally.seconds["apply"] += time.perf_counter() - started
@@ -113,6 +116,7 @@ class _Worker:
         if not self.goes_on():
             applier.rollback()
             return False
+        self._reach(Failpoint.VOTED)
         if self.stream.number != 0:
             self._commit_stream(applier, piece, division)
         if not self.goes_on():
@@ -126,14 +130,20 @@ class _Worker:
     def _commit_stream(self, applier: Applier, piece: Piece, division: Division) -> None:
         record = StreamRecord(self.watermark, piece.last_xact_seqno, self.stream.streams, division.model_dump_json())
         self._try(lambda: applier.commit_stream(self.stream, record))
+        self._reach(Failpoint.STREAM_COMMITTED)
         if self.failure is None:
             self.tally.committed(0)
 
     def _commit(self, applier: Applier, piece: Piece) -> None:
         """Where it fails, the others hear of it when they begin the next commit batch."""
+        self._reach(Failpoint.BEFORE_COMMIT)
         self._try(lambda: applier.commit(piece.last_xact_seqno))
+        self._reach(Failpoint.AFTER_COMMIT)
         if self.failure is None:
             self.tally.committed(piece.transactions)
+
+    def _reach(self, point: Failpoint) -> None:
+        reach(point, self.stream.number)
 
     def _try(self, step: Callable[[], None]) -> None:
         """Nothing more is tried after a failure; it is told at the next meeting."""

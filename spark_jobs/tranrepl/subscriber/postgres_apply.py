@@ -15,6 +15,7 @@ from tranrepl.call_syntax import Argument, arguments
 from tranrepl.commands import Method
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, InternalError, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_NOTICES
 from tranrepl.postgres import Session, translate, translated_errors
 from tranrepl.subscriber.dialect import (
@@ -228,6 +229,7 @@ class PostgresApplier:
     def commit(self, xact_seqno: bytes) -> None:
         with translated_errors(self._subscriber.where):
             self._subscriber.advance_watermark(xact_seqno)
+            reach(Failpoint.WATERMARK_SET)
             self._session.commit()
         self._serial.committed()
 

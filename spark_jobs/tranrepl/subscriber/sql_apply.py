@@ -26,6 +26,7 @@ from tranrepl.errors import (
     ReplicationError,
     TransientError,
 )
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_NOTICES
 from tranrepl.subscriber.command_rows import Command, command_rows
 from tranrepl.subscriber.dialect import (
@@ -110,6 +111,7 @@ class SqlApplier:
         with translated_errors(self._where, self._database):
             self._database.before_commit(self._session)
             self._watermark.advance(xact_seqno)
+            reach(Failpoint.WATERMARK_SET)
             self._session.commit()
 
     def flush(self) -> None:
