@@ -26,6 +26,7 @@ from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
+from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.command_text import command_text
 from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import ApplierOptions
@@ -114,10 +115,29 @@ def _stored(paths: Sequence[str], after: bytes, last: bytes = b"\xff" * XACT_SEQ
 
 
 def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None = None) -> JobResult:
-    """Apply after the Subscriber's watermark; the result with its error."""
+    """Apply after the Subscriber's watermark over one connection; the result with its error."""
+    delivery = _delivery(site, read, limits)
+    return deliver(delivery, _after(read.commands, delivery.watermark).to_batches())
+
+
+def deliver_commands_in_streams(
+    site: Site, read: ReadCommands, limits: CommitLimits, streams: int, assignment: StreamAssignment
+) -> tuple[JobResult, JobResult]:
+    """The first attempt over streams, and the retry over a single connection of what it left."""
     request = DistributionRequest(publication=site.publication, subscription="reporting")
     with open_distribution(request, site.connections) as opened:
-        delivery = Delivery(
+        opened.subscriber.set_up_streams(streams)
+        constraints = opened.subscriber.constraints(list(read.articles.values()))
+    delivery = replace(_delivery(site, read, limits), options=ApplierOptions(lock_timeout_seconds=0.1))
+    divider = Divider(read.articles, streams, assignment, constraints, limits)
+    first = deliver_in_threads(delivery, _after(read.commands, delivery.watermark), divider)
+    return first, deliver_commands(site, read, limits) if first.error is not None else JobResult()
+
+
+def _delivery(site: Site, read: ReadCommands, limits: CommitLimits | None) -> Delivery:
+    request = DistributionRequest(publication=site.publication, subscription="reporting")
+    with open_distribution(request, site.connections) as opened:
+        return Delivery(
             opened.connection,
             opened.key,
             read.articles,
@@ -125,7 +145,10 @@ def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None
             limits or CommitLimits(1000, 10_000),
             ApplierOptions(not_for_replication=site.publication.subscription("reporting").not_for_replication),
         )
-    return deliver(delivery, read.commands.to_batches())
+
+
+def _after(commands: pa.Table, watermark: bytes) -> pa.Table:
+    return commands.filter(pc.greater(commands["xact_seqno"], pa.scalar(watermark, pa.binary())))
 
 
 def replicate(site: Site) -> ReadCommands:
