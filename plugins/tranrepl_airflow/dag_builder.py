@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
-from airflow.sdk import DAG, CronDataIntervalTimetable, Label, TaskGroup
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings import Publication, load_publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
+from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.documentation import publication_doc
-from tranrepl_airflow.graph import Graph, Group, Task, replication_graph
+from tranrepl_airflow.graph import SEVERAL_TRIES, Graph, Group, Task, replication_graph
 from tranrepl_airflow.operators import (
     DistributionOperator,
     LogReaderOperator,
@@ -25,6 +27,7 @@ from tranrepl_airflow.operators import (
 
 TAG = "replication"
 BROKEN_TAG = "broken"
+CLEANUP_DAG_ID = "distribution_cleanup"
 START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
 """Before any data there is: a backfill cannot reach further back than a DAG's start."""
 RETRY_DELAY = timedelta(seconds=30)
@@ -92,7 +95,41 @@ def broken_dag(path: Path, message: str) -> DAG:
     return dag
 
 
+def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
+    """The DAG that cleans up after every publication: a task for each settings file.
+
+    The task of a file that cannot be used fails with its message, and the others go on.
+    """
+    with DAG(
+        dag_id=CLEANUP_DAG_ID,
+        schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC"),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[TAG],
+        doc_md="Removes stored commands that every Subscriber has, and history that is too old, as each publication's "
+        "`min_distretention`, `max_distretention` and `history_retention` say.",
+    ) as dag:
+        for path in paths:
+            _add_cleanup(path)
+    return dag
+
+
+def _add_cleanup(path: Path) -> None:
+    task_id = dag_id_of(path)
+    try:
+        publication = load_publication(path)
+        _require_own_name(publication, path)
+    except ConfigurationError as error:
+        BrokenSettingsOperator(task_id=task_id, message=str(error))
+        return
+    settings = publication.model_dump(mode="json")
+    CleanupOperator(task_id=task_id, publication=settings, retries=SEVERAL_TRIES, retry_delay=RETRY_DELAY)
+
+
 def _require_own_name(publication: Publication, path: Path) -> None:
+    if publication.publication == CLEANUP_DAG_ID:
+        raise ConfigurationError(f"{path}: publication: {CLEANUP_DAG_ID!r} is the name of another DAG")
     if publication.publication != path.stem:
         raise ConfigurationError(
             f"{path}: publication: {publication.publication!r} is not the file's name",

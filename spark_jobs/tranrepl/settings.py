@@ -209,7 +209,23 @@ class DistributorSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the distribution database."""
     store: Annotated[str, Field(min_length=1)]
-    """Where commands are stored: any path that Spark can write (a folder, s3a://…, hdfs://…)."""
+    """Where commands are stored: any path that Spark can write (a folder, s3a://…, hdfs://…). It belongs to this
+    distribution database alone: clean-up removes batches that are not registered there."""
+    min_distretention: Annotated[int, Field(ge=0)] = 0
+    """Hours that a stored batch is kept at least, though every subscription has it."""
+    max_distretention: Annotated[int, Field(ge=1)] = 72
+    """Hours that a command waits for a Subscriber at most; then its subscription is deactivated."""
+    history_retention: Annotated[int, Field(ge=1)] = 48
+    """Hours that history rows and the errors they refer to are kept."""
+
+    @model_validator(mode="after")
+    def _retention_in_order(self) -> DistributorSettings:
+        if self.min_distretention > self.max_distretention:
+            raise ValueError(
+                f"min_distretention: {self.min_distretention}: allowed: at most max_distretention, "
+                f"{self.max_distretention}"
+            )
+        return self
 
 
 class LogReaderSettings(_Settings):

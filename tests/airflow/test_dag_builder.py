@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG, CronDataIntervalTimetable, TriggerRule
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
 from tranrepl.settings import Publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
-from tranrepl_airflow.dag_builder import publication_dag
+from tranrepl_airflow.dag_builder import build_cleanup_dag, publication_dag
 
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter
@@ -205,3 +205,23 @@ def test_parsing_is_cheap_and_builds_only_what_is_wanted(
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.split()[-len(expected) :] == expected
     assert ("purchasing" in finished.stdout) == ("purchasing" in expected)
+
+
+def test_one_dag_cleans_up_after_every_publication(publications: Path, write_publication: PublicationWriter) -> None:
+    (publications / "broken.yaml").write_text("publication: [")
+    write_publication(publication="other")
+    dag = build_cleanup_dag(sorted(publications.glob("*.yaml")))
+    assert {task.task_id: type(task).__name__ for task in dag.tasks} == {
+        "broken": "BrokenSettingsOperator",
+        "other": "CleanupOperator",
+        "purchasing": "CleanupOperator",
+    }
+    assert dag.timetable == CronTriggerTimetable("*/10 * * * *", timezone="UTC")
+    assert [task.upstream_task_ids for task in dag.tasks] == [set()] * 3
+
+
+def test_a_publication_cannot_have_the_name_of_the_clean_up(
+    publications: Path, write_publication: PublicationWriter
+) -> None:
+    write_publication(publication="distribution_cleanup")
+    assert "is the name of another DAG" in broken_message(parsed(publications)["distribution_cleanup"])

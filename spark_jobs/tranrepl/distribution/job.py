@@ -39,6 +39,7 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
 
 def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDistribution) -> JobResult:
     watermark = opened.subscriber.watermark(wait=True)
+    opened.refuse_incomplete(watermark)
     batches, before = deliverable(
         opened.database.batches_after(opened.record, watermark),
         request.committed_before,
