@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from airflow.sdk import BaseOperator, Context
 
 from tranrepl.errors import ReplicationError
 from tranrepl.settings import Publication
+from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.outcome import airflow_exception
 
@@ -24,17 +25,20 @@ class CleanupOperator(BaseOperator):
         super().__init__(**kwargs)
         self.publication = publication
 
-    def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> Any:
         # Imported here: database drivers are not for whoever parses a DAG file.
         from tranrepl.cleanup import clean_up
 
         publication = Publication.model_validate(self.publication)
         try:
             done = clean_up(publication, resolve_connections(publication.connection_ids()).by_id)
-        except ReplicationError as error:
-            raise airflow_exception(error.to_report()) from None
+        except ReplicationError as problem:
+            raise airflow_exception(problem.to_report()) from None
         for subscription, why in done.unreachable.items():
             self.log.warning("Subscription %s keeps what it may need: %s", subscription, why)
-        for deactivation in done.deactivated.values():
-            self.log.error("%s", deactivation.message)
+        for subscription, error in done.deactivated.items():
+            self.log.error("%s", error.message)
+            event, run_id = AlertEvent.SUBSCRIPTION_DEACTIVATED, str(context["run_id"])
+            fields = alert_fields(event, publication.publication, subscription, error, run_id)
+            notify_all(publication.alerts, fields, cast("Mapping[str, Any]", context))
         return done.model_dump(mode="json")

@@ -10,10 +10,13 @@ from typing import Any
 
 import yaml
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.settings import Publication, load_publication
+from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.delivered import DeliveredOperator
@@ -52,11 +55,14 @@ def build_dag(path: Path) -> DAG:
 def publication_dag(publication: Publication) -> DAG:
     """The DAG of a publication.
 
-    Raises ConfigurationError for a schedule that is no cron expression, or a subscription named as a task.
+    Raises ConfigurationError for a schedule that is no cron expression, a subscription named as a task, or an alert
+    whose notifier cannot be had.
     """
     schedule = _timetable(publication)
     graph = replication_graph(publication)
     _require_free_group_names(graph)
+    for alert in publication.alerts:
+        new_notifier(alert)
     with DAG(
         dag_id=publication.publication,
         schedule=schedule,
@@ -65,11 +71,15 @@ def publication_dag(publication: Publication) -> DAG:
         max_active_runs=1,
         tags=[TAG],
         doc_md=publication_doc(publication),
+        deadline=_deadline(publication),
     ) as dag:
-        settings = publication.model_dump(mode="json")
-        LogReaderOperator(publication=settings, **_arguments(graph.log_reader))
+        LogReaderOperator(
+            publication=publication.model_dump(mode="json"),
+            on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
+            **_arguments(graph.log_reader),
+        )
         for group in graph.groups:
-            _add_group(group, settings)
+            _add_group(group, publication)
         _connect(dag, graph)
     return dag
 
@@ -169,15 +179,38 @@ def _last_known_timetable(path: Path) -> CronDataIntervalTimetable | None:
     return timetable
 
 
-def _add_group(group: Group, settings: dict[str, Any]) -> None:
+def _deadline(publication: Publication) -> DeadlineAlert | None:
+    threshold = publication.latency_threshold
+    if threshold is None or not publication.alerts:
+        return None
+    alerts = [alert.model_dump(mode="json") for alert in publication.alerts]
+    arguments = {"publication": publication.publication, "threshold": threshold, "alerts": alerts}
+    # Not the logical date: a manual run has none, and that of an interval is its start. Not in the triggerer, where
+    # notifiers would have to be asynchronous.
+    return DeadlineAlert(
+        DeadlineReference.DAGRUN_QUEUED_AT, timedelta(seconds=threshold), SyncCallback(run_is_late, arguments)
+    )
+
+
+def _add_group(group: Group, publication: Publication) -> None:
+    settings = publication.model_dump(mode="json")
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
     with TaskGroup(subscription, prefix_group_id=False):
-        DistributionOperator(publication=settings, subscription=subscription, **_arguments(group.distribute))
+        DistributionOperator(
+            publication=settings,
+            subscription=subscription,
+            # After any other error the retry decides.
+            on_failure_callback=task_failed_alerts(
+                publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION
+            ),
+            **_arguments(group.distribute),
+        )
         SingleConnectionRetryOperator(
             publication=settings,
             subscription=subscription,
             first_attempt=group.distribute.task_id,
+            on_failure_callback=task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
             **_arguments(group.retry_on_single_connection),
         )
         DeliveredOperator(

@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
@@ -291,6 +292,13 @@ class Subscription(_Settings):
     """… or ends with the transaction that reaches this many commands (CommitBatchThreshold)."""
 
 
+class Alert(_Settings):
+    notifier: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
+    """Import path of an Airflow notifier."""
+    arguments: dict[str, JsonValue] = {}
+    """Its arguments. Templates find what there is to say as `alert`. Secrets belong into a connection."""
+
+
 class Publication(_Settings):
     publication: Name
     publisher: PublisherSettings
@@ -300,6 +308,10 @@ class Publication(_Settings):
     articles: Annotated[list[Article], Field(min_length=1)]
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
     log_reader: LogReaderSettings = LogReaderSettings()
+    alerts: list[Alert] = []
+    """Whom to tell when a batch has failed for good, when a subscription was deactivated, when a run is late."""
+    latency_threshold: Annotated[int, Field(ge=1)] | None = None
+    """Seconds after which a run that has not ended is late, and a subscription's latency critical."""
 
     @model_validator(mode="after")
     def _names_once(self) -> Publication:
@@ -390,6 +402,7 @@ def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
         "articles": Article,
         "subscriptions": Subscription,
         "log_reader": LogReaderSettings,
+        "alerts": Alert,
     }
     return models[location[0]] if location else Publication
 
