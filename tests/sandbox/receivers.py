@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def mail_server() -> Iterator[Mailbox]:
             lines: list[bytes] = []
             while (line := self.rfile.readline()) != b".\r\n":
                 lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
-            return cast("EmailMessage", message_from_bytes(b"".join(lines), policy=policy.default))
+            return message_from_bytes(b"".join(lines), policy=policy.default)
 
         def _say(self, text: str) -> None:
             self.wfile.write(f"{text}\r\n".encode())
