@@ -15,6 +15,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.errors import ConfigurationError, ErrorKind
+from tranrepl.pools import pool_name
 from tranrepl.settings import Publication, load_publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
@@ -196,6 +197,7 @@ def _add_group(group: Group, publication: Publication) -> None:
     settings = publication.model_dump(mode="json")
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
+    pool = pool_name(publication.publication, subscription)
     with TaskGroup(subscription, prefix_group_id=False):
         DistributionOperator(
             publication=settings,
@@ -204,6 +206,7 @@ def _add_group(group: Group, publication: Publication) -> None:
             on_failure_callback=task_failed_alerts(
                 publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION
             ),
+            pool=pool,
             **_arguments(group.distribute),
         )
         SingleConnectionRetryOperator(
@@ -211,6 +214,7 @@ def _add_group(group: Group, publication: Publication) -> None:
             subscription=subscription,
             first_attempt=group.distribute.task_id,
             on_failure_callback=task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
+            pool=pool,
             **_arguments(group.retry_on_single_connection),
         )
         DeliveredOperator(
@@ -224,9 +228,7 @@ def _arguments(task: Task) -> dict[str, Any]:
         "trigger_rule": task.starts.value,
         "retries": task.retries,
         "retry_delay": RETRY_DELAY,
-        # One slot for each task over all runs, since max_active_runs does not count a backfill's. A pool of one slot
-        # would do it for a whole subscription, but a DAG file cannot create pools, and a task whose pool is missing
-        # waits for ever. What is left (distribute of one run beside the retry of another) is fenced at the Subscriber.
+        # Over all runs, since max_active_runs does not count a backfill's.
         "max_active_tis_per_dag": 1,
     }
 

@@ -32,6 +32,7 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
 from tranrepl.reinitialization import reinitialize
 from tranrepl.settings import Publication, json_schema, load_publication
@@ -159,9 +160,19 @@ def setup(file: File) -> None:
             out.print(f"  {escape(what)}", highlight=False)
 
         set_up(publication, connections, checked.tables, say)
+        _set_up_pools(publication, say)
         for problem in checked.custom_procedures:
             err.print(f"[yellow]needs attention[/]: {escape(str(problem))}", highlight=False)
         out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
+
+
+def _set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
+    """Not a failure where they cannot be: the shell delivers without Airflow, and its scheduler mends it."""
+    try:
+        with err.status("Airflow's pools"):
+            set_up_pools(publication, say)
+    except ConfigurationError as error:
+        _warn([str(error)])
 
 
 @app.command(epilog="Example: [bold]tranrepl script purchasing.yaml -s reporting > procedures.sql[/]")
