@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
-from airflow.sdk import DAG, CronDataIntervalTimetable, Label, TaskGroup
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorKind
+from tranrepl.pools import pool_name
 from tranrepl.settings import Publication, load_publication
+from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
+from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.documentation import publication_doc
-from tranrepl_airflow.graph import Graph, Group, Task, replication_graph
+from tranrepl_airflow.graph import SEVERAL_TRIES, Graph, Group, Task, replication_graph
 from tranrepl_airflow.operators import (
     DistributionOperator,
     LogReaderOperator,
@@ -25,6 +31,7 @@ from tranrepl_airflow.operators import (
 
 TAG = "replication"
 BROKEN_TAG = "broken"
+CLEANUP_DAG_ID = "distribution_cleanup"
 START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
 """Before any data there is: a backfill cannot reach further back than a DAG's start."""
 RETRY_DELAY = timedelta(seconds=30)
@@ -49,11 +56,14 @@ def build_dag(path: Path) -> DAG:
 def publication_dag(publication: Publication) -> DAG:
     """The DAG of a publication.
 
-    Raises ConfigurationError for a schedule that is no cron expression, or a subscription named as a task.
+    Raises ConfigurationError for a schedule that is no cron expression, a subscription named as a task, or an alert
+    whose notifier cannot be had.
     """
     schedule = _timetable(publication)
     graph = replication_graph(publication)
     _require_free_group_names(graph)
+    for alert in publication.alerts:
+        new_notifier(alert)
     with DAG(
         dag_id=publication.publication,
         schedule=schedule,
@@ -62,11 +72,15 @@ def publication_dag(publication: Publication) -> DAG:
         max_active_runs=1,
         tags=[TAG],
         doc_md=publication_doc(publication),
+        deadline=_deadline(publication),
     ) as dag:
-        settings = publication.model_dump(mode="json")
-        LogReaderOperator(publication=settings, **_arguments(graph.log_reader))
+        LogReaderOperator(
+            publication=publication.model_dump(mode="json"),
+            on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
+            **_arguments(graph.log_reader),
+        )
         for group in graph.groups:
-            _add_group(group, settings)
+            _add_group(group, publication)
         _connect(dag, graph)
     return dag
 
@@ -92,7 +106,41 @@ def broken_dag(path: Path, message: str) -> DAG:
     return dag
 
 
+def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
+    """The DAG that cleans up after every publication: a task for each settings file.
+
+    The task of a file that cannot be used fails with its message, and the others go on.
+    """
+    with DAG(
+        dag_id=CLEANUP_DAG_ID,
+        schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC"),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[TAG],
+        doc_md="Removes stored commands that every Subscriber has, and history that is too old, as each publication's "
+        "`min_distretention`, `max_distretention` and `history_retention` say.",
+    ) as dag:
+        for path in paths:
+            _add_cleanup(path)
+    return dag
+
+
+def _add_cleanup(path: Path) -> None:
+    task_id = dag_id_of(path)
+    try:
+        publication = load_publication(path)
+        _require_own_name(publication, path)
+    except ConfigurationError as error:
+        BrokenSettingsOperator(task_id=task_id, message=str(error))
+        return
+    settings = publication.model_dump(mode="json")
+    CleanupOperator(task_id=task_id, publication=settings, retries=SEVERAL_TRIES, retry_delay=RETRY_DELAY)
+
+
 def _require_own_name(publication: Publication, path: Path) -> None:
+    if publication.publication == CLEANUP_DAG_ID:
+        raise ConfigurationError(f"{path}: publication: {CLEANUP_DAG_ID!r} is the name of another DAG")
     if publication.publication != path.stem:
         raise ConfigurationError(
             f"{path}: publication: {publication.publication!r} is not the file's name",
@@ -132,15 +180,41 @@ def _last_known_timetable(path: Path) -> CronDataIntervalTimetable | None:
     return timetable
 
 
-def _add_group(group: Group, settings: dict[str, Any]) -> None:
+def _deadline(publication: Publication) -> DeadlineAlert | None:
+    threshold = publication.latency_threshold
+    if threshold is None or not publication.alerts:
+        return None
+    alerts = [alert.model_dump(mode="json") for alert in publication.alerts]
+    arguments = {"publication": publication.publication, "threshold": threshold, "alerts": alerts}
+    # Not the logical date: a manual run has none, and that of an interval is its start. Not in the triggerer, where
+    # notifiers would have to be asynchronous.
+    return DeadlineAlert(
+        DeadlineReference.DAGRUN_QUEUED_AT, timedelta(seconds=threshold), SyncCallback(run_is_late, arguments)
+    )
+
+
+def _add_group(group: Group, publication: Publication) -> None:
+    settings = publication.model_dump(mode="json")
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
+    pool = pool_name(publication.publication, subscription)
     with TaskGroup(subscription, prefix_group_id=False):
-        DistributionOperator(publication=settings, subscription=subscription, **_arguments(group.distribute))
+        DistributionOperator(
+            publication=settings,
+            subscription=subscription,
+            # After any other error the retry decides.
+            on_failure_callback=task_failed_alerts(
+                publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION
+            ),
+            pool=pool,
+            **_arguments(group.distribute),
+        )
         SingleConnectionRetryOperator(
             publication=settings,
             subscription=subscription,
             first_attempt=group.distribute.task_id,
+            on_failure_callback=task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
+            pool=pool,
             **_arguments(group.retry_on_single_connection),
         )
         DeliveredOperator(
@@ -154,9 +228,7 @@ def _arguments(task: Task) -> dict[str, Any]:
         "trigger_rule": task.starts.value,
         "retries": task.retries,
         "retry_delay": RETRY_DELAY,
-        # One slot for each task over all runs, since max_active_runs does not count a backfill's. A pool of one slot
-        # would do it for a whole subscription, but a DAG file cannot create pools, and a task whose pool is missing
-        # waits for ever. What is left (distribute of one run beside the retry of another) is fenced at the Subscriber.
+        # Over all runs, since max_active_runs does not count a backfill's.
         "max_active_tis_per_dag": 1,
     }
 

@@ -10,7 +10,18 @@ _FINAL = frozenset({ErrorKind.DATA, ErrorKind.CONFIGURATION})
 """Trying again would meet the same error."""
 
 
+class ReplicationFailed(AirflowException):
+    """A job's error, for the callbacks of its task."""
+
+    def __init__(self, report: ErrorReport) -> None:
+        super().__init__(str(report.to_exception()))
+        self.report = report
+
+
+class ReplicationFailedForGood(ReplicationFailed, AirflowFailException):
+    """Not to be tried again."""
+
+
 def airflow_exception(error: ErrorReport) -> AirflowException:
     """What to raise: AirflowFailException where retries are of no use, else AirflowException, for which they apply."""
-    text = str(error.to_exception())
-    return AirflowFailException(text) if error.kind in _FINAL else AirflowException(text)
+    return ReplicationFailedForGood(error) if error.kind in _FINAL else ReplicationFailed(error)

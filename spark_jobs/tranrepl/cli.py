@@ -24,6 +24,7 @@ from tranrepl.browse import browse as browse_commands
 from tranrepl.catalogue import TableDescription
 from tranrepl.check import Checked, check_publisher
 from tranrepl.check import check as check_publication
+from tranrepl.cleanup import clean_up
 from tranrepl.connections import Connection, from_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.distribution.opening import subscription_key
@@ -31,7 +32,9 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
+from tranrepl.reinitialization import reinitialize
 from tranrepl.settings import Publication, json_schema, load_publication
 from tranrepl.setup import set_up
 from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus
@@ -157,9 +160,19 @@ def setup(file: File) -> None:
             out.print(f"  {escape(what)}", highlight=False)
 
         set_up(publication, connections, checked.tables, say)
+        _set_up_pools(publication, say)
         for problem in checked.custom_procedures:
             err.print(f"[yellow]needs attention[/]: {escape(str(problem))}", highlight=False)
         out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
+
+
+def _set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
+    """Not a failure where they cannot be: the shell delivers without Airflow, and its scheduler mends it."""
+    try:
+        with err.status("Airflow's pools"):
+            set_up_pools(publication, say)
+    except ConfigurationError as error:
+        _warn([str(error)])
 
 
 @app.command(epilog="Example: [bold]tranrepl script purchasing.yaml -s reporting > procedures.sql[/]")
@@ -471,8 +484,48 @@ def _run_state(last: LastRun | None) -> tuple[str, str]:
     return status, f"{last.time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _counted(number: int, what: str, several: str | None = None) -> str:
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
+@app.command(epilog="Example: [bold]tranrepl cleanup dags/publications/purchasing.yaml[/]")
+def cleanup(file: File, as_json: JsonOption = False) -> None:
+    """Remove stored commands that every Subscriber has, and history that is too old.
+
+    A subscription with a command that waited longer than max_distretention is deactivated.
+    """
+    with _failing_clearly():
+        publication, connections = _load(file)
+        done = clean_up(publication, connections)
+        if as_json:
+            _print_json(done.model_dump(mode="json"))
+            return
+        for name, why in done.unreachable.items():
+            err.print(f"[yellow]warning[/]: {name} keeps what it may need: {escape(why)}", highlight=False)
+        for error in done.deactivated.values():
+            _print_error(error.to_exception())
+        removed = [
+            _counted(done.batches, "batch", "batches"),
+            _counted(done.commands, "command"),
+            _counted(done.history_rows, "history row"),
+            _counted(done.orphan_folders, "orphan folder"),
+        ]
+        out.print(f"{publication.publication}: removed {', '.join(removed)}")
+
+
+@app.command("reinitialize", epilog="Example: [bold]tranrepl reinitialize purchasing.yaml -s reporting[/]")
+def reinitialize_subscription(
+    file: File,
+    subscription: Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)],
+) -> None:
+    """Let a subscription begin anew after the last stored transaction, and be active again.
+
+    While nobody writes at the Publisher: run the log reader, load the Publisher's rows, reinitialize.
+    """
+    with _failing_clearly():
+        publication, connections = _load(file)
+        start = reinitialize(publication, connections, subscription)
+        out.print(f"{subscription}: begins after 0x{start.hex()}")
 
 
 @app.command(epilog="Example: [bold]tranrepl schema > publication.schema.json[/]")

@@ -11,6 +11,13 @@ ROW_NOT_FOUND = "20598"
 """SQL Server's number for an UPDATE or DELETE command that met no row at the Subscriber."""
 
 
+SUBSCRIPTION_DEACTIVATED = "21011"
+"""SQL Server's number for subscriptions that clean-up has marked inactive."""
+
+MUST_BE_REINITIALIZED = "21074"
+"""SQL Server's number for a subscription that was marked inactive and must be reinitialized."""
+
+
 class ErrorKind(StrEnum):
     TRANSIENT = "transient"
     DATA = "data"

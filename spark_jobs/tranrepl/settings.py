@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
@@ -226,7 +227,23 @@ class DistributorSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the distribution database."""
     store: Annotated[str, Field(min_length=1)]
-    """Where commands are stored: any path that Spark can write (a folder, s3a://…, hdfs://…)."""
+    """Where commands are stored: any path that Spark can write (a folder, s3a://…, hdfs://…). It belongs to this
+    distribution database alone: clean-up removes batches that are not registered there."""
+    min_distretention: Annotated[int, Field(ge=0)] = 0
+    """Hours that a stored batch is kept at least, though every subscription has it."""
+    max_distretention: Annotated[int, Field(ge=1)] = 72
+    """Hours that a command waits for a Subscriber at most; then its subscription is deactivated."""
+    history_retention: Annotated[int, Field(ge=1)] = 48
+    """Hours that history rows and the errors they refer to are kept."""
+
+    @model_validator(mode="after")
+    def _retention_in_order(self) -> DistributorSettings:
+        if self.min_distretention > self.max_distretention:
+            raise ValueError(
+                f"min_distretention: {self.min_distretention}: allowed: at most max_distretention, "
+                f"{self.max_distretention}"
+            )
+        return self
 
 
 class LogReaderSettings(_Settings):
@@ -306,6 +323,13 @@ class Subscription(_Settings):
     commit and without cascades. MariaDB: with not_for_replication only."""
 
 
+class Alert(_Settings):
+    notifier: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
+    """Import path of an Airflow notifier."""
+    arguments: dict[str, JsonValue] = {}
+    """Its arguments. Templates find what there is to say as `alert`. Secrets belong into a connection."""
+
+
 class Publication(_Settings):
     publication: Name
     publisher: PublisherSettings
@@ -315,6 +339,10 @@ class Publication(_Settings):
     articles: Annotated[list[Article], Field(min_length=1)]
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
     log_reader: LogReaderSettings = LogReaderSettings()
+    alerts: list[Alert] = []
+    """Whom to tell when a batch has failed for good, when a subscription was deactivated, when a run is late."""
+    latency_threshold: Annotated[int, Field(ge=1)] | None = None
+    """Seconds after which a run that has not ended is late, and a subscription's latency critical."""
 
     @model_validator(mode="after")
     def _names_once(self) -> Publication:
@@ -405,6 +433,7 @@ def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
         "articles": Article,
         "subscriptions": Subscription,
         "log_reader": LogReaderSettings,
+        "alerts": Alert,
     }
     return models[location[0]] if location else Publication
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG, CronDataIntervalTimetable, TriggerRule
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
 from tranrepl.settings import Publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
-from tranrepl_airflow.dag_builder import publication_dag
+from tranrepl_airflow.dag_builder import build_cleanup_dag, publication_dag
 
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter
@@ -61,7 +61,8 @@ def test_what_a_task_waits_for(dag: DAG, task_id: str, upstream: set[str], rule:
     task = dag.get_task(task_id)
     assert (task.upstream_task_ids, task.trigger_rule, task.retries) == (upstream, rule, retries)
     assert task.max_active_tis_per_dag == 1
-    assert task.pool == "default_pool", "a pool that does not exist holds its tasks for ever"
+    delivers = task_id in (DISTRIBUTE, RETRY)
+    assert task.pool == ("replication_purchasing_reporting" if delivers else "default_pool")
 
 
 def test_the_edge_to_the_retry_says_when_it_is_taken(dag: DAG) -> None:
@@ -205,3 +206,23 @@ def test_parsing_is_cheap_and_builds_only_what_is_wanted(
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.split()[-len(expected) :] == expected
     assert ("purchasing" in finished.stdout) == ("purchasing" in expected)
+
+
+def test_one_dag_cleans_up_after_every_publication(publications: Path, write_publication: PublicationWriter) -> None:
+    (publications / "broken.yaml").write_text("publication: [")
+    write_publication(publication="other")
+    dag = build_cleanup_dag(sorted(publications.glob("*.yaml")))
+    assert {task.task_id: type(task).__name__ for task in dag.tasks} == {
+        "broken": "BrokenSettingsOperator",
+        "other": "CleanupOperator",
+        "purchasing": "CleanupOperator",
+    }
+    assert dag.timetable == CronTriggerTimetable("*/10 * * * *", timezone="UTC")
+    assert [task.upstream_task_ids for task in dag.tasks] == [set()] * 3
+
+
+def test_a_publication_cannot_have_the_name_of_the_clean_up(
+    publications: Path, write_publication: PublicationWriter
+) -> None:
+    write_publication(publication="distribution_cleanup")
+    assert "is the name of another DAG" in broken_message(parsed(publications)["distribution_cleanup"])

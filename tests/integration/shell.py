@@ -52,7 +52,8 @@ def tranrepl(*arguments: str | Path, environment: Mapping[str, str], cwd: Path |
 
 def typed(*arguments: str | Path, environment: Mapping[str, str]) -> Outcome:
     """As `tranrepl`, but within this process: where many are run, starting Python is what takes the time."""
-    result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
+    ours = {name: None for name in os.environ if name.startswith(("AIRFLOW", "TRANREPL"))}
+    result = CliRunner().invoke(app, list(map(str, arguments)), env={**ours, **environment})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Outcome(result.exit_code, result.stdout, result.stderr)

@@ -84,7 +84,14 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
     checked = json.loads(_done(typed("check", file, "--json", environment=environment)))
     assert checked == {"problems": [], "warnings": []}
     scripted = _done(tranrepl("script", file, environment=environment))
-    done = _done(tranrepl("setup", file, environment=environment)).splitlines()
+    set_up = tranrepl("setup", file, environment=environment)
+    warning, remedy = set_up.err.splitlines()
+    assert (set_up.status, warning) == (
+        0,
+        "warning: Airflow's pools were not created: no Airflow with a database is set up in this environment",
+    )
+    assert "airflow pools set replication_purchasing_reporting 1 'One delivery at a time" in remedy
+    done = set_up.out.splitlines()
     subscriber, publisher = site.databases.subscriber, site.databases.publisher
     assert done == [
         "  created table sales.customer at Subscriber reporting",
@@ -97,7 +104,7 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
         f"  created replication slot {_slot(site)} at Publisher {publisher.database}",
         "purchasing: set up",
     ]
-    assert _done(tranrepl("setup", file, environment=environment)) == "purchasing: nothing to do\n"
+    assert tranrepl("setup", file, environment=environment).out == "purchasing: nothing to do\n"
     # What is scripted is what setup made, and may be run by hand.
     made = "SELECT proname, md5(prosrc) FROM pg_proc WHERE proname LIKE 'sp_MS%' ORDER BY 1"
     before = site.at_subscriber(made)

@@ -85,12 +85,12 @@ def built_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
             create_tables(server)
             _copy_dags(site)
             _write_shell(site, databases)
+        with step("Airflow: its own database"):
+            site.airflow(databases.environment).run("db", "migrate", log=site.logs / "airflow-db-migrate.log")
         for file in site.files:
             with step(f"tranrepl check and setup: publication {file.stem}"):
                 site.run_tranrepl("check", file, databases)
                 site.run_tranrepl("setup", file, databases)
-        with step("Airflow: its own database"):
-            site.airflow(databases.environment).run("db", "migrate", log=site.logs / "airflow-db-migrate.log")
         insert_first_rows(server)
         site.complete.touch()
         yield server, databases

@@ -35,7 +35,8 @@ def test_a_failing_command_is_told_with_the_call_that_shows_it(monkeypatch: pyte
     )
 
 
-VERBS = ["check", "setup", "script", "run", "log-reader", "distribute", "browse", "status", "schema"]
+VERBS = ["check", "setup", "script", "run", "log-reader", "distribute", "browse", "status"]
+VERBS += ["cleanup", "reinitialize", "schema"]
 
 
 def _words(text: str) -> str:

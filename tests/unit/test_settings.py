@@ -38,6 +38,8 @@ EXAMPLE: dict[str, Any] = {
         {"name": "reporting", "connection": "subscriber", "commit_batch_size": 10, "commit_batch_threshold": 20}
     ],
     "log_reader": {"read_batch_size": 1000, "read_batch_bytes": 1_000_000},
+    "alerts": [{"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}],
+    "latency_threshold": 900,
 }
 Change = Callable[[dict[str, Any]], object]
 
@@ -329,3 +331,10 @@ def test_the_json_schema_explains_every_key_that_has_a_default() -> None:
     for model, keys in (("Article", Article.model_fields), ("LogReaderSettings", {"read_batch_size": None})):
         for key in keys:
             assert definitions[model]["properties"][key].get("description"), f"{model}.{key}"
+
+
+def test_the_retention_is_sql_servers_and_in_order(tmp_path: Path) -> None:
+    distributor = Publication.model_validate(EXAMPLE).distributor
+    assert (distributor.min_distretention, distributor.max_distretention, distributor.history_retention) == (0, 72, 48)
+    wrong = {**EXAMPLE, "distributor": {**EXAMPLE["distributor"], "min_distretention": 73}}
+    assert "min_distretention: 73: allowed: at most max_distretention, 72" in _refusal(_written(tmp_path, wrong))

@@ -17,6 +17,7 @@ def idle_result(request: DistributionRequest, connections: Mapping[str, Connecti
     started, clock = datetime.now(UTC), time.perf_counter()
     with open_distribution(request, connections) as opened:
         watermark = opened.subscriber.watermark()
+        opened.refuse_incomplete(watermark)
         batches = opened.database.batches_after(opened.record, watermark)
         bound = request.committed_before
         if any(bound is None or batch.first_commit_time < bound for batch in batches[:1]):

@@ -48,6 +48,7 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
 def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDistribution) -> JobResult:
     job = _Job(spark, request, opened)
     standing = opened.subscriber.standing()
+    opened.refuse_incomplete(standing.watermark)
     total = JobResult(last_xact_seqno=standing.watermark.hex(), notices=job.notices)
     if standing.unfinished is not None:
         total = total.plus(job.finish(standing.watermark, standing.unfinished))

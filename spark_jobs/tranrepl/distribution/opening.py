@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.errors import MUST_BE_REINITIALIZED, ConfigurationError
 from tranrepl.jobs import DistributionRequest
 from tranrepl.settings import Publication
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
@@ -24,6 +26,21 @@ class OpenDistribution:
     distribution: Connection
     key: SubscriptionKey
     subscriber: Subscriber
+
+    def refuse_incomplete(self, watermark: bytes) -> None:
+        """Raises ConfigurationError 21074 where commands after the watermark may be gone."""
+        removed = self.record.removed_xact_seqno
+        inactive = self.subscription.status is SubscriptionStatus.INACTIVE
+        if not inactive and (removed is None or watermark >= removed):
+            return
+        why = "is inactive" if inactive else f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
+        raise ConfigurationError(
+            f"subscription {self.subscription.subscription} of publication {self.record.publication} {why}: it must "
+            "be reinitialized",
+            remedy="load the Publisher's rows into its Subscriber anew, then "
+            f"`tranrepl reinitialize FILE -s {self.subscription.subscription}`",
+            number=MUST_BE_REINITIALIZED,
+        )
 
 
 def subscription_key(publication: Publication, publisher: Connection, subscription: str) -> SubscriptionKey:

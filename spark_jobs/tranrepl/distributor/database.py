@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
@@ -49,6 +50,8 @@ class PublicationRecord:
     slot_name: str
     registered_xact_seqno: bytes | None
     registered_lsn: int | None
+    removed_xact_seqno: bytes | None = None
+    """Last transaction whose commands clean-up has removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +271,34 @@ class DistributionDatabase:
                 f"{self.where}: subscription {name} of publication {record.publication} is not set up",
                 remedy="run `tranrepl setup FILE`",
             )
-        return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status))
+        return _subscription(row)
 
-    def _subscription(
-        self, connection: sa.Connection, record: PublicationRecord, name: str
-    ) -> sa.Row[tuple[object, ...]] | None:
+    def active_subscriptions(self, record: PublicationRecord) -> list[SubscriptionRecord]:
+        with self._begin() as connection:
+            rows = connection.execute(
+                sa.select(mssubscriptions)
+                .where(
+                    mssubscriptions.c.publication_id == record.publication_id,
+                    mssubscriptions.c.status == SubscriptionStatus.ACTIVE,
+                )
+                .order_by(mssubscriptions.c.subscription_id)
+            ).all()
+        return [_subscription(row) for row in rows]
+
+    def set_subscription_status(self, subscription: SubscriptionRecord, status: SubscriptionStatus) -> bool:
+        """Whether it was another before."""
+        with self._begin() as connection:
+            changed = connection.execute(
+                mssubscriptions.update()
+                .where(
+                    mssubscriptions.c.subscription_id == subscription.subscription_id,
+                    mssubscriptions.c.status != status,
+                )
+                .values(status=status)
+            )
+        return changed.rowcount == 1
+
+    def _subscription(self, connection: sa.Connection, record: PublicationRecord, name: str) -> sa.Row[Any] | None:
         return connection.execute(
             sa.select(mssubscriptions).where(
                 mssubscriptions.c.publication_id == record.publication_id, mssubscriptions.c.subscription == name
@@ -331,19 +357,111 @@ class DistributionDatabase:
                 )
                 .order_by(msrepl_batches.c.first_xact_seqno)
             ).all()
-        return [
-            Batch(
-                row.folder,
-                bytes(row.first_xact_seqno),
-                bytes(row.last_xact_seqno),
-                row.first_commit_time,
-                row.last_commit_time,
-                row.transactions,
-                row.commands,
-                row.log_bytes,
+        return [_batch(row) for row in rows]
+
+    # Clean-up. Ages are told by the distribution database's own clock, which wrote the times.
+
+    def first_older_batch(self, record: PublicationRecord, xact_seqno: bytes, age: timedelta) -> Batch | None:
+        """The first batch after `xact_seqno`, where it was registered so long ago."""
+        with self._begin() as connection:
+            row = connection.execute(
+                sa.select(msrepl_batches, (msrepl_batches.c.entry_time <= sa.func.now() - age).label("older"))
+                .where(
+                    msrepl_batches.c.publication_id == record.publication_id,
+                    msrepl_batches.c.last_xact_seqno > xact_seqno,
+                )
+                .order_by(msrepl_batches.c.first_xact_seqno)
+                .limit(1)
+            ).one_or_none()
+        return _batch(row) if row is not None and row.older else None
+
+    def remove_batches(self, record: PublicationRecord, up_to: bytes | None, age: timedelta) -> list[Batch]:
+        """Forget batches that end at or before `up_to` (None: any) and were registered so long ago.
+
+        Their folders are no batches any more, and may be removed.
+        """
+        chosen = sa.and_(
+            msrepl_batches.c.publication_id == record.publication_id, msrepl_batches.c.entry_time <= sa.func.now() - age
+        )
+        if up_to is not None:
+            chosen &= msrepl_batches.c.last_xact_seqno <= up_to
+        with self._begin() as connection:
+            rows = connection.execute(msrepl_batches.delete().where(chosen).returning(msrepl_batches)).all()
+            removed = sorted((_batch(row) for row in rows), key=lambda batch: batch.last_xact_seqno)
+            if removed:
+                connection.execute(
+                    mspublications.update()
+                    .where(mspublications.c.publication_id == record.publication_id)
+                    .values(removed_xact_seqno=removed[-1].last_xact_seqno)
+                )
+        return removed
+
+    def batch_folders(self) -> set[str]:
+        """Of every publication: two may share a store."""
+        with self._begin() as connection:
+            return set(connection.execute(sa.select(msrepl_batches.c.folder)).scalars())
+
+    def remove_history(self, record: PublicationRecord, age: timedelta) -> int:
+        """Remove history rows so old, and errors, save the newest row of each agent and the newest that knows where
+        it stood. What they say of delivered commands is kept in sum. Returns the number of rows.
+        """
+        with self._begin() as connection:
+            removed = self._remove_history(connection, mslogreader_history, record, age)
+            rows = self._remove_history(connection, msdistribution_history, record, age)
+            for subscription_id in {row.subscription_id for row in rows}:
+                mine = mssubscriptions.c.subscription_id == subscription_id
+                known = connection.execute(
+                    sa.select(mssubscriptions.c.delivered_commands).where(mine).with_for_update()
+                ).scalar_one()
+                gone = [row.commands_by_article for row in rows if row.subscription_id == subscription_id]
+                connection.execute(
+                    mssubscriptions.update()
+                    .where(mine)
+                    .values(delivered_commands=_sum_by_article([known or {}, *gone]))
+                )
+            errors = connection.execute(
+                msrepl_errors.delete().where(
+                    msrepl_errors.c.publication_id == record.publication_id,
+                    msrepl_errors.c.time <= sa.func.now() - age,
+                    *(
+                        ~sa.exists().where(history.c.error_id == msrepl_errors.c.id)
+                        for history in (mslogreader_history, msdistribution_history)
+                    ),
+                )
             )
-            for row in rows
-        ]
+        return len(removed) + len(rows) + errors.rowcount
+
+    def _remove_history(
+        self, connection: sa.Connection, table: sa.Table, record: PublicationRecord, age: timedelta
+    ) -> Sequence[sa.Row[Any]]:
+        agent = [table.c.subscription_id] if "subscription_id" in table.c else [table.c.publication_id]
+        newest = sa.select(sa.func.max(table.c.id)).group_by(*agent)
+        return connection.execute(
+            table.delete()
+            .where(
+                table.c.publication_id == record.publication_id,
+                table.c.time <= sa.func.now() - age,
+                table.c.id.not_in(newest),
+                table.c.id.not_in(newest.where(table.c.xact_seqno.is_not(None))),
+            )
+            .returning(table)
+        ).all()
+
+    def last_known_watermark(self, record: PublicationRecord, subscription: SubscriptionRecord) -> bytes | None:
+        """Where the last run that knew it left the Subscriber; None before the first."""
+        query = (
+            sa.select(msdistribution_history.c.xact_seqno)
+            .where(
+                msdistribution_history.c.publication_id == record.publication_id,
+                msdistribution_history.c.subscription_id == subscription.subscription_id,
+                msdistribution_history.c.xact_seqno.is_not(None),
+            )
+            .order_by(msdistribution_history.c.id.desc())
+            .limit(1)
+        )
+        with self._begin() as connection:
+            seqno = connection.execute(query).scalar_one_or_none()
+        return bytes(seqno) if seqno is not None else None
 
     # History
 
@@ -445,8 +563,12 @@ class DistributionDatabase:
             msdistribution_history.c.publication_id == record.publication_id,
             msdistribution_history.c.subscription_id == subscription.subscription_id,
         )
+        removed = sa.select(mssubscriptions.c.delivered_commands).where(
+            mssubscriptions.c.subscription_id == subscription.subscription_id
+        )
         with self._begin() as connection:
-            return _sum_by_article(connection.execute(query).scalars())
+            before = connection.execute(removed).scalar_one()
+            return _sum_by_article([before or {}, *connection.execute(query).scalars()])
 
 
 def _sum_by_article(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -481,9 +603,27 @@ def _lsn_bytes(lsn: int) -> bytes:
     return lsn.to_bytes(8, "big")
 
 
+def _subscription(row: sa.Row[Any]) -> SubscriptionRecord:
+    return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status))
+
+
+def _batch(row: sa.Row[Any]) -> Batch:
+    return Batch(
+        row.folder,
+        bytes(row.first_xact_seqno),
+        bytes(row.last_xact_seqno),
+        row.first_commit_time,
+        row.last_commit_time,
+        row.transactions,
+        row.commands,
+        row.log_bytes,
+    )
+
+
 def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
     fields = row._mapping
     seqno, lsn = fields["registered_xact_seqno"], fields["registered_lsn"]
+    removed = fields["removed_xact_seqno"]
     return PublicationRecord(
         fields["publication_id"],
         fields["publication"],
@@ -491,6 +631,7 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         fields["slot_name"],
         bytes(seqno) if seqno is not None else None,
         int.from_bytes(lsn, "big") if lsn is not None else None,
+        bytes(removed) if removed is not None else None,
     )
 
 

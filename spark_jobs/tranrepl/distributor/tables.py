@@ -60,6 +60,7 @@ mspublications = sa.Table(
     sa.Column("store", sa.Text, nullable=False),
     sa.Column("registered_xact_seqno", _Seqno, comment="Log reader watermark: last transaction registered"),
     sa.Column("registered_lsn", _Seqno, comment="End of the log part that is registered"),
+    sa.Column("removed_xact_seqno", _Seqno, comment="Last transaction whose commands clean-up has removed"),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
 )
 
@@ -93,6 +94,7 @@ mssubscriptions = sa.Table(
     sa.Column("subscriber_db", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("subscription_time", _Time, nullable=False, server_default=sa.func.now()),
+    sa.Column("delivered_commands", sa.JSON, comment="By article, of history that clean-up has removed"),
     sa.UniqueConstraint("publication_id", "subscription"),
 )
 

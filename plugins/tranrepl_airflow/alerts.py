@@ -1,0 +1,174 @@
+"""Alerts: a publication's notifiers, told once when something needs a person.
+
+A task's callbacks run in the task's process (in the DAG processor where its worker was killed), a deadline's in the
+executor. So all that an alert says comes from the error at hand and from settings: nothing is asked of a database.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import import_module
+from typing import Any, cast
+
+from airflow.sdk import BaseNotifier, Context
+from airflow.sdk.log import redact  # type: ignore[attr-defined]
+
+from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
+from tranrepl.settings import Alert, Publication
+from tranrepl_airflow.outcome import ReplicationFailed
+
+log = logging.getLogger(__name__)
+
+_KEY = re.compile(r"with Primary Key\(s\): (.+)")
+
+
+class AlertEvent(StrEnum):
+    BATCH_FAILED = "batch_failed"
+    LOG_READER_FAILED = "log_reader_failed"
+    SUBSCRIPTION_DEACTIVATED = "subscription_deactivated"
+    RUN_IS_LATE = "run_is_late"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertFields:
+    """What a notifier's templates find as `alert`; empty where it is not known."""
+
+    event: AlertEvent
+    summary: str
+    """One line of names and numbers, as for a subject."""
+    publication: str
+    subscription: str = ""
+    number: str = ""
+    text: str = ""
+    remedy: str = ""
+    xact_seqno: str = ""
+    """Hexadecimal, with 0x."""
+    command_id: str = ""
+    article: str = ""
+    key: str = ""
+    browse: str = ""
+    """The `tranrepl` call that shows the command."""
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailedAlert:
+    """A task's `on_failure_callback`: tells one notifier that the task has failed for good."""
+
+    alert: Alert
+    event: AlertEvent
+    publication: str
+    subscription: str = ""
+    only: ErrorKind | None = None
+    """Only for errors of this kind; None: for every failure."""
+
+    def __call__(self, context: Context) -> None:
+        report = _report(context)
+        if self.only is None or report.kind is self.only:
+            fields = alert_fields(self.event, self.publication, self.subscription, report, _run_id(context))
+            notify(self.alert, fields, context)
+
+
+def task_failed_alerts(
+    publication: Publication, event: AlertEvent, subscription: str = "", only: ErrorKind | None = None
+) -> list[Callable[[Context], None]]:
+    """One for each of the publication's notifiers."""
+    return [TaskFailedAlert(it, event, publication.publication, subscription, only) for it in publication.alerts]
+
+
+def alert_fields(
+    event: AlertEvent, publication: str, subscription: str, error: ErrorReport, run_id: str
+) -> AlertFields:
+    """What there is to say of an error."""
+    where = "/".join(filter(None, [publication, subscription]))
+    number = f" with error {error.number}" if error.number else ""
+    key = _KEY.search(error.message)
+    return AlertFields(
+        event=event,
+        summary=f"{where}: {event.replace('_', ' ')}{number}",
+        publication=publication,
+        subscription=subscription,
+        number=error.number or "",
+        text=error.message,
+        remedy=error.remedy or "",
+        xact_seqno=f"0x{error.xact_seqno}" if error.xact_seqno else "",
+        command_id="" if error.command_id is None else str(error.command_id),
+        article=error.article or "",
+        key=key[1] if key else "",
+        browse=_browse(publication, error),
+        run_id=run_id,
+    )
+
+
+def notify(alert: Alert, fields: AlertFields, context: Mapping[str, Any]) -> None:
+    """Tell one notifier, whose templates find the fields as `alert`. Raises what the notifier raises.
+
+    Values are put into the templates and never taken for templates themselves: the notifier renders its arguments
+    once.
+    """
+    # A notifier puts its own arguments into the context that it is given.
+    told = cast("Any", {**context, "alert": asdict(fields)})
+    new_notifier(alert)(told)
+
+
+def notify_all(alerts: Iterable[Alert], fields: AlertFields, context: Mapping[str, Any]) -> None:
+    """Tell every notifier; one that fails is logged and keeps nothing from the others."""
+    for alert in alerts:
+        try:
+            notify(alert, fields, context)
+        except Exception:
+            log.exception("Notifier %s failed", alert.notifier)
+
+
+def new_notifier(alert: Alert) -> BaseNotifier:
+    """The notifier with its arguments. Raises ConfigurationError where the settings do not give one."""
+    module, _, name = alert.notifier.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"alerts: notifier: {alert.notifier!r} cannot be imported: {error}",
+            remedy="allowed: the import path of an Airflow notifier, as in "
+            "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
+        ) from None
+    if not (isinstance(found, type) and issubclass(found, BaseNotifier)):
+        raise ConfigurationError(f"alerts: notifier: {alert.notifier!r} is no Airflow notifier (BaseNotifier)")
+    try:
+        return cast("Callable[..., BaseNotifier]", found)(**alert.arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"alerts: arguments of {alert.notifier}: {error}") from None
+
+
+def run_is_late(context: Mapping[str, Any], publication: str, threshold: int, alerts: Sequence[Any]) -> None:
+    """The callback of a run's deadline. It runs in the executor, with no more of a context than the run."""
+    fields = AlertFields(
+        event=AlertEvent.RUN_IS_LATE,
+        summary=f"{publication}: run is late",
+        publication=publication,
+        text=f"a run of publication {publication} has not ended {threshold} s after it was queued (latency_threshold)",
+        run_id=context["dag_run"]["dag_run_id"],
+    )
+    notify_all([Alert.model_validate(it) for it in alerts], fields, context)
+
+
+def _report(context: Mapping[str, Any]) -> ErrorReport:
+    error = context.get("exception")
+    if isinstance(error, ReplicationFailed):
+        return error.report
+    # A worker that was killed leaves Airflow's words for it, and whatever else is raised its own.
+    return ErrorReport(kind=ErrorKind.INTERNAL, message=str(redact(str(error or "the task ended without a report"))))
+
+
+def _run_id(context: Mapping[str, Any]) -> str:
+    return str(context.get("run_id") or "")
+
+
+def _browse(publication: str, error: ErrorReport) -> str:
+    if error.xact_seqno is None:
+        return ""
+    seqno = f"0x{error.xact_seqno}"
+    return f"tranrepl browse dags/publications/{publication}.yaml --from {seqno} --to {seqno}"

@@ -1,0 +1,48 @@
+"""`tranrepl cleanup`: remove what every Subscriber has, and what is too old to be kept for one that has not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import subscription_key
+from tranrepl.distributor.cleanup import Cleanup, Standing, remove_expired
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.settings import Publication
+from tranrepl.subscriber.dialects import dialect_of
+
+
+def clean_up(publication: Publication, connections: Mapping[str, Connection]) -> Cleanup:
+    """Clean up one publication: its batches, their folders, its history.
+
+    A Subscriber that cannot be asked keeps what it may need, and is named in the result. Raises ConfigurationError
+    where the publication is not set up or its store cannot be reached from here.
+    """
+    database = DistributionDatabase(connections[publication.distributor.connection])
+    try:
+        record = database.publication(publication.publication)
+        standings: list[Standing] = []
+        unreachable: dict[str, str] = {}
+        for subscription in database.active_subscriptions(record):
+            watermark: bytes | None = None
+            try:
+                watermark = _watermark(publication, connections, subscription.subscription)
+            except ReplicationError as error:
+                unreachable[subscription.subscription] = error.message
+            standings.append(Standing(subscription, watermark))
+        done = remove_expired(database, record, publication.distributor, standings)
+    finally:
+        database.close()
+    return done.model_copy(update={"unreachable": unreachable})
+
+
+def _watermark(publication: Publication, connections: Mapping[str, Connection], name: str) -> bytes:
+    """Raises ReplicationError where the Subscriber does not tell."""
+    connection = connections[publication.subscription(name).connection]
+    key = subscription_key(publication, connections[publication.publisher.connection], name)
+    with dialect_of(connection).subscriber(connection, key, "tranrepl cleanup") as subscriber:
+        watermark = subscriber.find_watermark()
+        if watermark is None:
+            raise ConfigurationError(f"{subscriber.where}: the subscription is not set up there")
+    return watermark

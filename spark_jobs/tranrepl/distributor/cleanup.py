@@ -1,0 +1,111 @@
+"""Retention: which stored commands and history rows go, and which subscriptions have waited too long.
+
+The algorithm is SQL Server's (`sp_MSdistribution_cleanup`, Agent history clean up), with one difference: a subscription
+stands where its Subscriber says, not where the last history row says, so that a Subscriber restored from a backup
+finds what it needs as long as that is kept at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pydantic import BaseModel
+
+from tranrepl.commands import FIRST_XACT_SEQNO
+from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.store_folders import StoreFolders
+from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind, ErrorReport
+from tranrepl.settings import DistributorSettings
+
+ORPHAN_AGE = timedelta(hours=6)
+"""A folder that is not registered by then never will be: the job that wrote it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An active subscription and its Subscriber's watermark; None where the Subscriber did not tell."""
+
+    subscription: SubscriptionRecord
+    watermark: bytes | None
+
+
+class Cleanup(BaseModel):
+    """What a clean-up did. Also the XCom of its task."""
+
+    batches: int = 0
+    commands: int = 0
+    history_rows: int = 0
+    orphan_folders: int = 0
+    deactivated: dict[str, ErrorReport] = {}
+    """By subscription, error 21011."""
+    unreachable: dict[str, str] = {}
+    """By subscription, why its Subscriber did not tell its watermark: nothing is removed that it may need."""
+
+
+def remove_expired(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    settings: DistributorSettings,
+    standings: Sequence[Standing],
+) -> Cleanup:
+    """Deactivate what waited too long, then remove what nobody needs. Idempotent.
+
+    Raises ConfigurationError where the store cannot be cleaned up from here, before anything is forgotten.
+    """
+    folders = StoreFolders(record.store)
+    longest = timedelta(hours=settings.max_distretention)
+    deactivated = {it.subscription.subscription: _deactivated(database, record, it, longest) for it in standings}
+    errors = {name: error for name, error in deactivated.items() if error is not None}
+    active = [it for it in standings if it.subscription.subscription not in errors]
+    removed = _remove_batches(database, record, active, timedelta(hours=settings.min_distretention))
+    for batch in removed:
+        folders.remove(batch.folder)
+    # Listed before the registered ones are: a folder that is registered in between is none of them.
+    unwritten = folders.written_before(datetime.now(UTC) - ORPHAN_AGE)
+    orphans = set(unwritten) - database.batch_folders()
+    for folder in orphans:
+        folders.remove(folder)
+    return Cleanup(
+        batches=len(removed),
+        commands=sum(batch.commands for batch in removed),
+        history_rows=database.remove_history(record, timedelta(hours=settings.history_retention)),
+        orphan_folders=len(orphans),
+        deactivated=errors,
+    )
+
+
+def _deactivated(
+    database: DistributionDatabase, record: PublicationRecord, standing: Standing, longest: timedelta
+) -> ErrorReport | None:
+    """The error of a subscription whose first undelivered command waited longer; it is inactive from now on."""
+    watermark = standing.watermark
+    if watermark is None:
+        watermark = database.last_known_watermark(record, standing.subscription) or FIRST_XACT_SEQNO
+    waiting = database.first_older_batch(record, watermark, longest)
+    if waiting is None or not database.set_subscription_status(standing.subscription, SubscriptionStatus.INACTIVE):
+        return None
+    name = standing.subscription.subscription
+    error = ErrorReport(
+        kind=ErrorKind.CONFIGURATION,
+        number=SUBSCRIPTION_DEACTIVATED,
+        message=f"subscription {name} of publication {record.publication} was deactivated: its first undelivered "
+        f"command, of {waiting.first_commit_time:%Y-%m-%d %H:%M:%S} UTC, is older than "
+        f"{longest // timedelta(hours=1)} hours (max_distretention)",
+        remedy=f"load the Publisher's rows into its Subscriber anew, then `tranrepl reinitialize FILE -s {name}`",
+        xact_seqno=waiting.first_xact_seqno.hex(),
+    )
+    database.record_error(record, error, name)
+    return error
+
+
+def _remove_batches(
+    database: DistributionDatabase, record: PublicationRecord, active: Sequence[Standing], youngest: timedelta
+) -> list[Batch]:
+    watermarks = [it.watermark for it in active]
+    known = [it for it in watermarks if it is not None]
+    if len(known) < len(watermarks):
+        return []
+    return database.remove_batches(record, min(known, default=None), youngest)

@@ -1,0 +1,58 @@
+"""The command store's folders, listed and removed without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from pyarrow import ArrowInvalid, ArrowNotImplementedError, fs
+
+from tranrepl.distributor.command_file import mounted_path
+from tranrepl.errors import ConfigurationError
+
+_FOLDER = re.compile(r"[0-9a-f]{32}")
+"""As `store.new_folder` names them: whatever else lies in the store is not ours."""
+
+
+class StoreFolders:
+    """Raises ConfigurationError where the store cannot be reached or changed from here."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        mounted = mounted_path(store)
+        with self._errors():
+            if mounted is not None:
+                self._files, self._base = fs.LocalFileSystem(), str(mounted)
+            else:
+                self._files, self._base = fs.FileSystem.from_uri(store.replace("s3a://", "s3://", 1))
+
+    def written_before(self, time: datetime) -> list[str]:
+        """Batch folders in which nothing was written since."""
+        newest: dict[str, datetime] = {}
+        with self._errors():
+            selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
+            for entry in self._files.get_file_info(selector):
+                name = entry.path.removeprefix(self._base.rstrip("/") + "/").split("/")[0]
+                # An object store has no times for folders.
+                if _FOLDER.fullmatch(name) and entry.mtime is not None:
+                    newest[name] = max(entry.mtime, newest.get(name, entry.mtime))
+        return sorted(name for name, written in newest.items() if written < time)
+
+    def remove(self, folder: str) -> None:
+        """Idempotent."""
+        with self._errors():
+            path = f"{self._base.rstrip('/')}/{folder}"
+            if self._files.get_file_info(path).type is fs.FileType.Directory:
+                self._files.delete_dir(path)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ArrowInvalid, ArrowNotImplementedError) as error:
+            raise ConfigurationError(
+                f"store: {self._store} cannot be cleaned up: {str(error).splitlines()[0]}",
+                remedy="clean-up works on the store itself: it must be reachable and writable from here",
+            ) from error

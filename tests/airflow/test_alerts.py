@@ -1,0 +1,265 @@
+"""Who is told, of what, and how often: runs whose alerts go to a mail server and a web server on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG, BaseNotifier, Context
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.exceptions import AirflowException
+
+from sandbox.receivers import Hook, Mailbox, Posted, mail_server, web_server
+from tranrepl.distributor.cleanup import Cleanup
+from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
+from tranrepl.jobs import JobResult
+from tranrepl.settings import Alert, Publication
+from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all, run_is_late
+from tranrepl_airflow.cleanup import CleanupOperator
+from tranrepl_airflow.webhook import WebhookNotifier
+
+if TYPE_CHECKING:
+    from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
+
+MAIL: dict[str, Any] = {
+    "notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
+    "arguments": {
+        "smtp_conn_id": "mail",
+        "from_email": "tranrepl@example.com",
+        "to": "dba@example.com",
+        "subject": "{{ alert.summary }}",
+        "html_content": "<p>{{ alert.text | e }}</p><pre>{{ alert.browse | e }}</pre><i>{{ ti.task_id }}</i>",
+    },
+}
+HOOK: dict[str, Any] = {
+    "notifier": "tranrepl_airflow.webhook.WebhookNotifier",
+    "arguments": {"connection": "pager"},
+}
+TOKEN = "s3cret-token"  # noqa: S105
+ROW_NOT_FOUND = DataError(
+    "The row was not found at the Subscriber when applying the replicated UPDATE command for Table 'sales.vendor' "
+    "with Primary Key(s): id = {{ conn.publisher.password }}",
+    number="20598",
+    xact_seqno="00ab",
+    command_id=7,
+    article="sales.vendor",
+)
+FIELDS = {
+    "event": "batch_failed",
+    "summary": "purchasing/reporting: batch failed with error 20598",
+    "publication": "purchasing",
+    "subscription": "reporting",
+    "number": "20598",
+    "text": ROW_NOT_FOUND.message,
+    "remedy": "",
+    "xact_seqno": "0x00ab",
+    "command_id": "7",
+    "article": "sales.vendor",
+    "key": "id = {{ conn.publisher.password }}",
+    "browse": "tranrepl browse dags/publications/purchasing.yaml --from 0x00ab --to 0x00ab",
+}
+
+
+@pytest.fixture
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+    with mail_server() as box:
+        extra = {"disable_ssl": True, "disable_tls": True}
+        mail = {"conn_type": "smtp", "host": "127.0.0.1", "port": box.port, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_MAIL", json.dumps(mail))
+        yield box
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
+    with web_server() as server:
+        _pager(monkeypatch, server)
+        yield server
+
+
+def _pager(monkeypatch: pytest.MonkeyPatch, server: Hook) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_PAGER", json.dumps({"conn_type": "http", "host": server.url, "password": TOKEN}))
+
+
+@pytest.fixture
+def parse(publications: Path, write_publication: PublicationWriter) -> Callable[..., DAG]:
+    """The DAG of one subscription with these alerts, with retries that do not wait."""
+
+    def parse_with(*alerts: dict[str, Any], **changes: Any) -> DAG:
+        write_publication(
+            subscriptions=[{"name": "reporting", "connection": "subscriber"}], alerts=list(alerts), **changes
+        )
+        dag: DAG = DagBag(publications.parent).dags["purchasing"]
+        for task in dag.tasks:
+            task.retry_delay = timedelta(0)
+        return dag
+
+    return parse_with
+
+
+Parse = Callable[..., DAG]
+
+
+@pytest.fixture
+def run(
+    parse: Parse, mailbox: Mailbox, hook: Hook, fake_spark: FakeSpark, idle_checks: IdleChecks
+) -> Callable[[], DagRun]:
+    dag = parse(MAIL, HOOK)
+    return lambda: dag.test()
+
+
+def _failing(fake_spark: FakeSpark, **errors: Exception) -> None:
+    for job, error in errors.items():
+        assert isinstance(error, (DataError, TransientError, ConfigurationError, FencedError))
+        fake_spark.answer(job, JobResult(error=error.to_report()), exit_code=1)
+
+
+def test_a_batch_that_failed_for_good_is_told_once_with_all_there_is_to_say(
+    run: Callable[[], DagRun], fake_spark: FakeSpark, mailbox: Mailbox, hook: Hook
+) -> None:
+    _failing(fake_spark, streams=ROW_NOT_FOUND, single_connection=ROW_NOT_FOUND)
+    run_id = run().run_id
+    (mail,) = mailbox.messages
+    assert (mail["To"], mail["From"]) == ("dba@example.com", "tranrepl@example.com")
+    assert mail["Subject"] == FIELDS["summary"]
+    (part,) = [it for it in mail.walk() if it.get_content_type() == "text/html"]
+    text = part.get_content()
+    assert "&#39;sales.vendor&#39;" in text
+    assert "{{ conn.publisher.password }}" in text, "what a row holds is no template"
+    assert FIELDS["browse"] in text
+    assert "reporting.retry_on_single_connection" in text
+    assert hook.posts == [Posted("/services/T0/hook", f"Bearer {TOKEN}", {**FIELDS, "run_id": run_id})]
+
+
+def test_nobody_is_told_of_a_batch_that_the_retry_saved(
+    run: Callable[[], DagRun], fake_spark: FakeSpark, mailbox: Mailbox, hook: Hook
+) -> None:
+    _failing(fake_spark, streams=ROW_NOT_FOUND)
+    assert run().state == "success"
+    assert (mailbox.messages, hook.posts) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("errors", "event", "subscription"),
+    [
+        ({"log_reader": ConfigurationError("no slot")}, "log_reader_failed", ""),
+        ({"log_reader": TransientError("not there")}, "log_reader_failed", ""),
+        ({"streams": ConfigurationError("inactive", number="21074")}, "batch_failed", "reporting"),
+        (
+            {"streams": TransientError("lost"), "single_connection": TransientError("lost")},
+            "batch_failed",
+            "reporting",
+        ),
+        ({"streams": FencedError("another job")}, None, ""),
+    ],
+    ids=["configuration of the log reader", "log reader after all retries", "no retry", "after all retries", "fenced"],
+)
+def test_each_failure_is_told_once(
+    run: Callable[[], DagRun],
+    fake_spark: FakeSpark,
+    hook: Hook,
+    errors: dict[str, Exception],
+    event: str | None,
+    subscription: str,
+) -> None:
+    _failing(fake_spark, **errors)
+    run()
+    told = [(post.body["event"], post.body["subscription"], post.body["text"]) for post in hook.posts]
+    error = next(iter(errors.values()))
+    assert told == ([(event, subscription, str(error))] if event else [])
+
+
+def test_a_notifier_that_fails_does_not_keep_the_others_from_being_told(
+    parse: Parse,
+    mailbox: Mailbox,
+    fake_spark: FakeSpark,
+    idle_checks: IdleChecks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _failing(fake_spark, log_reader=ConfigurationError("no slot"))
+    with web_server(status=500) as broken:
+        _pager(monkeypatch, broken)
+        assert parse(HOOK, MAIL).test().state == "failed"
+    assert (len(broken.posts), len(mailbox.messages)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("alert", "said"),
+    [
+        ({"notifier": "nowhere.to.be.Found"}, "'nowhere.to.be.Found' cannot be imported"),
+        ({"notifier": "json.JSONDecoder"}, "'json.JSONDecoder' is no Airflow notifier"),
+        ({**HOOK, "arguments": {"conection": "pager"}}, "unexpected keyword argument 'conection'"),
+        ({"notifier": "unqualified"}, "alerts[0].notifier: 'unqualified'"),
+    ],
+)
+def test_an_alert_that_could_not_be_sent_breaks_the_dag_that_says_so(
+    parse: Parse, alert: dict[str, Any], said: str
+) -> None:
+    dag = parse(alert)
+    assert dag.tags == {"replication", "broken"}
+    assert said in str(dag.doc_md)
+
+
+class Remembering(BaseNotifier):
+    """A notifier of somebody's own."""
+
+    template_fields = ("text",)
+    told: ClassVar[list[tuple[str, Any]]] = []
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def notify(self, context: Context) -> None:
+        self.told.append((self.text, cast("Any", context)["alert"]["key"]))
+
+
+def test_any_notifiers_templates_are_rendered_once_and_each_time_anew() -> None:
+    alert = Alert(notifier=f"{__name__}.Remembering", arguments={"text": "{{ alert.key }}"})
+    for number in (1, 2):
+        error = ErrorReport(kind=ErrorKind.DATA, message=f"x with Primary Key(s): id = {number} {{{{ 7 * 7 }}}}")
+        notify_all([alert], alert_fields(AlertEvent.BATCH_FAILED, "p", "s", error, "r"), {})
+    assert Remembering.told == [(f"id = {number} {{{{ 7 * 7 }}}}",) * 2 for number in (1, 2)]
+
+
+def test_a_webhook_tells_no_secret_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    with web_server(status=403) as server:
+        _pager(monkeypatch, server)
+        with pytest.raises(AirflowException, match=r"^webhook pager: HTTP status 403$"):
+            WebhookNotifier(connection="pager")({"alert": {}})
+    with pytest.raises(AirflowException, match=r"^webhook pager: ConnectError$"):
+        WebhookNotifier(connection="pager")({"alert": {}})
+
+
+def test_a_run_has_a_deadline_where_there_is_a_threshold_and_somebody_to_tell(parse: Parse, hook: Hook) -> None:
+    assert parse(latency_threshold=90).deadline is None
+    assert parse(HOOK).deadline is None
+    dag = parse({**HOOK, "arguments": {"connection": "pager", "body": "{{ alert.summary }}"}}, latency_threshold=90)
+    (deadline,) = dag.deadline if isinstance(dag.deadline, list) else [dag.deadline]
+    assert deadline is not None
+    assert deadline.interval == timedelta(seconds=90)
+    assert isinstance(deadline.callback, SyncCallback)
+    assert deadline.callback.path == "tranrepl_airflow.alerts.run_is_late"
+    run_is_late(context={"dag_run": {"dag_run_id": "r"}}, **deadline.callback.kwargs)
+    assert [post.body for post in hook.posts] == ["purchasing: run is late"]
+
+
+def test_a_deactivated_subscription_is_told(
+    publication: Publication, stored_connections: dict[str, dict[str, Any]], hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ErrorReport(kind=ErrorKind.CONFIGURATION, message="deactivated", number="21011", xact_seqno="0a")
+    done = Cleanup(deactivated={"audit": error}, unreachable={"reporting": "not there"})
+    monkeypatch.setattr("tranrepl.cleanup.clean_up", lambda *_: done)
+    settings = publication.model_copy(update={"alerts": [Alert.model_validate(HOOK)]}).model_dump(mode="json")
+    for connection_id, fields in stored_connections.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", json.dumps(fields))
+    context: Any = {"run_id": "run"}
+    operator = CleanupOperator(task_id="purchasing", publication=settings)
+    assert operator.execute(context) == done.model_dump(mode="json")
+    (post,) = hook.posts
+    assert post.body["summary"] == "purchasing/audit: subscription deactivated with error 21011"

@@ -1,0 +1,73 @@
+"""Airflow's pools: made by setup, and by the scheduler where setup could not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.models.pool import Pool
+from airflow.utils.session import create_session
+from sqlalchemy import delete, select
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.pools import set_up_pools
+from tranrepl.settings import Publication
+from tranrepl_airflow.dag_builder import publication_dag
+from tranrepl_airflow.missing_pools import on_dag_run_running
+
+POOLS = {"replication_purchasing_reporting": 1, "replication_purchasing_audit": 1}
+
+
+def _pools() -> dict[str, int]:
+    with create_session() as session:
+        pools = session.scalars(select(Pool).where(Pool.pool.startswith("replication_")))
+        return {str(pool.pool): pool.slots for pool in pools}
+
+
+def _forget_pools() -> None:
+    with create_session() as session:
+        session.execute(delete(Pool).where(Pool.pool.startswith("replication_")))
+
+
+def test_setup_creates_the_pools_that_are_missing(airflow_home: Path, publication: Publication) -> None:
+    _forget_pools()
+    said: list[str] = []
+    set_up_pools(publication, said.append)
+    assert said == [f"created pool {name} in Airflow" for name in POOLS]
+    assert _pools() == POOLS
+    set_up_pools(publication, said.append)
+    assert len(said) == 2
+
+
+def test_without_an_airflow_setup_says_what_to_do(
+    publication: Publication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN")
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "absent"))
+    with pytest.raises(ConfigurationError, match="no Airflow with a database") as refused:
+        set_up_pools(publication, print)
+    assert "airflow pools set replication_purchasing_audit 1" in str(refused.value)
+    assert not (tmp_path / "absent").exists()
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{tmp_path}/empty.db")
+    with pytest.raises(ConfigurationError, match="is its database migrated"):
+        set_up_pools(publication, print)
+
+
+def test_the_scheduler_creates_what_is_missing_when_it_starts_a_run(
+    airflow_home: Path, publication: Publication
+) -> None:
+    _forget_pools()
+    with create_session() as session:
+        session.add(Pool(pool="replication_purchasing_audit", slots=3, description="", include_deferred=False))
+    for _ in range(2):
+        with create_session() as session:
+            run = DagRun(dag_id="purchasing", run_id="run")
+            session.add(run)
+            run.dag = cast("Any", SimpleNamespace(tasks=publication_dag(publication).tasks))
+            with session.no_autoflush:
+                on_dag_run_running(run, "started")
+            session.expunge(run)
+        assert _pools() == {**POOLS, "replication_purchasing_audit": 3}
