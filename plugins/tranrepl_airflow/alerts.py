@@ -98,7 +98,7 @@ def alert_fields(
         xact_seqno=f"0x{error.xact_seqno}" if error.xact_seqno else "",
         command_id="" if error.command_id is None else str(error.command_id),
         article=error.article or "",
-        key=key[1] if key else "",
+        key=error.key or (key[1] if key else ""),
         browse=_browse(publication, error),
         run_id=run_id,
     )

@@ -9,14 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from pyarrow import fs
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
-from tranrepl.errors import ConfigurationError
+from tranrepl.distributor.stored_commands import read_folder
 from tranrepl.subscriber.command_text import command_text
 
 
@@ -65,14 +63,7 @@ def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArti
     if selection.article is not None:
         ids = [number for number, article in articles.items() if str(article.source) == selection.article]
         chosen &= pc.field("article_id").isin(ids)
-    try:
-        filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
-        table = ds.dataset(inside, filesystem=filesystem, format="parquet").to_table(filter=chosen)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise ConfigurationError(
-            f"store: {path} cannot be read: {str(error).splitlines()[0]}",
-            remedy="browse reads the store itself: it must be reachable from here",
-        ) from error
+    table = read_folder(path, chosen)
     # Spark stores UTC without saying so, in nanoseconds.
     times = table["commit_time"].cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
     return table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)

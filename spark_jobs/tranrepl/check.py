@@ -159,7 +159,14 @@ def _subscriber(
 ) -> Iterator[ReplicationError]:
     key = subscription_key(publication, connections[publication.publisher.connection], name)
     connection = connections[publication.subscription(name).connection]
-    with dialect_of(connection).subscriber(connection, key, "tranrepl check") as subscriber:
+    dialect, settings = dialect_of(connection), publication.subscription(name)
+    if settings.subscription_streams > 1 and not dialect.capabilities.streams:
+        yield ConfigurationError(
+            f"subscription {name}: subscription_streams: {settings.subscription_streams}: {dialect.capabilities.title} "
+            "takes one connection that writes",
+            remedy="allowed there: subscription_streams: 1",
+        )
+    with dialect.subscriber(connection, key, "tranrepl check") as subscriber:
         yield from subscriber.subscription_problems(publication.subscription(name))
         for article, table in checked.tables:
             problems = list(subscriber.article_problems(article, table))

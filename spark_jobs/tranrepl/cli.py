@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tranrepl import __version__
+from tranrepl.administration import parse_xact_seqno, retry_from_transaction, skip_transaction
 from tranrepl.article import RegisteredArticle
 from tranrepl.browse import BrowsedCommand, Selection
 from tranrepl.browse import browse as browse_commands
@@ -29,7 +31,7 @@ from tranrepl.connections import Connection, from_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ReplicationError
+from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.pools import set_up_pools
@@ -91,6 +93,10 @@ def _print_error(error: ReplicationError) -> None:
         err.print(f"  tranrepl browse FILE --from {seqno} --to {seqno} shows it", highlight=False, markup=False)
     if error.remedy:
         err.print(f"  [green]→[/] {escape(error.remedy)}", highlight=False)
+
+
+_PAUSES = (1.0, 4.0)
+"""Seconds before each retry of what may pass by itself."""
 
 
 def _load(file: Path) -> tuple[Publication, dict[str, Connection]]:
@@ -318,11 +324,22 @@ def _attempt(job: Callable[[], JobResult]) -> JobResult:
 def _deliver_with_retry(
     publication: Publication, connections: Mapping[str, Connection], name: str, master: str
 ) -> JobResult:
+    """A batch that failed, for whatever may pass by itself or over one connection, is tried again over one."""
     result = _deliver(publication, connections, name, ApplyMode.STREAMS, None, master)
-    if result.error is None or result.error.kind != DataError.kind:
-        return result
-    err.print(f"{name}: a batch failed, trying again over a single connection", highlight=False)
-    return _deliver(publication, connections, name, ApplyMode.SINGLE_CONNECTION, None, master)
+    for pause in _PAUSES:
+        if result.error is None or result.error.kind not in (ErrorKind.DATA, ErrorKind.TRANSIENT):
+            break
+        err.print(
+            f"{name}: a batch failed ({escape(result.error.message)}), trying again over a single connection",
+            highlight=False,
+        )
+        time.sleep(pause if result.error.kind is ErrorKind.TRANSIENT else 0)
+        again = _deliver(publication, connections, name, ApplyMode.SINGLE_CONNECTION, None, master)
+        settled = again.error is not None and again.error.kind is ErrorKind.DATA
+        result = result.plus(again)
+        if settled:
+            break
+    return result
 
 
 def _raise_first(results: Mapping[str, JobResult]) -> None:
@@ -361,6 +378,47 @@ def _state(result: JobResult) -> str:
     if result.error is not None:
         return f"[red]{result.error.kind} error[/]"
     return "[green]done[/]" if result.commands else "nothing to do"
+
+
+SubscriptionName = Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)]
+
+
+@app.command(epilog="Example: [bold]tranrepl skip purchasing.yaml -s reporting --xact-seqno 0x00000000018a4c10[/]")
+def skip(
+    file: File,
+    subscription: SubscriptionName,
+    xact_seqno: Annotated[
+        str, typer.Option(help="The next transaction to be delivered, hexadecimal.", show_default=False)
+    ],
+) -> None:
+    """Pass over one transaction that cannot be delivered. The history says so.
+
+    Like SQL Server's sp_setsubscriptionxactseqno, of which it is the careful half: no other transaction is skipped.
+    """
+    with _failing_clearly():
+        publication, connections = _load(file)
+        seqno = parse_xact_seqno(xact_seqno)
+        out.print(skip_transaction(publication, connections, subscription, seqno), highlight=False)
+
+
+@app.command(
+    epilog="Example: [bold]tranrepl retry purchasing.yaml -s reporting --from-xact-seqno 0x00000000018a4c10[/]"
+)
+def retry(
+    file: File,
+    subscription: SubscriptionName,
+    from_xact_seqno: Annotated[
+        str, typer.Option(help="The transaction to begin with, hexadecimal.", show_default=False)
+    ],
+) -> None:
+    """Let the next delivery begin with a transaction that was delivered before: all from it on is applied again.
+
+    For a Subscriber whose rows were put back by other means than a restored database, which brings its watermark along.
+    """
+    with _failing_clearly():
+        publication, connections = _load(file)
+        seqno = parse_xact_seqno(from_xact_seqno)
+        out.print(retry_from_transaction(publication, connections, subscription, seqno), highlight=False)
 
 
 @app.command(epilog="Example: [bold]tranrepl browse purchasing.yaml --article purchasing.vendor --limit 20[/]")

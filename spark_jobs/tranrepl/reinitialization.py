@@ -15,7 +15,6 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest, LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.settings import Publication
-from tranrepl.subscriber.dialects import dialect_of
 
 
 def reinitialize(publication: Publication, connections: Mapping[str, Connection], name: str) -> bytes:
@@ -35,8 +34,6 @@ def reinitialize(publication: Publication, connections: Mapping[str, Connection]
     with open_distribution(request, connections) as opened:
         watermark = opened.subscriber.standing().watermark
         start = opened.record.registered_xact_seqno or FIRST_XACT_SEQNO
-        with dialect_of(opened.connection).applier(opened.connection, opened.key, {}) as applier:
-            applier.begin(watermark)
-            applier.commit(start)
+        opened.subscriber.move_watermark(watermark, start)
         opened.database.set_subscription_status(opened.subscription, SubscriptionStatus.ACTIVE)
     return start

@@ -506,6 +506,27 @@ class DistributionDatabase:
                 ],
             )
 
+    def record_administration(
+        self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes, comments: str
+    ) -> None:
+        """A row of `msdistribution_history` for a watermark that was moved by hand."""
+        with self._begin() as connection:
+            connection.execute(
+                msdistribution_history.insert().values(
+                    publication_id=record.publication_id,
+                    subscription_id=subscription.subscription_id,
+                    runstatus=RunStatus.SUCCEED,
+                    start_time=sa.func.now(),
+                    duration=0.0,
+                    comments=comments,
+                    xact_seqno=xact_seqno,
+                    delivered_transactions=0,
+                    delivered_commands=0,
+                    delivery_rate=0.0,
+                    commands_by_article={},
+                )
+            )
+
     def record_log_reader(self, record: PublicationRecord, result: JobResult, started: datetime) -> None:
         """A row of `mslogreader_history`."""
         self._record_history(mslogreader_history, record, result, started, {})

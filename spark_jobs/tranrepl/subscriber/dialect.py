@@ -207,7 +207,8 @@ class Subscriber(Protocol):
         ...
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
-        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
+        """Where an administrator wants the next delivery to begin; what streams have applied past it is forgotten.
+        Raises FencedError where a delivery was faster."""
         ...
 
     def find_watermark(self) -> bytes | None:

@@ -17,7 +17,6 @@ from tranrepl.postgres import Session, describe_table, qualified, translated_err
 from tranrepl.settings import Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.dialect import (
-    ALONE,
     Scripted,
     Standing,
     Stream,
@@ -361,16 +360,19 @@ class PostgresSubscriber:
         """
         with self._fencing(), translated_errors(self.where), self._session.transaction():
             self._session.execute("SELECT set_config('lock_timeout', %s, true)", [_PLACEMENT_LOCK_TIMEOUT])
-            rows = self._session.execute(
-                sql.SQL(
-                    "SELECT stream, transaction_timestamp, batch_after, batch_streams, batch_division FROM {} "
-                    "WHERE {} ORDER BY stream FOR UPDATE"
-                ).format(WATERMARKS, _MINE),
-                self._key_values()[1:],
-            ).fetchall()
+            return standing_of(self._locked_rows())
+
+    def _locked_rows(self) -> list[StreamRow]:
+        rows = self._session.execute(
+            sql.SQL(
+                "SELECT stream, transaction_timestamp, batch_after, batch_streams, batch_division FROM {} "
+                "WHERE {} ORDER BY stream FOR UPDATE"
+            ).format(WATERMARKS, _MINE),
+            self._key_values()[1:],
+        ).fetchall()
         if not rows or rows[0][0] != 0:
             raise self._not_set_up()
-        return standing_of([StreamRow(*row) for row in rows])
+        return [StreamRow(*row) for row in rows]
 
     def watermark(self) -> bytes:
         """The last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
@@ -393,7 +395,8 @@ class PostgresSubscriber:
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
         """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
         with translated_errors(self.where), self._session.transaction():
-            self.lock_watermark(expected, ALONE)
+            if self._locked_rows()[0].xact_seqno != expected:
+                raise self._fenced()
             self._session.execute(
                 sql.SQL("UPDATE {} SET transaction_timestamp = %s WHERE {} AND stream <> 0").format(WATERMARKS, _MINE),
                 [FIRST_XACT_SEQNO, *self._key_values()[1:]],

@@ -17,7 +17,6 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError,
 from tranrepl.settings import Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
-    ALONE,
     Capabilities,
     ForeignKeyCheck,
     Scripted,
@@ -331,7 +330,8 @@ class SqlSubscriber:
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
         """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
         with self._transaction():
-            self._watermark.fence(expected, ALONE)
+            if bytes(self._watermark.locked()[0].xact_seqno) != expected:
+                raise fenced(self.where)
             self._watermark.forget_streams()
             self._watermark.advance(xact_seqno)
 

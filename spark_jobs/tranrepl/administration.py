@@ -1,0 +1,93 @@
+"""The administrator's way past one transaction, or back to one.
+
+Source: `sp_setsubscriptionxactseqno`, which sets the transaction after which the next delivery begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tranrepl.commands import XACT_SEQNO_BYTES
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import OpenDistribution, open_distribution
+from tranrepl.distributor.stored_commands import first_transaction, is_stored
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import DistributionRequest
+from tranrepl.settings import Publication
+
+
+def parse_xact_seqno(text: str) -> bytes:
+    """Hexadecimal, with or without 0x. Raises ConfigurationError."""
+    try:
+        seqno = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        seqno = b""
+    if len(seqno) != XACT_SEQNO_BYTES:
+        raise ConfigurationError(
+            f"{text!r} is no xact_seqno", remedy=f"allowed: {2 * XACT_SEQNO_BYTES} hexadecimal digits, as browse shows"
+        )
+    return seqno
+
+
+def skip_transaction(
+    publication: Publication, connections: Mapping[str, Connection], subscription: str, xact_seqno: bytes
+) -> str:
+    """Never apply a transaction that is the next one to be delivered; what was done.
+
+    Raises ConfigurationError where another one is next: nobody skips more than was looked at.
+    """
+    with _standing_still(publication, connections, subscription) as (opened, watermark):
+        following = first_transaction(opened.record, opened.database.batches_after(opened.record, watermark), watermark)
+        if following is None:
+            raise ConfigurationError(f"subscription {subscription} has no transaction still to be delivered")
+        if following != xact_seqno:
+            raise ConfigurationError(
+                f"subscription {subscription}: the next transaction to be delivered is 0x{following.hex()}",
+                remedy="only that one can be skipped",
+            )
+        opened.subscriber.move_watermark(watermark, xact_seqno)
+        done = f"transaction 0x{xact_seqno.hex()} was skipped by an administrator"
+        opened.database.record_administration(opened.record, opened.subscription, xact_seqno, done)
+    return done
+
+
+def retry_from_transaction(
+    publication: Publication, connections: Mapping[str, Connection], subscription: str, xact_seqno: bytes
+) -> str:
+    """Let the next delivery begin with a stored transaction, though it was delivered before; what was done.
+
+    Raises ConfigurationError where it is not stored, or not delivered yet.
+    """
+    with _standing_still(publication, connections, subscription) as (opened, watermark):
+        before = (int.from_bytes(xact_seqno, "big") - 1).to_bytes(XACT_SEQNO_BYTES, "big")
+        if xact_seqno > watermark:
+            raise ConfigurationError(
+                f"subscription {subscription}: transaction 0x{xact_seqno.hex()} is not delivered yet",
+                remedy="`tranrepl distribute FILE` delivers what comes next",
+            )
+        if not is_stored(opened.record, opened.database.batches_after(opened.record, before), xact_seqno):
+            raise ConfigurationError(
+                f"subscription {subscription}: transaction 0x{xact_seqno.hex()} is not stored",
+                remedy="`tranrepl browse FILE` shows which ones are",
+            )
+        opened.subscriber.move_watermark(watermark, before)
+        done = f"delivery goes back to transaction 0x{xact_seqno.hex()} by an administrator"
+        opened.database.record_administration(opened.record, opened.subscription, before, done)
+    return done
+
+
+@contextmanager
+def _standing_still(
+    publication: Publication, connections: Mapping[str, Connection], subscription: str
+) -> Iterator[tuple[OpenDistribution, bytes]]:
+    """The subscription and its watermark, while no delivery goes on and none is left half done."""
+    request = DistributionRequest(publication=publication, subscription=subscription)
+    with open_distribution(request, connections) as opened:
+        standing = opened.subscriber.standing()
+        if standing.unfinished is not None:
+            raise ConfigurationError(
+                f"subscription {subscription}: a commit batch was interrupted while its streams committed",
+                remedy="`tranrepl distribute FILE --single-connection` finishes it",
+            )
+        yield opened, standing.watermark

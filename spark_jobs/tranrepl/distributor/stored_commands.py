@@ -1,0 +1,45 @@
+"""Stored commands, read without Spark: what a person asks about a few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.distributor.store import folder_path
+from tranrepl.errors import ConfigurationError
+
+
+def read_folder(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> pa.Table:
+    """Commands of a batch's folder. Raises ConfigurationError where the store cannot be read from here."""
+    try:
+        filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
+        dataset = ds.dataset(inside, filesystem=filesystem, format="parquet")
+        return dataset.to_table(filter=chosen, columns=None if columns is None else list(columns))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ConfigurationError(
+            f"store: {path} cannot be read: {str(error).splitlines()[0]}",
+            remedy="this reads the store itself: it must be reachable from here",
+        ) from error
+
+
+def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after: bytes) -> bytes | None:
+    """`xact_seqno` of the first stored transaction after another one; None where there is none."""
+    for batch in batches:
+        seqnos = read_folder(
+            folder_path(record, batch.folder), pc.field("xact_seqno") > pa.scalar(after, pa.binary()), ["xact_seqno"]
+        )["xact_seqno"]
+        if len(seqnos):
+            return bytes(pc.min(seqnos).as_py())
+    return None
+
+
+def is_stored(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: bytes) -> bool:
+    """Whether a transaction's commands are among these batches'."""
+    own = [it for it in batches if it.first_xact_seqno <= xact_seqno <= it.last_xact_seqno]
+    same = pc.field("xact_seqno") == pa.scalar(xact_seqno, pa.binary())
+    return any(len(read_folder(folder_path(record, it.folder), same, ["xact_seqno"])) for it in own)
