@@ -10,7 +10,7 @@ PROJECT := $(VENV)/.project
 export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
 
 .DEFAULT_GOAL := help
-.PHONY: help env java demo airflow test lint format bench fuzz clean
+.PHONY: help env java demo airflow test lint format bench fuzz chaos clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -55,6 +55,10 @@ bench: env java ## Measure the jobs beside PostgreSQL's own logical replication
 
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
 	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/test_propagation.py
+
+chaos: env java ## Kill jobs at random under a load for SECONDS (600), and compare both ends
+	@$(BUILD) postgresql
+	@TRANREPL_CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -s tests/integration/test_chaos.py
 
 clean: ## Remove everything that the other targets have made
 	@rm -rf $(VENV) .demo .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -36,6 +36,7 @@ from sandbox.proxy import Cut, Proxy, When
 from sandbox.site import Site
 from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import count_commands
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs import JobResult
 
@@ -215,6 +216,24 @@ def test_a_delivery_that_goes_on_in_a_transaction_that_its_server_has_ended_chan
     assert late.error is not None
     assert (late.error.kind, late.transactions) == (ErrorKind.TRANSIENT, 0)
     assert_each_change_was_made_once(site)
+
+
+def test_a_log_reader_that_another_one_overtakes_while_it_opens_goes_on_after_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads how far the log is registered; the other one registers more, and advances; it looks at the slot."""
+    original = DistributionDatabase.publication
+
+    def overtaken(database: DistributionDatabase, name: str) -> PublicationRecord:
+        record = original(database, name)
+        monkeypatch.undo()
+        read_log_into_store(site).raise_error()
+        return record
+
+    monkeypatch.setattr(DistributionDatabase, "publication", overtaken)
+    late = read_log_into_store(site)
+    assert (late.error, late.transactions) == (None, 0)
+    assert_each_change_is_stored_once(site)
 
 
 # The store

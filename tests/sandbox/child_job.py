@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
 from typing import Self
@@ -55,11 +56,11 @@ class ChildJob:
         return self._process.is_alive()
 
     def stop(self) -> None:
-        """As it stands, until `go_on`."""
-        os.kill(self._pid, signal.SIGSTOP)
+        """As it stands, until `go_on`; nothing where it has ended."""
+        self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        os.kill(self._pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
@@ -81,11 +82,10 @@ class ChildJob:
         self._process.join(_PATIENCE_SECONDS)
         return self._process.exitcode == -signal.SIGKILL
 
-    @property
-    def _pid(self) -> int:
-        pid = self._process.pid
-        assert pid is not None
-        return pid
+    def _signal(self, what: signal.Signals) -> None:
+        assert self._process.pid is not None
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, what)
 
 
 def _run(job: Job, site: Site, stop_at: str | None, answers: Pipe) -> None:

@@ -36,14 +36,20 @@ def open_log_reader(request: LogReaderRequest, connections: Mapping[str, Connect
         record = database.publication(publication.publication)
         with connect(connection, "tranrepl log reader", autocommit=True) as session:
             publisher = PostgresPublisher(session, publication.publication)
-            _agree(publisher, record)
+            record = _agreed(publisher, database, record)
             yield OpenLogReader(database, record, publisher, connection)
     finally:
         database.close()
 
 
-def _agree(publisher: PostgresPublisher, record: PublicationRecord) -> None:
-    slot, registered = publisher.ready_slot(), record.registered_lsn or 0
+def _agreed(
+    publisher: PostgresPublisher, database: DistributionDatabase, record: PublicationRecord
+) -> PublicationRecord:
+    slot = publisher.ready_slot()
+    if slot.confirmed_flush_lsn > (record.registered_lsn or 0):
+        # Another log reader may have registered and advanced since; then it says so by now.
+        record = database.publication(record.publication)
+    registered = record.registered_lsn or 0
     if slot.confirmed_flush_lsn > registered:
         raise ConfigurationError(
             f"{publisher.where}: replication slot {slot.name} stands at {lsn_text(slot.confirmed_flush_lsn)}, but "
@@ -54,3 +60,4 @@ def _agree(publisher: PostgresPublisher, record: PublicationRecord) -> None:
         )
     # A job that died between registering its batch and advancing the slot leaves it behind.
     publisher.advance(registered)
+    return record
