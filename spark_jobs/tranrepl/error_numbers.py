@@ -30,6 +30,10 @@ _TOO_LONG = (TRUNCATED, TRUNCATED_WHERE)
 _TOO_LARGE = (OVERFLOW, OUT_OF_RANGE)
 _BAD_DATE = (NO_DATE, DATE_OUT_OF_RANGE)
 
+VALUE_DOES_NOT_FIT = str(TRUNCATED)
+"""Of a value that we refuse ourselves, before a database would change it to fit."""
+_DOES_NOT_FIT = (*_TOO_LONG, *_TOO_LARGE, CONVERSION_FAILED, *_BAD_DATE)
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorCodes:
@@ -110,6 +114,7 @@ class Codes(Enum):
             "1366": (CONVERSION_FAILED,),
             "1292": _BAD_DATE,
             "1644": (USER_DEFINED,),
+            VALUE_DOES_NOT_FIT: _DOES_NOT_FIT,
         },
     )
     SQL_SERVER = ErrorCodes(
@@ -141,7 +146,11 @@ class Codes(Enum):
             )
         },
     )
-    OTHER = ErrorCodes(kinds={}, otherwise=ErrorKind.DATA, numbers={"20598": (ROW_NOT_FOUND,)})
+    OTHER = ErrorCodes(
+        kinds={},
+        otherwise=ErrorKind.DATA,
+        numbers={"20598": (ROW_NOT_FOUND,), VALUE_DOES_NOT_FIT: _DOES_NOT_FIT},
+    )
 
 
 SKIPPABLE = frozenset(number for codes in Codes for numbers in codes.value.numbers.values() for number in numbers)

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import (
     ROW_NOT_FOUND,
     ConfigurationError,
@@ -200,7 +201,9 @@ class SqlApplier:
 
     def _apply_one(self, prepared: Statement, bound: _Bound) -> None:
         if bound.problem is not None:
-            raise self._at_command(bound.command, DataError(f"{self._where}: {bound.problem}"))
+            raise self._at_command(
+                bound.command, DataError(f"{self._where}: {bound.problem}", number=VALUE_DOES_NOT_FIT)
+            )
         try:
             result = self._session.execute(prepared.executable, bound.parameters)
             met = result.rowcount if prepared.must_meet else 1
