@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -26,9 +26,10 @@ from integration.observed import (
     ITEM,
     assert_each_change_is_stored_once,
     assert_each_change_was_made_once,
+    assert_each_change_was_made_once_in_any_order,
+    audited_site,
     distribution_rows,
     make_transactions,
-    slot_position,
     stored_commands,
     wait_until,
     watched,
@@ -39,15 +40,15 @@ from sandbox.site import Rows, Site
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ErrorKind, FencedError, TransientError
+from tranrepl.failpoint import VARIABLE, Failpoint
 from tranrepl.jobs import JobResult
-from tranrepl.publisher.postgres import PostgresPublisher
 
 _PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.03
 
 
 def _audited_site(databases: Databases, tmp_path: Path, spark: Any) -> Site:
-    """A set-up publication of `item` with an audit of every change at both ends."""
+    """With the default sizes of batches and commit batches."""
     site = Site(databases, tmp_path / "store", ["public.item"], spark)
     site.at_publisher(ITEM)
     site.set_up()
@@ -56,14 +57,14 @@ def _audited_site(databases: Databases, tmp_path: Path, spark: Any) -> Site:
     return site
 
 
-def _in_small_steps(site: Site) -> Site:
+def _in_small_steps(site: Site, **subscription_settings: object) -> Site:
     """The same publication, whose jobs take long enough to be met in the middle."""
     return Site(
         site.databases,
         Path(site.publication.distributor.store),
         ["public.item"],
         site.spark,
-        [{"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}],
+        [{"name": "reporting", "connection": "subscriber", "commit_batch_size": 1, **subscription_settings}],
         log_reader={"read_batch_size": 20},
     )
 
@@ -77,7 +78,9 @@ _MOVED = "SELECT FROM msreplication_subscriptions WHERE transaction_timestamp > 
 class _SubmittedJob:
     """`tranrepl VERB FILE` as a person runs it; all processes that it starts are in one session of their own."""
 
-    def __init__(self, verb: str, site: Site, folder: Path) -> None:
+    def __init__(
+        self, verb: str, site: Site, folder: Path, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         folder.mkdir()
         file = folder / "purchasing.yaml"
         file.write_text(yaml.safe_dump(site.publication.model_dump(mode="json")), encoding="utf-8")
@@ -85,7 +88,7 @@ class _SubmittedJob:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [str(Path(sys.executable).parent / "tranrepl"), verb, str(file), "--master", "local[2]"],
-                env={**os.environ, **site.databases.environment, **_leaving_nothing_outside(folder)},
+                env={**os.environ, **site.databases.environment, **_leaving_nothing_outside(folder), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -219,114 +222,70 @@ def _registered_folders(site: Site) -> set[str]:
 
 
 @pytest.mark.submit
-@pytest.mark.parametrize("alone", [False, True], ids=["with all its processes", "alone"])
-def test_a_distribution_whose_driver_is_killed_in_the_middle_delivers_everything_once_when_run_again(
-    alone: bool, databases: DatabasesFactory, tmp_path: Path, spark: Any
+def test_a_distribution_whose_driver_is_killed_leaves_its_processes_to_end_by_themselves(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     site = _audited_site(databases(), tmp_path, spark)
-    make_transactions(site, 1000)
-    site.read_log().raise_error()
-    last = bytes.fromhex(stored_commands(site)[-1].xact_seqno)
-
+    last = _many_commands(site)
     with (
         watched(site.databases.subscriber) as look,
         _SubmittedJob("distribute", _in_small_steps(site), tmp_path / "job") as job,
     ):
         wait_until(lambda: len(look(_MOVED)) == 1, job.runs)
-        if alone:
-            job.kill_driver()
-            status, output = job.end()
-            assert status == 1
-            assert "Traceback" not in output.rpartition("error: ")[2]
-        else:
-            job.kill()
-            assert FIRST_XACT_SEQNO < watermark(site) < last
+        job.kill_driver()
+        status, output = job.end()
+        assert status == 1
+        assert "Traceback" not in output.rpartition("error: ")[2]
 
     _rerun(site.deliver)
     assert watermark(site) == last
     assert_each_change_was_made_once(site)
 
 
-# Crashes at a chosen point
-
-
-class _CrashError(Exception):
-    """The process ends here."""
-
-
-@contextmanager
-def _crashing(owner: type, method: str, *, after: bool, when: Callable[..., bool]) -> Iterator[None]:
-    """The first call of a method for which `when` holds ends the process, before or after its work."""
-    with pytest.MonkeyPatch.context() as patch:
-        original = getattr(owner, method)
-
-        def crash(*arguments: Any) -> Any:
-            if not when(*arguments):
-                return original(*arguments)
-            if after:
-                original(*arguments)
-            raise _CrashError
-
-        patch.setattr(owner, method, crash)
-        with pytest.raises(_CrashError):
-            yield
-
-
-def test_a_log_reader_that_dies_before_it_registers_a_batch_stores_it_when_run_again(
+@pytest.mark.submit
+def test_streams_that_are_all_killed_in_the_middle_deliver_everything_once_when_run_again(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     site = _audited_site(databases(), tmp_path, spark)
-    make_transactions(site, 60)
-    position = slot_position(site)
-    with _crashing(DistributionDatabase, "register_batch", after=False, when=_has_batch):
-        site.read_log()
-    assert (len(_folders(tmp_path)), _registered_folders(site), slot_position(site)) == (1, set(), position)
-    site.run()
-    assert len(_folders(tmp_path) - _registered_folders(site)) == 1
-    assert_each_change_is_stored_once(site)
-    assert_each_change_was_made_once(site)
+    last = _many_commands(site)
+    with (
+        watched(site.databases.subscriber) as look,
+        _SubmittedJob("distribute", _in_small_steps(site, subscription_streams=2), tmp_path / "job") as job,
+    ):
+        wait_until(lambda: len(look(_MOVED)) > 1, job.runs)
+        job.kill()
+        assert FIRST_XACT_SEQNO < watermark(site) < last
+
+    _rerun(site.deliver)
+    assert watermark(site) == last
+    assert_each_change_was_made_once_in_any_order(site)
 
 
-def _has_batch(_database: object, _record: object, batch: object, *_more: object) -> bool:
-    return batch is not None
-
-
-def test_a_log_reader_that_dies_before_it_advances_the_slot_reads_nothing_twice(
+@pytest.mark.submit
+def test_a_stream_that_is_killed_after_it_committed_leaves_a_batch_that_is_finished(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
-    site = _audited_site(databases(), tmp_path, spark)
-    make_transactions(site, 60)
-    position = slot_position(site)
-    with _crashing(PostgresPublisher, "advance", after=False, when=lambda *_: len(_registered_folders(site)) == 1):
-        site.read_log()
-    assert (len(_registered_folders(site)), slot_position(site)) == (1, position)
-
-    site.spark = None
-    assert (site.read_log().error, site.read_log().commands) == (None, 0)
-    assert slot_position(site) > position
-    site.spark = spark
-    _make_more_transactions(site)
-    site.run()
-    assert_each_change_is_stored_once(site)
-    assert_each_change_was_made_once(site)
-
-
-def _make_more_transactions(site: Site) -> None:
-    site.at_publisher("UPDATE item SET xact = xact * 10", "DELETE FROM item WHERE id < 20")
-
-
-def test_a_distribution_that_dies_after_its_commits_delivers_nothing_twice(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
-) -> None:
-    site = _audited_site(databases(), tmp_path, spark)
-    make_transactions(site, 60)
+    """The other stream's process lives on: Spark tells it that the stage has failed."""
+    site = audited_site(databases(), tmp_path / "store", spark, subscription_streams=2)
+    make_transactions(site, 200)
     site.read_log().raise_error()
-    with _crashing(DistributionDatabase, "record_distribution", after=False, when=lambda *_: True):
-        site.deliver()
-    site.spark = None
-    result = site.deliver()
-    assert (result.error, result.commands) == (None, 0)
-    assert_each_change_was_made_once(site)
+    failpoint = {VARIABLE: f"{Failpoint.STREAM_COMMITTED}@1:2"}
+    with _SubmittedJob("distribute", site, tmp_path / "job", failpoint) as job:
+        status, output = job.end()
+    assert status == 1
+    assert "Traceback" not in output.rpartition("error: ")[2]
+    rows = site.at_subscriber("SELECT stream, transaction_timestamp FROM msreplication_subscriptions ORDER BY stream")
+    assert rows[1][1] > rows[0][1] > FIRST_XACT_SEQNO
+
+    site.deliver().raise_error()
+    assert_each_change_was_made_once_in_any_order(site)
+
+
+def _many_commands(site: Site) -> bytes:
+    """Stored, and still to be delivered; the last one's `xact_seqno`."""
+    make_transactions(site, 1000)
+    site.read_log().raise_error()
+    return bytes.fromhex(stored_commands(site)[-1].xact_seqno)
 
 
 def test_a_delivery_that_loses_its_connection_goes_on_from_its_last_commit(

@@ -15,7 +15,7 @@ from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.settings import Publication
@@ -69,10 +69,15 @@ class Site:
         idle = log_reader_agent.idle_result(request, self.connections)
         return idle or log_reader_job.run(self.spark, request, self.connections)
 
-    def deliver(self, subscription: str = "reporting", committed_before: datetime | None = None) -> JobResult:
+    def deliver(
+        self,
+        subscription: str = "reporting",
+        committed_before: datetime | None = None,
+        mode: ApplyMode = ApplyMode.STREAMS,
+    ) -> JobResult:
         """`tranrepl distribute`, its result with its error."""
         request = DistributionRequest(
-            publication=self.publication, subscription=subscription, committed_before=committed_before
+            publication=self.publication, subscription=subscription, committed_before=committed_before, mode=mode
         )
         idle = distribution_agent.idle_result(request, self.connections)
         return idle or distribution_job.run(self.spark, request, self.connections)

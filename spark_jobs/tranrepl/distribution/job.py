@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
+from tranrepl.distribution.meeting_place import MeetingPlace
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import Group, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
@@ -109,7 +110,9 @@ class _Job:
         with batch_errors(self._opened.record, group.batches):
             if self._streams == 1:
                 return _collect(commands, delivery)
-            return _collect_streams(commands, self._divider(), StreamDelivery(delivery, self._streams))
+            with MeetingPlace(*_driver_addresses(self._spark), self._streams) as meetings:
+                streams = StreamDelivery(delivery, self._streams, meetings.address)
+                return _collect_streams(commands, self._divider(), streams)
 
     def _divider(self) -> Divider:
         assignment = self._settings.stream_assignment
@@ -141,6 +144,13 @@ class _Job:
         commands = commands.where(chosen).coalesce(1)
         # A batch is one file, written in order and read as one piece; several together must be put in order.
         return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")
+
+
+def _driver_addresses(spark: SparkSession) -> tuple[str, str]:
+    """Where executors reach this process, and what it binds to for that."""
+    configuration = spark.sparkContext.getConf()
+    host = configuration.get("spark.driver.host") or "127.0.0.1"
+    return host, configuration.get("spark.driver.bindAddress") or host
 
 
 def _fewer_streams(subscription: str, wanted: int, cores: int) -> str:

@@ -116,4 +116,9 @@ def _parts_to_divide(batches: Iterable[pa.RecordBatch], how: Division) -> Iterat
     if how.method is Method.UNDIVIDED:
         yield from (pa.Table.from_batches([batch]) for batch in batches)
     else:
-        yield pa.Table.from_batches(list(batches), schema=ROW_LAYOUT)
+        yield pa.concat_tables([ROW_LAYOUT.empty_table(), *(_row_layout(batch) for batch in batches)])
+
+
+def _row_layout(batch: pa.RecordBatch) -> pa.Table:
+    """Spark's own types differ in small things."""
+    return pa.Table.from_batches([batch]).cast(ROW_LAYOUT)

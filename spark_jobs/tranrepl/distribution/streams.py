@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
+from tranrepl.distribution.meeting_place import Address
 from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
-from tranrepl.distribution.vote import BarrierVote, Vote, first_error
+from tranrepl.distribution.vote import Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult
@@ -31,6 +32,7 @@ class StreamDelivery:
 
     delivery: Delivery
     streams: int
+    meetings: Address
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: a stream's `STREAM_COMMANDS` in, one row with its `JobResult` out."""
@@ -40,7 +42,11 @@ class StreamDelivery:
         if context is None:
             raise InternalError("a stream runs outside of a Spark task")
         stream = Stream(context.partitionId(), self.streams)
-        yield result_row(deliver_stream(self.delivery, stream, stream_pieces(batches), BarrierVote()))
+        vote = self.meetings.join(stream.number)
+        try:
+            yield result_row(deliver_stream(self.delivery, stream, stream_pieces(batches), vote))
+        finally:
+            vote.close()
 
 
 def deliver_stream(delivery: Delivery, stream: Stream, pieces: Iterable[StreamPiece], vote: Vote) -> JobResult:

@@ -31,19 +31,3 @@ def first_error(vote: Vote, error: ErrorReport | None) -> ErrorReport | None:
     ballots = vote.gather(Ballot(error=error).model_dump_json())
     errors = [Ballot.model_validate_json(it).error for it in ballots]
     return next((it for it in errors if it is not None), None)
-
-
-class Alone:
-    """A vote of one."""
-
-    def gather(self, ballot: str) -> Sequence[str]:
-        return [ballot]
-
-
-class BarrierVote:
-    """Between the tasks of a Spark barrier stage."""
-
-    def gather(self, ballot: str) -> Sequence[str]:
-        from pyspark import BarrierTaskContext
-
-        return BarrierTaskContext.get().allGather(ballot)

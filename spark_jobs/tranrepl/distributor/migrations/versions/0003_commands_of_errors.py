@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("msrepl_errors", sa.Column("command", sa.Text))
+    op.add_column("msrepl_errors", sa.Column("command", sa.Text, comment="As sp_browsereplcmds shows it"))
     op.add_column("msrepl_errors", sa.Column("skipped", sa.Boolean, nullable=False, server_default=sa.false()))
 
 
