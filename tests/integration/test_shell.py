@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 import sqlalchemy as sa
@@ -16,6 +21,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from conftest import DatabaseFactory, DatabasesFactory
 from integration.shell import Outcome, publication_file, tranrepl, typed
+from sandbox.databases import Databases
 from sandbox.site import Site, execute
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import metadata
@@ -225,17 +231,67 @@ def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: 
     assert browse() == stored
 
 
+# All that quoting could do to it.
+_MARKER = "m@rk/er pass%41+w?rd#&"
+_SPELLINGS = {_MARKER, quote(_MARKER), quote(_MARKER, safe=""), quote_plus(_MARKER)}
+
+
+@pytest.fixture
+def marked(site: Site) -> Iterator[Databases]:
+    """The databases by a role with a password that can be looked for."""
+    ends = (site.databases.publisher, site.databases.subscriber, site.databases.distribution)
+    execute(ends[0], f"CREATE ROLE marked SUPERUSER LOGIN PASSWORD '{_MARKER}'")
+    yield Databases(*(replace(it, login="marked", password=_MARKER) for it in ends))
+    execute(ends[0], "DROP ROLE marked")
+
+
+@contextmanager
+def _argument_lists() -> Iterator[set[str]]:
+    """Of every process that is seen meanwhile."""
+    seen: set[str] = set()
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.3):
+            for process in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    seen.add((process / "cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " "))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        watcher.join()
+
+
 @pytest.mark.submit
-def test_a_run_goes_all_the_way_through_spark_submit(site: Site, tmp_path: Path) -> None:
-    """One run, with all that a person and Spark could get wrong on the way."""
-    file, environment = publication_file(tmp_path, ARTICLES), {**site.databases.environment, "COLUMNS": "100"}
+def test_a_run_goes_all_the_way_through_spark_submit(
+    site: Site, marked: Databases, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """One run, with all that a person and Spark could get wrong on the way; its passwords show nowhere."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    file = publication_file(tmp_path, ARTICLES)
+    environment = {
+        **marked.environment,
+        "COLUMNS": "100",
+        **dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), str(temporary)),
+        "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={temporary}",
+    }
     site.set_up()
     site.at_publisher(
         "INSERT INTO sales.customer SELECT n, 'name' || n, NULL FROM generate_series(1, 50) n",
         "UPDATE sales.customer SET note = '' WHERE id <= 10",
     )
-    outcome = tranrepl("run", file, "--master", "local[1]", "--json", environment=environment, cwd=tmp_path)
+    with _argument_lists() as argument_lists:
+        outcome = tranrepl("run", file, "--master", "local[1]", "--json", environment=environment, cwd=tmp_path)
     results = json.loads(_done(outcome))
+    jobs = [it for it in argument_lists if "SparkSubmit" in it]
+    assert [any(f"spark_jobs/{job}.py" in it for it in jobs) for job in ("log_reader", "distribution")] == [True] * 2
+    left_behind = [it.read_bytes().decode(errors="replace") for it in _files(tmp_path, temporary)]
+    told = [*argument_lists, *left_behind, outcome.out, outcome.err]
+    assert [it for it in _SPELLINGS if any(it in text for text in told)] == []
     assert list(results) == ["log reader", "reporting"]
     for result in results.values():
         assert (result["transactions"], result["commands"], result["error"]) == (2, 60, None)
@@ -254,6 +310,10 @@ def test_a_run_goes_all_the_way_through_spark_submit(site: Site, tmp_path: Path)
     runs = "SELECT runstatus, delivered_commands FROM {} ORDER BY id"
     for history in ("mslogreader_history", "msdistribution_history"):
         assert execute(site.databases.distribution, runs.format(history)) == [(2, 60), (4, 0), (4, 0), (4, 0)]
+
+
+def _files(*folders: Path) -> list[Path]:
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
 
 
 # The distribution database

@@ -180,12 +180,11 @@ class PostgresPublisher:
             return
         try:
             with translated_errors(f"{at}: filter"):
-                self._session.execute(
-                    sql.SQL("SELECT FROM ONLY {} WHERE ({}) LIMIT 0").format(
-                        qualified(table.name), sql.SQL(article.filter.replace("%", "%%"))
-                    ),
-                    (),
+                query = sql.SQL("SELECT FROM ONLY {} WHERE ({}) LIMIT 0").format(
+                    qualified(table.name), sql.SQL(article.filter)
                 )
+                # Asked for in binary form, the server takes one statement only.
+                self._session.execute(query, binary=True)
         except ReplicationError as error:
             yield ConfigurationError(error.message, remedy="allowed: a condition in the Publisher's SQL")
 

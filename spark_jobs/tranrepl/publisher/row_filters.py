@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
-from psycopg import sql
+from psycopg import RawCursor, sql
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -139,7 +139,9 @@ class RowFilters:
         where = f"Publisher {self.session.info.dbname}, article {article.source}: filter"
         try:
             with translated_errors(where):
-                row = self.session.execute(_query(article), [array_text(column) for column in columns]).fetchone()
+                # Neither the condition nor a name is a place for %s.
+                values = [array_text(column) for column in columns]
+                row = RawCursor(self.session).execute(_query(article), values).fetchone()
         except DataError as error:
             error.article = str(article.source)
             raise
@@ -150,7 +152,7 @@ class RowFilters:
 def _query(article: RegisteredArticle) -> sql.Composed:
     """The condition over columns that carry the table's names and types."""
     columns = [article.columns[at] for at in filter_positions(article)]
-    arrays = sql.SQL(", ").join(sql.SQL("%s::text[]") for _ in columns)
+    arrays = sql.SQL(", ").join(sql.SQL("${}::text[]").format(at + 1) for at in range(len(columns)))
     names = sql.SQL(", ").join(sql.Identifier(f"tranrepl_{at}") for at in range(len(columns)))
     typed = sql.SQL(", ").join(
         sql.SQL("{}::{} AS {}").format(
@@ -163,7 +165,7 @@ def _query(article: RegisteredArticle) -> sql.Composed:
         "FROM unnest({arrays}) WITH ORDINALITY AS tranrepl_values({names}, tranrepl_row), "
         "LATERAL (SELECT {typed}) AS {table}"
     ).format(
-        condition=sql.SQL((article.filter or "").replace("%", "%%")),
+        condition=sql.SQL(article.filter or ""),
         arrays=arrays,
         names=names,
         typed=typed,

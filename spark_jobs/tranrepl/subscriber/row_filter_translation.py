@@ -29,4 +29,4 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
             f"filter of {table}: {text!r} cannot be said in the Subscriber's SQL: {str(error).splitlines()[0]}",
             remedy="truncate: ignore or error, or another filter",
         ) from error
-    return translated.replace("\\", "\\\\").replace(":", "\\:")
+    return translated.replace(":", "\\:")
