@@ -1,12 +1,7 @@
-"""`tranrepl browse`: stored commands as SQL Server's `sp_browsereplcmds` shows them.
-
-The text form follows real output of that procedure: the call keyword is always CALL, numbers and times stand bare,
-other values in quotes, an explicit NULL as NULL, a value that does not travel as nothing, the mask in hexadecimal.
-"""
+"""`tranrepl browse`: stored commands as SQL Server's `sp_browsereplcmds` shows them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,19 +13,11 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Argument, Image, Values, arguments, sent
-from tranrepl.commands import Method, Operation, decode_changed
+from tranrepl.commands import Operation
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
-from tranrepl.image_lines import values
-from tranrepl.subscriber.postgres_procedures import LONGEST_NAME
-from tranrepl.subscriber.procedure_names import called_procedure
-
-# boolean is not among them: its text form is a letter.
-_BARE_TYPES = re.compile(
-    r"(smallint|integer|bigint|numeric|real|double precision|date|time|timestamp)(\(.*\))?( with(out)? time zone)?"
-)
+from tranrepl.subscriber.command_text import command_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,38 +88,3 @@ def _browsed(row: Mapping[str, Any], article: RegisteredArticle) -> BrowsedComma
         operation.name,
         command_text(article, operation, row),
     )
-
-
-def command_text(article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]) -> str:
-    """`{CALL [procedure] (arguments)}`, or the statement in the same spirit."""
-    if operation is Operation.TRUNCATE:
-        return f"TRUNCATE TABLE {article.destination}"
-    passed = arguments(article, operation)
-    images = {image: values(row[image.value]) for image in (Image.BEFORE, Image.AFTER) if row[image.value] is not None}
-    changed = decode_changed(row["changed"], len(article.columns)) if row["changed"] is not None else None
-    text = ",".join(_value(article, operation, argument, images, row["changed"], changed) for argument in passed)
-    propagation = article.propagation(operation)
-    if propagation.method is Method.PROCEDURE:
-        called = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
-        return f"{{CALL {'.'.join(f'[{part}]' for part in called if part)} ({text})}}"
-    return f"{operation.name} {article.destination} ({text})"
-
-
-def _value(
-    article: RegisteredArticle,
-    operation: Operation,
-    argument: Argument,
-    images: Mapping[Image, Sequence[str | None]],
-    mask: bytes | None,
-    changed: Sequence[int] | None,
-) -> str:
-    if argument.position is None:
-        return f"0x{(mask or b'').hex()}"
-    value = images[argument.image][argument.position]
-    if value is None:
-        only_changed = sent(article.propagation(operation), operation).after is Values.CHANGED
-        unsent = only_changed and argument.image is Image.AFTER and argument.position + 1 not in (changed or ())
-        return "" if unsent else "NULL"
-    bare = _BARE_TYPES.fullmatch(article.columns[argument.position].type_name)
-    escaped = value.replace("'", "''")
-    return value if bare else f"'{escaped}'"

@@ -48,6 +48,17 @@ class ColumnDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignKeyDescription:
+    name: str
+    columns: tuple[str, ...]
+    referenced: TableName
+    referenced_columns: tuple[str, ...]
+    """In the order of `columns`."""
+    holds: bool
+    """For every row, and by equality."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableDescription:
     name: TableName
     object_id: int
@@ -58,6 +69,7 @@ class TableDescription:
     columns: tuple[ColumnDescription, ...]
     deferrable: bool
     """A unique constraint is DEFERRABLE."""
+    foreign_keys: tuple[ForeignKeyDescription, ...] = ()
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:

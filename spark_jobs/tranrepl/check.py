@@ -160,6 +160,7 @@ def _subscriber(
     key = subscription_key(publication, connections[publication.publisher.connection], name)
     connection = connections[publication.subscription(name).connection]
     with dialect_of(connection).subscriber(connection, key, "tranrepl check") as subscriber:
+        yield from subscriber.subscription_problems(publication.subscription(name))
         for article, table in checked.tables:
             problems = list(subscriber.article_problems(article, table))
             yield from problems

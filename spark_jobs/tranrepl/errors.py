@@ -38,15 +38,21 @@ class ErrorReport(BaseModel):
     xact_seqno: str | None = None
     command_id: int | None = None
     article: str | None = None
+    key: str | None = None
+    """Of the failing command's row, as `id = 5`."""
+    command: str | None = None
+    """The failing command as text. It stays in `MSrepl_errors`: other places show no values but the key's."""
 
     def to_exception(self) -> ReplicationError:
-        return _CLASS_OF_KIND[self.kind](
+        return CLASS_OF_KIND[self.kind](
             self.message,
             remedy=self.remedy,
             number=self.number,
             xact_seqno=self.xact_seqno,
             command_id=self.command_id,
             article=self.article,
+            key=self.key,
+            command=self.command,
         )
 
 
@@ -68,6 +74,8 @@ class ReplicationError(Exception):
         xact_seqno: str | None = None,
         command_id: int | None = None,
         article: str | None = None,
+        key: str | None = None,
+        command: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -76,6 +84,8 @@ class ReplicationError(Exception):
         self.xact_seqno = xact_seqno
         self.command_id = command_id
         self.article = article
+        self.key = key
+        self.command = command
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.remedy}" if self.remedy else self.message
@@ -89,6 +99,8 @@ class ReplicationError(Exception):
             xact_seqno=self.xact_seqno,
             command_id=self.command_id,
             article=self.article,
+            key=self.key,
+            command=self.command,
         )
 
 
@@ -124,7 +136,7 @@ class InternalError(ReplicationError):
     """A state that this package promises never to reach."""
 
 
-_CLASS_OF_KIND: dict[ErrorKind, type[ReplicationError]] = {
+CLASS_OF_KIND: dict[ErrorKind, type[ReplicationError]] = {
     ErrorKind.TRANSIENT: TransientError,
     ErrorKind.DATA: DataError,
     ErrorKind.CONFIGURATION: ConfigurationError,

@@ -28,6 +28,12 @@ LOCAL_MASTER_SETTINGS = {
 }
 """What whoever submits a job adds for a `local` master."""
 
+LOST_WORKER = "Python worker exited unexpectedly"
+"""Spark's words for a Python process of an executor that was killed."""
+
+
+MOST_NOTICES = 100
+
 
 class ApplyMode(StrEnum):
     """How a distribution job connects: the first attempt, and the retry over a single connection."""
@@ -82,6 +88,10 @@ class JobResult(BaseModel):
     commands_by_article: dict[str, int] = {}
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
+    skipped: int = 0
+    """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
+    notices: tuple[str, ...] = ()
+    """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
     error: ErrorReport | None = None
 
     def plus(self, later: JobResult) -> JobResult:
@@ -97,6 +107,8 @@ class JobResult(BaseModel):
                 name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0)
                 for name in {**self.phases, **later.phases}
             },
+            skipped=self.skipped + later.skipped,
+            notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             error=later.error,
         )
 

@@ -9,9 +9,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from tranrepl.catalogue import ColumnDescription, Generation, Identity, TableDescription
+from tranrepl.catalogue import ColumnDescription, ForeignKeyDescription, Generation, Identity, TableDescription
 from tranrepl.connections import Connection, require_postgres
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ErrorKind, ReplicationError, TransientError
 from tranrepl.settings import TableName
 
 Session = psycopg.Connection[tuple[Any, ...]]
@@ -34,9 +35,6 @@ _SESSION_SETTINGS = {
     "client_min_messages": "notice",
 }
 
-_TRANSIENT_CLASSES = ("08", "40", "53", "57", "58")
-_TRANSIENT_STATES = ("55P03", "55006", "25P03")
-_DATA_CLASSES = ("20", "21", "22", "23", "27", "44", "P0")
 _TRANSIENT_REFUSALS = ("starting up", "shutting down", "in recovery", "too many", "remaining connection slots")
 
 
@@ -99,10 +97,6 @@ def translate(where: str, error: psycopg.Error) -> ReplicationError:
     detail = error.diag.message_detail
     if detail:
         message = f"{message} ({detail})"
-    if state is None:
-        return TransientError(message)
-    if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT_STATES:
-        return TransientError(message, number=state)
     if state == "2D000":
         return ConfigurationError(
             f"{message}: a procedure ended the transaction by itself",
@@ -110,9 +104,9 @@ def translate(where: str, error: psycopg.Error) -> ReplicationError:
             remedy="a procedure that applies commands holds no COMMIT and no ROLLBACK: the commands of a commit batch "
             "and the watermark are committed together",
         )
-    if state[:2] in _DATA_CLASSES:
-        return DataError(message, number=state)
-    return ConfigurationError(message, number=state, remedy=error.diag.message_hint)
+    kind = Codes.POSTGRES.value.kind(state)
+    remedy = error.diag.message_hint if kind is ErrorKind.CONFIGURATION else None
+    return CLASS_OF_KIND[kind](message, number=state, remedy=remedy)
 
 
 def _first_line(error: psycopg.Error) -> str:
@@ -179,6 +173,22 @@ SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
  ORDER BY a.attnum
 """
 
+# A partition's own, and those it has of its table; not those that stand for one to a partitioned table.
+_FOREIGN_KEYS_QUERY = """
+SELECT c.conname,
+       ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, ordinality)
+              JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.ordinality),
+       n.nspname, r.relname,
+       ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY k(attnum, ordinality)
+              JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY k.ordinality),
+       c.convalidated AND NOT coalesce((to_jsonb(c) ->> 'conperiod')::boolean, false)
+  FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class r ON r.oid = c.confrelid
+  JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+ WHERE c.conrelid = %s AND c.contype = 'f'
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint p WHERE p.oid = c.conparentid AND p.conrelid = c.conrelid)
+ ORDER BY c.conname
+"""
+
 
 @contextmanager
 def _qualified_names(session: Session) -> Iterator[None]:
@@ -200,6 +210,7 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
             return None
         object_id, kind, identity, persistence, deferrable = relation
         columns = session.execute(_COLUMNS_QUERY, [object_id]).fetchall()
+        foreign_keys = session.execute(_FOREIGN_KEYS_QUERY, [object_id]).fetchall()
     return TableDescription(
         table,
         object_id,
@@ -208,6 +219,10 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
         _REPLICA_IDENTITIES[identity],
         tuple(_column(*column) for column in columns),
         deferrable,
+        tuple(
+            ForeignKeyDescription(name, tuple(names), TableName(schema, referenced), tuple(others), holds)
+            for name, names, schema, referenced, others, holds in foreign_keys
+        ),
     )
 
 

@@ -33,7 +33,7 @@ def reinitialize(publication: Publication, connections: Mapping[str, Connection]
             )
     request = DistributionRequest(publication=publication, subscription=name)
     with open_distribution(request, connections) as opened:
-        watermark = opened.subscriber.watermark(wait=True)
+        watermark = opened.subscriber.standing().watermark
         start = opened.record.registered_xact_seqno or FIRST_XACT_SEQNO
         with dialect_of(opened.connection).applier(opened.connection, opened.key, {}) as applier:
             applier.begin(watermark)

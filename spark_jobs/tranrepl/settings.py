@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from croniter import croniter
@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from tranrepl.commands import CallSyntax, Method, Operation, Propagation
+from tranrepl.error_numbers import SKIPPABLE
 from tranrepl.errors import ConfigurationError
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
@@ -165,6 +166,13 @@ def _cron_expression(value: str) -> str:
     return value
 
 
+def _skippable(value: int) -> int:
+    if value not in SKIPPABLE:
+        raise ValueError(f"not a data error; allowed: {', '.join(map(str, sorted(SKIPPABLE)))}")
+    return value
+
+
+SkippableError = Annotated[int, AfterValidator(_skippable)]
 Name = Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_identifier)]
 ConnectionId = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 
@@ -195,6 +203,15 @@ class Truncation(StrEnum):
     IGNORE = "ignore"
     ERROR = "error"
     """The log reader stops before it."""
+
+
+class StreamAssignment(StrEnum):
+    """How a commit batch is divided among the subscription streams."""
+
+    KEY = "key"
+    """By primary key: all commands of one row go to one stream."""
+    DEPENDENCIES = "dependencies"
+    """By transaction: those that share a key, a unique value or a foreign key value go to one stream."""
 
 
 class _Settings(BaseModel):
@@ -284,12 +301,26 @@ class Subscription(_Settings):
     name: Name
     connection: ConnectionId
     """Airflow connection id of the Subscriber."""
-    subscription_streams: Literal[1] = 1
-    """Subscriber connections that apply in parallel. One for now."""
+    subscription_streams: Annotated[int, Field(ge=1, le=64)] = 1
+    """Subscriber connections that apply each commit batch in parallel: all commit, or all roll back. Never more than
+    Spark has cores."""
+    stream_assignment: StreamAssignment = StreamAssignment.KEY
+    """How a commit batch is divided among streams: key or dependencies."""
+    lock_timeout: Annotated[int, Field(ge=1, le=3600)] = 10
+    """Seconds that one of several streams waits for a lock, before the batch is rolled back and retried over a single
+    connection."""
+    skip_errors: list[SkippableError] = []
+    """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors."""
     commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """A commit at the Subscriber holds at most this many transactions (CommitBatchSize)."""
     commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
     """… or ends with the transaction that reaches this many commands (CommitBatchThreshold)."""
+    not_for_replication: bool = False
+    """The Subscriber's foreign keys and ordinary triggers do not act on delivered changes (NOT FOR REPLICATION).
+    MariaDB: its triggers still fire."""
+    foreign_keys: bool = False
+    """Tables that setup creates at the Subscriber get the Publisher's foreign keys among published tables, checked at
+    commit and without cascades. MariaDB: with not_for_replication only."""
 
 
 class Alert(_Settings):

@@ -5,7 +5,7 @@ Subscribers come first and the slot last, so that a failure leaves no slot behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
@@ -17,7 +17,9 @@ from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription
+from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
 
 Tables = Sequence[tuple[Article, TableDescription]]
 Say = Callable[[str], None]
@@ -64,13 +66,23 @@ def _set_up_subscriber(
     connection = connections[subscription.connection]
     with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
         subscriber.set_up_tables()
-        for article, table in tables:
-            for done in subscriber.set_up_destination(article, table):
-                say(done)
+        for done in _set_up_destinations(subscriber, subscription, tables):
+            say(done)
         for done in subscriber.set_up_procedures(articles):
             say(done)
         for done in subscriber.set_up_watermark():
             say(done)
+
+
+def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tables: Tables) -> Iterator[str]:
+    keys = published_foreign_keys(tables) if subscription.foreign_keys else NO_FOREIGN_KEYS
+    destinations = [article.destination_table for article, _ in tables]
+    new = {name for name in destinations if not subscriber.has_destination(name)}
+    for article, table in tables:
+        yield from subscriber.set_up_destination(article, table, keys.columns_of(article.destination_table))
+    yield from keys.left_out
+    for key in keys.wanted:
+        yield from subscriber.set_up_foreign_key(key, new=key.table in new)
 
 
 def _refuse_lost_slot(publisher: PostgresPublisher, record: PublicationRecord) -> None:

@@ -25,6 +25,14 @@ SESSION_SETTINGS = {
     # Counting bytes row by row is quadratic where images are NULL; rows per batch are bounded instead.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.shuffle.partitions": "1",
+    # It would put the streams' partitions together, and there is little else to adapt.
+    "spark.sql.adaptive.enabled": "false",
+    # What a killed task has done is known by the watermark alone: the next run begins from there.
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    # Cores that are taken are taken: a failed run says so, where waiting would look like work.
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.sql.parquet.compression.codec": "zstd",
     # Values of one column of the layout come from many columns of many tables: zstd does better by itself.
     "spark.hadoop.parquet.enable.dictionary": "false",

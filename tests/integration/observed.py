@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sandbox.databases import Databases
 from sandbox.site import Rows, Site, execute
 from tranrepl.browse import BrowsedCommand, Selection, browse
+from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.publisher.postgres import lsn_number
+
+_PATIENCE_SECONDS = 120.0
+_POLL_SECONDS = 0.03
 
 ITEM = "CREATE TABLE item (id bigint PRIMARY KEY, xact int NOT NULL, note text)"
 ITEM_WITH_ITS_COMMIT = f"{ITEM[:-1]}, applied_in bigint NOT NULL DEFAULT txid_current())"
@@ -89,3 +102,59 @@ def stored_commands(site: Site) -> list[BrowsedCommand]:
         return list(browse(record, batches, database.all_articles(record), Selection()))
     finally:
         database.close()
+
+
+def assert_each_change_was_made_once(site: Site) -> None:
+    published, received = audits(site)
+    assert len(published) > 0
+    assert published == received
+    assert site.differences() == []
+
+
+def assert_each_change_was_made_once_in_any_order(site: Site) -> None:
+    """What several streams leave behind: within a commit batch, rows have no order among them."""
+    published, received = audits(site)
+    assert len(published) > 0
+    assert sorted(published) == sorted(received)
+    assert site.differences() == []
+
+
+def assert_each_change_is_stored_once(site: Site) -> None:
+    published = site.at_publisher("SELECT operation, count(*) FROM audit GROUP BY 1 ORDER BY 1")
+    commands = [it.operation for it in stored_commands(site)]
+    assert [(name, commands.count(name)) for name in sorted(set(commands))] == published
+    assert distribution_rows(site, "SELECT sum(commands) FROM msrepl_batches") == [(len(commands),)]
+
+
+def audited_site(
+    databases: Databases, store: Path, spark: Any = None, *, step: int = 20, **subscription_settings: object
+) -> Site:
+    """A set-up publication of `item`, read and delivered by `step` transactions, audited at both ends."""
+    subscription = {
+        "name": "reporting",
+        "connection": "subscriber",
+        "commit_batch_size": step,
+        **subscription_settings,
+    }
+    log_reader = {"read_batch_size": step}
+    site = Site(databases, store, ["public.item"], spark, [subscription], log_reader=log_reader)
+    site.at_publisher(ITEM)
+    site.set_up()
+    site.at_publisher(AUDIT)
+    site.at_subscriber(AUDIT)
+    return site
+
+
+def wait_until(condition: Callable[[], bool], still_possible: Callable[[], bool] = lambda: True) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not condition():
+        assert still_possible(), "it ended before"
+        assert time.monotonic() < deadline, f"not within {_PATIENCE_SECONDS} s"
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def watched(connection: Connection) -> Iterator[Callable[[str], Rows]]:
+    """A session to look into a database again and again."""
+    with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
+        yield lambda query: session.execute(query.encode()).fetchall()

@@ -24,17 +24,19 @@ from conftest import DatabasesFactory
 from integration.observed import (
     AUDIT,
     ITEM,
-    audits,
+    assert_each_change_is_stored_once,
+    assert_each_change_was_made_once,
     distribution_rows,
     make_transactions,
     slot_position,
     stored_commands,
+    wait_until,
+    watched,
     watermark,
 )
 from sandbox.databases import Databases
 from sandbox.site import Rows, Site
 from tranrepl.commands import FIRST_XACT_SEQNO
-from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ErrorKind, FencedError, TransientError
 from tranrepl.jobs import JobResult
@@ -64,35 +66,6 @@ def _in_small_steps(site: Site) -> Site:
         [{"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}],
         log_reader={"read_batch_size": 20},
     )
-
-
-def _assert_each_change_was_made_once(site: Site) -> None:
-    published, received = audits(site)
-    assert len(published) > 0
-    assert published == received
-    assert site.differences() == []
-
-
-def _assert_each_change_is_stored_once(site: Site) -> None:
-    published = site.at_publisher("SELECT operation, count(*) FROM audit GROUP BY 1 ORDER BY 1")
-    commands = [it.operation for it in stored_commands(site)]
-    assert [(name, commands.count(name)) for name in sorted(set(commands))] == published
-    assert distribution_rows(site, "SELECT sum(commands) FROM msrepl_batches") == [(len(commands),)]
-
-
-def _wait_until(condition: Callable[[], bool], still_possible: Callable[[], bool] = lambda: True) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        assert still_possible(), "it ended before"
-        assert time.monotonic() < deadline, f"not within {_PATIENCE_SECONDS} s"
-        time.sleep(_POLL_SECONDS)
-
-
-@contextmanager
-def _watched(connection: Connection) -> Iterator[Callable[[str], Rows]]:
-    """A session to look into a database again and again."""
-    with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
-        yield lambda query: session.execute(query.encode()).fetchall()
 
 
 _MOVED = "SELECT FROM msreplication_subscriptions WHERE transaction_timestamp > '\\x0000000000000000'"
@@ -213,19 +186,19 @@ def test_a_log_reader_killed_in_the_middle_stores_everything_once_when_run_again
     make_transactions(site, 2000)
 
     with (
-        _watched(site.databases.distribution) as look,
+        watched(site.databases.distribution) as look,
         _SubmittedJob("log-reader", _in_small_steps(site), tmp_path / "job") as job,
     ):
-        _wait_until(lambda: _is_writing_its_fourth_folder(look, tmp_path), job.runs)
+        wait_until(lambda: _is_writing_its_fourth_folder(look, tmp_path), job.runs)
         job.kill()
     stored = distribution_rows(site, "SELECT sum(transactions)::int FROM msrepl_batches")[0][0]
     assert 0 < stored < 2000
 
     _rerun(site.read_log)
-    _assert_each_change_is_stored_once(site)
-    _wait_until(lambda: site.at_publisher(_SLOTS) == [(1,)])
+    assert_each_change_is_stored_once(site)
+    wait_until(lambda: site.at_publisher(_SLOTS) == [(1,)])
     site.run()
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 _SLOTS = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
@@ -256,10 +229,10 @@ def test_a_distribution_whose_driver_is_killed_in_the_middle_delivers_everything
     last = bytes.fromhex(stored_commands(site)[-1].xact_seqno)
 
     with (
-        _watched(site.databases.subscriber) as look,
+        watched(site.databases.subscriber) as look,
         _SubmittedJob("distribute", _in_small_steps(site), tmp_path / "job") as job,
     ):
-        _wait_until(lambda: len(look(_MOVED)) == 1, job.runs)
+        wait_until(lambda: len(look(_MOVED)) == 1, job.runs)
         if alone:
             job.kill_driver()
             status, output = job.end()
@@ -271,7 +244,7 @@ def test_a_distribution_whose_driver_is_killed_in_the_middle_delivers_everything
 
     _rerun(site.deliver)
     assert watermark(site) == last
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 # Crashes at a chosen point
@@ -310,8 +283,8 @@ def test_a_log_reader_that_dies_before_it_registers_a_batch_stores_it_when_run_a
     assert (len(_folders(tmp_path)), _registered_folders(site), slot_position(site)) == (1, set(), position)
     site.run()
     assert len(_folders(tmp_path) - _registered_folders(site)) == 1
-    _assert_each_change_is_stored_once(site)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_is_stored_once(site)
+    assert_each_change_was_made_once(site)
 
 
 def _has_batch(_database: object, _record: object, batch: object, *_more: object) -> bool:
@@ -334,8 +307,8 @@ def test_a_log_reader_that_dies_before_it_advances_the_slot_reads_nothing_twice(
     site.spark = spark
     _make_more_transactions(site)
     site.run()
-    _assert_each_change_is_stored_once(site)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_is_stored_once(site)
+    assert_each_change_was_made_once(site)
 
 
 def _make_more_transactions(site: Site) -> None:
@@ -353,7 +326,7 @@ def test_a_distribution_that_dies_after_its_commits_delivers_nothing_twice(
     site.spark = None
     result = site.deliver()
     assert (result.error, result.commands) == (None, 0)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 def test_a_delivery_that_loses_its_connection_goes_on_from_its_last_commit(
@@ -362,9 +335,9 @@ def test_a_delivery_that_loses_its_connection_goes_on_from_its_last_commit(
     site = _audited_site(databases(), tmp_path, spark)
     make_transactions(site, 500)
     site.read_log().raise_error()
-    with ThreadPoolExecutor(1) as pool, _watched(site.databases.subscriber) as look:
+    with ThreadPoolExecutor(1) as pool, watched(site.databases.subscriber) as look:
         delivery = pool.submit(_in_small_steps(site).deliver)
-        _wait_until(lambda: len(look(_MOVED)) == 1, lambda: not delivery.done())
+        wait_until(lambda: len(look(_MOVED)) == 1, lambda: not delivery.done())
         look(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND application_name = 'tranrepl reporting'"
@@ -375,7 +348,7 @@ def test_a_delivery_that_loses_its_connection_goes_on_from_its_last_commit(
     assert 0 < broken.transactions < 500
     assert broken.last_xact_seqno == watermark(site).hex()
     assert broken.transactions + site.deliver().transactions == 500
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 # Two at once
@@ -390,13 +363,13 @@ def test_of_two_deliveries_at_once_one_delivers_and_the_other_does_nothing(
     with ThreadPoolExecutor(2) as pool:
         with _locked_watermark(site) as waiting:
             deliveries = [pool.submit(site.deliver) for _ in range(2)]
-            _wait_until(lambda: waiting() == len(deliveries))
+            wait_until(lambda: waiting() == len(deliveries))
         results = [delivery.result() for delivery in deliveries]
     fenced, delivered = sorted(results, key=lambda result: result.error is None)
     assert (delivered.error, delivered.commands) == (None, stored.commands)
     assert fenced.error is not None
     assert (fenced.error.kind, fenced.transactions, fenced.commands) == (ErrorKind.FENCED, 0, 0)
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)
 
 
 @contextmanager
@@ -405,7 +378,7 @@ def _locked_watermark(site: Site) -> Iterator[Callable[[], int]]:
     there."""
     subscriber = site.databases.subscriber
     waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    with _watched(subscriber) as look, psycopg.connect(**subscriber.libpq_parameters("test")) as lock:  # type: ignore[arg-type]
+    with watched(subscriber) as look, psycopg.connect(**subscriber.libpq_parameters("test")) as lock:  # type: ignore[arg-type]
         lock.execute("SELECT FROM msreplication_subscriptions FOR UPDATE")
         yield lambda: len(look(waiting))
 
@@ -430,6 +403,6 @@ def test_of_two_log_readers_at_once_one_stores_and_the_other_is_fenced(
     assert result.error is not None
     assert (result.error.kind, result.transactions) == (ErrorKind.FENCED, 0)
     assert len(_registered_folders(site)) == 1
-    _assert_each_change_is_stored_once(site)
+    assert_each_change_is_stored_once(site)
     site.run()
-    _assert_each_change_was_made_once(site)
+    assert_each_change_was_made_once(site)

@@ -24,10 +24,11 @@ from hypothesis import strategies as st
 from integration.propagation_model import ArticleModel, Command, Row, RowChange
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer
-from sandbox.in_process import deliver_commands, read_commands
+from sandbox.in_process import deliver_commands_in_streams, read_commands
 from sandbox.site import Site
 from tranrepl.commands import Operation
 from tranrepl.image_lines import values
+from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
 
 EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "64"))
@@ -217,8 +218,14 @@ def world(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) ->
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
-@given(st.lists(_histories(), min_size=HISTORIES, max_size=HISTORIES))
-def test_commands_are_those_of_the_model_and_both_ends_are_equal(world: _World, histories: list[History]) -> None:
+@given(
+    st.lists(_histories(), min_size=HISTORIES, max_size=HISTORIES),
+    st.sampled_from([1, 1, 1, 2]),
+    st.sampled_from(StreamAssignment),
+)
+def test_commands_are_those_of_the_model_and_both_ends_are_equal(
+    world: _World, histories: list[History], streams: int, assignment: StreamAssignment
+) -> None:
     number = next(_numbers)
     tables = [f"t{number}_{at}" for at in range(len(histories))]
     for table, history in zip(tables, histories, strict=True):
@@ -249,9 +256,10 @@ def test_commands_are_those_of_the_model_and_both_ends_are_equal(world: _World, 
             whole.append((table, history))
     chosen = pa.array([by_table[table] for table, _ in whole], pa.int32())
     to_apply = replace(read, commands=commands.filter(pc.is_in(commands["article_id"], value_set=chosen)))
-    result = deliver_commands(site, to_apply, CommitLimits(transactions=3, commands=1000))
-    result.raise_error()
-    assert result.commands == len(to_apply.commands)
+    first, retried = deliver_commands_in_streams(site, to_apply, CommitLimits(3, 1000), streams, assignment)
+    retried.raise_error()
+    assert first.commands + retried.commands == len(to_apply.commands)
+    assert first.error is None or assignment is StreamAssignment.KEY
     for table, history in whole:
         columns = ", ".join(history.columns)
         where = f"WHERE {history.filter}" if history.filter else ""

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from sandbox.site import Site
+from sandbox.spark_here import SparkHere
+from sandbox.thread_streams import deliver_in_threads
 from tranrepl.article import RegisteredArticle
-from tranrepl.browse import command_text
-from tranrepl.commands import ROW_LAYOUT, Operation
-from tranrepl.distribution.delivery import Delivery, deliver
+from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
+from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.opening import open_distribution
+from tranrepl.distribution.stream_commands import Divider, left_over
+from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
 from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
+from tranrepl.settings import StreamAssignment
+from tranrepl.subscriber.command_text import command_text
 from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.dialect import ApplierOptions
+
+_ROWS_HANDED_OVER = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +75,80 @@ def read_commands(site: Site) -> ReadCommands:
     return ReadCommands(commands, {it.article_id: it for it in articles}, account)
 
 
+def read_log_into_store(site: Site) -> JobResult:
+    """`tranrepl log-reader`, its result with its error: the whole job."""
+    spark: Any = SparkHere()
+    return log_reader_job.run(spark, LogReaderRequest(publication=site.publication), site.connections)
+
+
+def deliver_stored(site: Site) -> JobResult:
+    """`tranrepl distribute`, its result with its error: what is registered, from the store; streams are threads."""
+    settings = site.publication.subscription("reporting")
+    request = DistributionRequest(publication=site.publication, subscription=settings.name)
+    with open_distribution(request, site.connections) as opened:
+        standing, articles = opened.subscriber.standing(), opened.database.all_articles(opened.record)
+        batches = opened.database.batches_after(opened.record, standing.watermark)
+        folders = [folder_path(opened.record, it.folder) for it in batches]
+        limits = CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold)
+        delivery = Delivery(opened.connection, opened.key, articles, standing.watermark, limits)
+        if standing.unfinished is not None:
+            last = standing.unfinished.record.last
+            left = left_over(_stored(folders, standing.watermark, last), standing.unfinished, articles)
+            finished = deliver_pieces(replace(delivery, finishing=standing.unfinished), left)
+            return finished if finished.error is not None else finished.plus(deliver_stored(site))
+        commands = _stored(folders, standing.watermark)
+        if settings.subscription_streams == 1:
+            return deliver(delivery, commands)
+        opened.subscriber.set_up_streams(settings.subscription_streams)
+        constraints = opened.subscriber.constraints(list(articles.values()))
+        divider = Divider(articles, settings.subscription_streams, settings.stream_assignment, constraints, limits)
+        delivery = replace(delivery, options=ApplierOptions(lock_timeout_seconds=settings.lock_timeout))
+        return deliver_in_threads(delivery, pa.Table.from_batches(list(commands), ROW_LAYOUT), divider)
+
+
+def _stored(paths: Sequence[str], after: bytes, last: bytes = b"\xff" * XACT_SEQNO_BYTES) -> Iterator[pa.RecordBatch]:
+    seqno = pc.field("xact_seqno")
+    chosen = (seqno > pa.scalar(after, pa.binary())) & (seqno <= pa.scalar(last, pa.binary()))
+    for path in paths:
+        table = ds.dataset(path, format="parquet", schema=ROW_LAYOUT).to_table(filter=chosen)
+        yield from table.to_batches(_ROWS_HANDED_OVER)
+
+
 def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None = None) -> JobResult:
-    """Apply after the Subscriber's watermark; the result with its error."""
+    """Apply after the Subscriber's watermark over one connection; the result with its error."""
+    delivery = _delivery(site, read, limits)
+    return deliver(delivery, _after(read.commands, delivery.watermark).to_batches())
+
+
+def deliver_commands_in_streams(
+    site: Site, read: ReadCommands, limits: CommitLimits, streams: int, assignment: StreamAssignment
+) -> tuple[JobResult, JobResult]:
+    """The first attempt over streams, and the retry over a single connection of what it left."""
     request = DistributionRequest(publication=site.publication, subscription="reporting")
     with open_distribution(request, site.connections) as opened:
-        delivery = Delivery(
+        opened.subscriber.set_up_streams(streams)
+        constraints = opened.subscriber.constraints(list(read.articles.values()))
+    delivery = replace(_delivery(site, read, limits), options=ApplierOptions(lock_timeout_seconds=0.1))
+    divider = Divider(read.articles, streams, assignment, constraints, limits)
+    first = deliver_in_threads(delivery, _after(read.commands, delivery.watermark), divider)
+    return first, deliver_commands(site, read, limits) if first.error is not None else JobResult()
+
+
+def _delivery(site: Site, read: ReadCommands, limits: CommitLimits | None) -> Delivery:
+    request = DistributionRequest(publication=site.publication, subscription="reporting")
+    with open_distribution(request, site.connections) as opened:
+        return Delivery(
             opened.connection,
             opened.key,
             read.articles,
             opened.subscriber.watermark(),
             limits or CommitLimits(1000, 10_000),
+            ApplierOptions(not_for_replication=site.publication.subscription("reporting").not_for_replication),
         )
-    return deliver(delivery, read.commands.to_batches())
+
+
+def _after(commands: pa.Table, watermark: bytes) -> pa.Table:
+    return commands.filter(pc.greater(commands["xact_seqno"], pa.scalar(watermark, pa.binary())))
 
 
 def replicate(site: Site) -> ReadCommands:

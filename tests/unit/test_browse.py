@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.browse import command_text
 from tranrepl.commands import Operation, encode_changed
 from tranrepl.settings import Article, TableName
+from tranrepl.subscriber.command_text import command_text
 
 _DEFAULTS = Article(source=TableName("dbo", "t"))
 

@@ -179,7 +179,15 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     ),
     "streams": (
         lambda it: it["subscriptions"][0].update(subscription_streams=0),
-        ["subscriptions[0].subscription_streams: 0: input should be 1"],
+        ["subscriptions[0].subscription_streams: 0: input should be greater than or equal to 1"],
+    ),
+    "error that is not skippable": (
+        lambda it: it["subscriptions"][0].update(skip_errors=[20598, 1205]),
+        ["subscriptions[0].skip_errors[1]: 1205: not a data error; allowed: 220, 241"],
+    ),
+    "stream assignment": (
+        lambda it: it["subscriptions"][0].update(stream_assignment="hash"),
+        ["subscriptions[0].stream_assignment: 'hash': input should be 'key' or 'dependencies'"],
     ),
     "publication's name": (
         lambda it: it.update(publication="my publication"),

@@ -1,4 +1,4 @@
-"""One stream of a delivery: commands in, committed commit batches out, with the watermark in every commit."""
+"""A delivery over one connection: commands in, committed commit batches out, with the watermark in every commit."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
 from tranrepl.connections import Connection
-from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.distribution.skipped import SkippedCommands
+from tranrepl.distribution.stream_commands import left_over
+from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult
+from tranrepl.subscriber.command_text import command_key, command_text
 from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
-from tranrepl.subscriber.dialect import Applier, SubscriptionKey
+from tranrepl.subscriber.dialect import AS_CONFIGURED, Applier, ApplierOptions, SubscriptionKey, UnfinishedBatch
 from tranrepl.subscriber.dialects import dialect_of
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"
+_LONGEST_COMMAND = 4000
+"""Characters of a command that are kept with its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +38,35 @@ class Delivery:
     watermark: bytes
     """Where the Subscriber must stand when the first commit batch is applied."""
     limits: CommitLimits
+    options: ApplierOptions = AS_CONFIGURED
+    skipped: SkippedCommands | None = None
+    """Where commands are recorded that `options` let be skipped."""
+    finishing: UnfinishedBatch | None = None
+    """The commands are those of a commit batch that other connections have applied in part."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""
-        result = deliver(self, batches)
-        yield pa.RecordBatch.from_pydict({"result": [result.model_dump_json()]}, schema=RESULT_SCHEMA)
+        if self.finishing is None:
+            yield result_row(deliver(self, batches))
+        else:
+            yield result_row(deliver_pieces(self, left_over(batches, self.finishing, self.articles)))
+
+
+def result_row(result: JobResult) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"result": [result.model_dump_json()]}, schema=RESULT_SCHEMA)
 
 
 @dataclass(slots=True)
-class _Tally:
+class Tally:
     """What was committed, and what the open transaction would add to it."""
 
     transactions: int = 0
     commands: int = 0
     batches: int = 0
+    skipped: int = 0
     by_article: dict[str, int] = field(default_factory=dict)
     open_by_article: dict[str, int] = field(default_factory=dict)
+    notices: dict[str, None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"apply": 0.0, "commit": 0.0})
 
     def applied(self, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> None:
@@ -53,69 +74,113 @@ class _Tally:
             name = str(articles[row["values"]].source)
             self.open_by_article[name] = self.open_by_article.get(name, 0) + row["counts"]
 
-    def committed(self, piece: Piece) -> None:
+    def committed(self, transactions: int) -> None:
         self.batches += 1
-        self.transactions += piece.transactions
+        self.transactions += transactions
         self.commands += sum(self.open_by_article.values())
         for name, count in self.open_by_article.items():
             self.by_article[name] = self.by_article.get(name, 0) + count
         self.open_by_article = {}
 
+    def result(self, watermark: bytes, seconds: float, error: ErrorReport | None) -> JobResult:
+        return JobResult(
+            transactions=self.transactions,
+            commands=self.commands,
+            batches=self.batches,
+            seconds=seconds,
+            last_xact_seqno=watermark.hex(),
+            commands_by_article=self.by_article,
+            phases=self.seconds,
+            skipped=self.skipped,
+            notices=tuple(self.notices),
+            error=error,
+        )
+
 
 def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
-    """Apply and commit. The result counts what was committed, also where an error ended it."""
-    tally, watermark = _Tally(), delivery.watermark
-    started = time.perf_counter()
+    """Apply ordered commands and commit. The result counts what was committed, also where an error ended it."""
+    return deliver_pieces(delivery, commit_batches(batches, delivery.limits))
+
+
+def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
+    """Apply commands as they are cut already."""
+    tally, started = Tally(), time.perf_counter()
+    stream: _Connection | None = None
     error: ReplicationError | None = None
     try:
         dialect = dialect_of(delivery.connection)
-        with dialect.applier(delivery.connection, delivery.key, delivery.articles) as applier:
-            stream = _Stream(delivery, applier, tally)
-            for piece in commit_batches(batches, delivery.limits):
+        with dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier:
+            stream = _Connection(delivery, applier, tally)
+            for piece in pieces:
                 stream.apply(piece)
                 if piece.ends_commit_batch:
-                    watermark = stream.commit(piece)
+                    stream.commit(piece)
             if tally.batches:
                 applier.flush()
     except ReplicationError as problem:
         error = problem
-    return JobResult(
-        transactions=tally.transactions,
-        commands=tally.commands,
-        batches=tally.batches,
-        seconds=time.perf_counter() - started,
-        last_xact_seqno=watermark.hex(),
-        commands_by_article=tally.by_article,
-        phases=tally.seconds,
-        error=error.to_report() if error else None,
-    )
+    watermark = stream.watermark if stream else delivery.watermark
+    return tally.result(watermark, time.perf_counter() - started, error.to_report() if error else None)
 
 
-class _Stream:
+class _Connection:
     """One connection's transaction, opened under the fence of the watermark."""
 
-    def __init__(self, delivery: Delivery, applier: Applier, tally: _Tally) -> None:
+    def __init__(self, delivery: Delivery, applier: Applier, tally: Tally) -> None:
+        self._delivery = delivery
         self._applier = applier
         self._tally = tally
-        self._articles = delivery.articles
-        self._watermark = delivery.watermark
         self._open = False
+        self._skipped: list[ErrorReport] = []
+        self.watermark = delivery.watermark
 
     def apply(self, piece: Piece) -> None:
         started = time.perf_counter()
         if not self._open:
-            self._applier.begin(self._watermark)
+            self._applier.begin(self.watermark, finishing=self._delivery.finishing)
             self._open = True
-        self._applier.apply(piece.commands)
-        self._tally.applied(piece.commands, self._articles)
+            reach(Failpoint.BEGIN)
+        self._skipped += apply_piece(self._applier, piece.commands, self._delivery.articles)
+        reach(Failpoint.APPLIED)
+        self._tally.applied(piece.commands, self._delivery.articles)
+        self._tally.notices |= dict.fromkeys(self._applier.take_notices())
         self._tally.seconds["apply"] += time.perf_counter() - started
 
-    def commit(self, piece: Piece) -> bytes:
+    def commit(self, piece: Piece) -> None:
         started = time.perf_counter()
-        if not self._open:
-            raise InternalError("a commit batch without a transaction")
+        if self._skipped and self._delivery.skipped is not None:
+            # Before the commit: after a crash between the two it is recorded twice, but never not at all.
+            self._delivery.skipped.record(self._skipped)
+        reach(Failpoint.BEFORE_COMMIT)
         self._applier.commit(piece.last_xact_seqno)
-        self._open, self._watermark = False, piece.last_xact_seqno
-        self._tally.committed(piece)
+        reach(Failpoint.AFTER_COMMIT)
+        self._open, self.watermark = False, piece.last_xact_seqno
+        self._tally.skipped += len(self._skipped)
+        self._skipped = []
+        self._tally.committed(piece.transactions)
         self._tally.seconds["commit"] += time.perf_counter() - started
-        return self._watermark
+
+
+def apply_piece(applier: Applier, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[ErrorReport]:
+    """Apply in the open transaction; what was skipped. Errors about a command say its key, and what it was."""
+    try:
+        applier.apply(commands)
+    except ReplicationError as problem:
+        raise describe_command(problem.to_report(), commands, articles).to_exception() from problem
+    return [describe_command(report, commands, articles) for report in applier.take_skipped()]
+
+
+def describe_command(report: ErrorReport, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> ErrorReport:
+    """With key and text of the command that it names; as it is where it names none of these."""
+    if report.xact_seqno is None or report.command_id is None:
+        return report
+    named = pc.and_(
+        pc.equal(commands["xact_seqno"], pa.scalar(bytes.fromhex(report.xact_seqno), pa.binary())),
+        pc.equal(commands["command_id"], report.command_id),
+    )
+    for row in commands.filter(named).to_pylist():
+        article, operation = articles[row["article_id"]], Operation(row["operation"])
+        key = command_key(article, operation, row)
+        text = command_text(article, operation, row)[:_LONGEST_COMMAND]
+        return report.model_copy(update={"key": key, "command": text})
+    return report

@@ -5,18 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import Group, deliverable, groups
+from tranrepl.distribution.skipped import SkippedCommands
+from tranrepl.distribution.stored import batch_errors, read_batches
+from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
+from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
-from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
-from tranrepl.jobs import DistributionRequest, JobResult
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
+from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.constraints import Constraints
+from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,31 +46,107 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
 
 
 def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDistribution) -> JobResult:
-    watermark = opened.subscriber.watermark(wait=True)
-    opened.refuse_incomplete(watermark)
-    batches, before = deliverable(
-        opened.database.batches_after(opened.record, watermark),
-        request.committed_before,
-        lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
-    )
-    articles = opened.database.all_articles(opened.record)
-    settings = request.publication.subscription(request.subscription)
-    total = JobResult(last_xact_seqno=watermark.hex())
-    for group in groups(batches, before):
-        delivery = Delivery(
-            opened.connection,
-            opened.key,
-            articles,
-            bytes.fromhex(total.last_xact_seqno or ""),
-            CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold),
+    job = _Job(spark, request, opened)
+    standing = opened.subscriber.standing()
+    opened.refuse_incomplete(standing.watermark)
+    total = JobResult(last_xact_seqno=standing.watermark.hex(), notices=job.notices)
+    if standing.unfinished is not None:
+        total = total.plus(job.finish(standing.watermark, standing.unfinished))
+    if total.error is None:
+        watermark = bytes.fromhex(total.last_xact_seqno or "")
+        batches, before = deliverable(
+            opened.database.batches_after(opened.record, watermark),
+            request.committed_before,
+            lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
         )
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
-        commands = _commands(spark, opened, group, delivery.watermark)
-        total = total.plus(_collect(commands, delivery))
-        if total.error is not None:
-            break
+        for group in groups(batches, before):
+            total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
+            if total.error is not None:
+                break
+    for notice in total.notices:
+        log.warning("%s", notice)
     log.info("delivered %d transactions with %d commands", total.transactions, total.commands)
     return total
+
+
+class _Job:
+    """How one job delivers: over one connection, or over several streams."""
+
+    def __init__(self, spark: SparkSession, request: DistributionRequest, opened: OpenDistribution) -> None:
+        self._spark = spark
+        self._opened = opened
+        self._settings = request.publication.subscription(request.subscription)
+        self._articles = opened.database.all_articles(opened.record)
+        self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
+        self._skipped = SkippedCommands(opened.distribution, opened.record.publication, request.subscription)
+        wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
+        cores = spark.sparkContext.defaultParallelism
+        self._streams = min(wanted, cores)
+        self.notices = (_fewer_streams(request.subscription, wanted, cores),) if cores < wanted else ()
+        if self._streams > 1:
+            opened.subscriber.set_up_streams(self._streams)
+
+    @cached_property
+    def _constraints(self) -> Constraints:
+        if self._settings.stream_assignment is not StreamAssignment.DEPENDENCIES:
+            return Constraints()
+        return self._opened.subscriber.constraints(self._opened.database.registered_articles(self._opened.record))
+
+    def _delivery(self, watermark: bytes, streams: int) -> Delivery:
+        options = ApplierOptions(
+            not_for_replication=self._settings.not_for_replication,
+            lock_timeout_seconds=self._settings.lock_timeout if streams > 1 else None,
+            # Several streams would each see a part of the order: the retry over one connection knows what to skip.
+            skip_errors=frozenset(self._settings.skip_errors if streams == 1 else ()),
+        )
+        opened = self._opened
+        return Delivery(opened.connection, opened.key, self._articles, watermark, self._limits, options, self._skipped)
+
+    def deliver(self, group: Group, watermark: bytes) -> JobResult:
+        """The group's commands after the watermark."""
+        delivery = self._delivery(watermark, self._streams)
+        commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
+        with batch_errors(self._opened.record, group.batches):
+            if self._streams == 1:
+                return _collect(commands, delivery)
+            return _collect_streams(commands, self._divider(), StreamDelivery(delivery, self._streams))
+
+    def _divider(self) -> Divider:
+        assignment = self._settings.stream_assignment
+        return Divider(self._articles, self._streams, assignment, self._constraints, self._limits)
+
+    def finish(self, watermark: bytes, unfinished: UnfinishedBatch) -> JobResult:
+        """What is missing of a commit batch of which some streams had committed when their job was killed."""
+        last = unfinished.record.last
+        batches = self._opened.database.batches_after(self._opened.record, watermark)
+        group = Group(tuple(batch for batch in batches if batch.first_xact_seqno <= last))
+        if not group.batches:
+            raise InternalError("the stored commands of an unfinished commit batch are gone")
+        log.info("finishing a commit batch that streams %s had committed", sorted(unfinished.committed))
+        delivery = replace(self._delivery(watermark, 1), finishing=unfinished)
+        commands = self._commands(group, watermark, last)
+        with batch_errors(self._opened.record, group.batches):
+            return _collect(commands, delivery)
+
+    def _commands(self, group: Group, after: bytes, last: bytes) -> DataFrame:
+        """The group's commands after one transaction and up to another, in order, in one partition."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
+        record = self._opened.record
+        commands = read_batches(self._spark, record, group.batches)
+        chosen = (F.col("xact_seqno") > F.lit(after)) & (F.col("xact_seqno") <= F.lit(last))
+        if group.before is not None:
+            chosen &= F.col("xact_seqno") < F.lit(group.before)
+        commands = commands.where(chosen).coalesce(1)
+        # A batch is one file, written in order and read as one piece; several together must be put in order.
+        return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")
+
+
+def _fewer_streams(subscription: str, wanted: int, cores: int) -> str:
+    return (
+        f"subscription {subscription}: subscription_streams is {wanted}, but Spark has {cores} cores: {cores} are used"
+    )
 
 
 def _rows_per_batch(group: Group) -> int:
@@ -71,32 +155,34 @@ def _rows_per_batch(group: Group) -> int:
     return min(_MOST_ROWS, max(1, _HANDED_OVER_BYTES // weight))
 
 
-def _commands(spark: SparkSession, opened: OpenDistribution, group: Group, watermark: bytes) -> DataFrame:
-    """The group's commands after the watermark, in order, in one partition."""
+def _collect(commands: DataFrame, delivery: Delivery) -> JobResult:
+    (result,) = _results(commands.mapInArrow(delivery, RESULT_DDL), 1)
+    return result
+
+
+def _collect_streams(commands: DataFrame, divider: Divider, delivery: StreamDelivery) -> JobResult:
     from pyspark.sql import functions as F  # noqa: N812
 
-    commands = spark.read.parquet(*(folder_path(opened.record, batch.folder) for batch in group.batches))
-    chosen = (F.col("xact_seqno") > F.lit(watermark)) & (
-        F.col("xact_seqno") <= F.lit(group.batches[-1].last_xact_seqno)
+    divided = (
+        commands.mapInArrow(divider, STREAM_COMMANDS_DDL)
+        .repartitionById(delivery.streams, F.col("stream"))
+        .sortWithinPartitions("xact_seqno", "command_id")
     )
-    if group.before is not None:
-        chosen &= F.col("xact_seqno") < F.lit(group.before)
-    commands = commands.where(chosen).coalesce(1)
-    # A batch is one file, written in order and read as one piece; several together must be put in order.
-    return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")
+    return together(_results(divided.mapInArrow(delivery, RESULT_DDL, barrier=True), delivery.streams))
 
 
-def _collect(commands: DataFrame, delivery: Delivery) -> JobResult:
-    rows = commands.mapInArrow(delivery, RESULT_DDL).collect()
-    if len(rows) != 1:
-        raise InternalError(f"a delivery over one connection gave {len(rows)} results")
-    return JobResult.model_validate_json(rows[0]["result"])
+def _results(delivered: DataFrame, connections: int) -> list[JobResult]:
+    """Of each connection."""
+    rows = delivered.collect()
+    if len(rows) != connections:
+        raise InternalError(f"a delivery over {connections} connections gave {len(rows)} results")
+    return [JobResult.model_validate_json(row["result"]) for row in rows]
 
 
 def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Batch, bound: datetime) -> bytes:
     from pyspark.sql import functions as F  # noqa: N812
 
-    commands = spark.read.parquet(folder_path(opened.record, batch.folder))
+    commands = read_batches(spark, opened.record, [batch])
     row = commands.where(F.col("commit_time") >= F.lit(bound)).agg(F.min("xact_seqno").alias("first")).first()
     if row is None or row["first"] is None:
         raise InternalError(f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so")

@@ -22,6 +22,8 @@ class OpenDistribution:
     record: PublicationRecord
     subscription: SubscriptionRecord
     connection: Connection
+    """Of the Subscriber."""
+    distribution: Connection
     key: SubscriptionKey
     subscriber: Subscriber
 
@@ -65,6 +67,7 @@ def open_distribution(
         record = database.publication(publication.publication)
         subscription = database.subscription(record, settings.name)
         with dialect_of(connection).subscriber(connection, key, "tranrepl distribution") as subscriber:
-            yield OpenDistribution(database, record, subscription, connection, key, subscriber)
+            distribution = connections[publication.distributor.connection]
+            yield OpenDistribution(database, record, subscription, connection, distribution, key, subscriber)
     finally:
         database.close()

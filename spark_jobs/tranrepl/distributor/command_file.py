@@ -6,12 +6,14 @@ the JVM is young. So a store on a path that machines mount is written by the Pyt
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -19,10 +21,12 @@ import pyarrow.parquet as pq
 
 from tranrepl.commands import ROW_LAYOUT
 from tranrepl.errors import ConfigurationError
+from tranrepl.failpoint import Failpoint, reach
 
 _PUBLISHED = "part-0.parquet"
 _ROW_GROUP_BYTES = 32 * 1024 * 1024
 _ORDERING = ["xact_seqno", "commit_time"]
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def mounted_path(path: str) -> Path | None:
@@ -40,14 +44,19 @@ def write_commands(folder: Path, batches: Iterable[pa.RecordBatch]) -> str:
     Raises ConfigurationError where the store cannot be written, and what `batches` raises.
     """
     name = f"_{uuid.uuid4().hex}"
-    with ThreadPoolExecutor(1) as thread:
-        file = _File(folder, name)
-        written: Future[None] = thread.submit(file.open)
-        for group in _row_groups(batches):
+    file = _File(folder, name)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            written: Future[None] = thread.submit(file.open)
+            for group in _row_groups(batches):
+                written.result()
+                written = thread.submit(file.write, group)
             written.result()
-            written = thread.submit(file.write, group)
-        written.result()
-        file.close()
+            file.close()
+    except BaseException:
+        file.abandon()
+        raise
+    reach(Failpoint.STAGED)
     return name
 
 
@@ -57,6 +66,12 @@ def publish(folder: Path, name: str) -> None:
         (folder / name).replace(folder / _PUBLISHED)
         for changed in (folder, folder.parent):
             _sync(changed)
+    reach(Failpoint.PUBLISHED)
+
+
+def count_commands(folder: Path) -> int:
+    """By the files' own account. Raises OSError or ValueError where one cannot be read."""
+    return sum(pq.read_metadata(file).num_rows for file in folder.glob("[!_.]*.parquet"))
 
 
 class _File:
@@ -65,15 +80,18 @@ class _File:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
+        self._opened: list[BinaryIO | pq.ParquetWriter] = []
 
     def open(self) -> None:
         with _store_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = (self._folder / self._name).open("xb")
+            self._opened.append(self._file)
             # Values of one column of the layout come from many columns of many tables: zstd does better by itself.
             self._writer = pq.ParquetWriter(
                 self._file, ROW_LAYOUT, compression="zstd", use_dictionary=False, write_statistics=_ORDERING
             )
+            self._opened.append(self._writer)
 
     def write(self, commands: pa.Table) -> None:
         with _store_errors(self._folder):
@@ -84,6 +102,12 @@ class _File:
             self._writer.close()
             self._file.flush()
             os.fsync(self._file.fileno())
+
+    def abandon(self) -> None:
+        """Close what will never be read: a Python worker lives on."""
+        for end in reversed(self._opened):
+            with suppress(OSError, ValueError):
+                end.close()
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -111,7 +135,8 @@ def _store_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        full = error.errno in _FULL
         raise ConfigurationError(
             f"store: {folder} cannot be written: {error.strerror or error}",
-            remedy="distributor.store must be a path that Spark can write",
+            remedy="make room in the store" if full else "distributor.store must be a path that Spark can write",
         ) from error

@@ -478,10 +478,33 @@ class DistributionDatabase:
                     article=error.article,
                     xact_seqno=bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
                     command_id=error.command_id,
+                    command=error.command,
                 )
             )
         key = result.inserted_primary_key
         return int(key[0]) if key else 0
+
+    def record_skipped(self, record: PublicationRecord, subscription: str, errors: Sequence[ErrorReport]) -> None:
+        """Commands that `skip_errors` left out, with what they were."""
+        with self._begin() as connection:
+            connection.execute(
+                msrepl_errors.insert(),
+                [
+                    {
+                        "publication_id": record.publication_id,
+                        "subscription": subscription,
+                        "error_type": error.kind,
+                        "error_code": error.number,
+                        "error_text": error.message,
+                        "article": error.article,
+                        "xact_seqno": bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
+                        "command_id": error.command_id,
+                        "command": error.command,
+                        "skipped": True,
+                    }
+                    for error in errors
+                ],
+            )
 
     def record_log_reader(self, record: PublicationRecord, result: JobResult, started: datetime) -> None:
         """A row of `mslogreader_history`."""

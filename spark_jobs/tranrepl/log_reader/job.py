@@ -16,6 +16,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path, new_folder, remove_folder
 from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult, LogReaderRequest
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.reading import Reading
@@ -99,8 +100,10 @@ class _LogReader:
         started = time.perf_counter()
         self._record = self._opened.database.register_batch(self._record, written.batch, read.end_lsn)
         registered = time.perf_counter()
+        reach(Failpoint.REGISTERED)
         self._opened.publisher.advance(read.end_lsn)
         advanced = time.perf_counter()
+        reach(Failpoint.ADVANCED)
         self._add(written, {"register": registered - started, "advance": advanced - registered})
 
     def _add(self, written: _Written, seconds: Mapping[str, float]) -> None:

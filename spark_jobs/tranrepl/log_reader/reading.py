@@ -18,6 +18,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import xact_seqno_numbers
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ErrorReport, InternalError, ReplicationError, TransientError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.log_reader.refusal import RefusedChange
 from tranrepl.postgres import connect
@@ -85,6 +86,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
     decode_seconds, transform_seconds, started = 0.0, 0.0, time.perf_counter()
     complete, mismatch, refusal, tally = True, None, None, _Tally()
     for batch in whole_transactions(log_messages(plan.connection, plan.slot, plan.start, plan.up_to), most_bytes):
+        reach(Failpoint.FETCHED)
         decode_started = time.perf_counter()
         decoded = decoder.decode(batch)
         decoded_at = time.perf_counter()

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from tranrepl.commands import ROW_LAYOUT_DDL
 from tranrepl.distributor.command_file import mounted_path, publish, write_commands
-from tranrepl.errors import ConfigurationError, InternalError, ReplicationError
+from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.jobs import LOST_WORKER
 from tranrepl.log_reader.reading import Reading
 from tranrepl.publisher.log_read import LogRead
 
@@ -93,6 +94,11 @@ _STORE_FAILURES = (
 
 def _store_error(path: str, error: Exception) -> ReplicationError:
     text = str(error)
+    if LOST_WORKER in text:
+        return TransientError(
+            "the Python worker that read the log was killed; what it wrote is not registered",
+            remedy="run again; where it happens again, give the executors more memory",
+        )
     if any(failure in text for failure in _STORE_FAILURES) and "PythonException" not in text:
         cause = next((line for line in text.splitlines() if any(it in line for it in _STORE_FAILURES)), text[:200])
         return ConfigurationError(

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import LiteralString
 
 from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
@@ -46,6 +47,14 @@ class Probe:
 
     found_change: bool
     empty_up_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Of setup, for which one must own the tables."""
+
+    statements: tuple[sql.Composed, ...]
+    done: str
 
 
 def lsn_text(lsn: int) -> str:
@@ -222,17 +231,32 @@ class PostgresPublisher:
 
         Returns what was done, in words. Raises TransientError where a table stays locked by others.
         """
-        done: list[str] = []
         with translated_errors(self.where):
             self._session.execute("SELECT set_config('lock_timeout', %s, false)", [_SETUP_LOCK_TIMEOUT])
-            done += self._set_up_publication([table.name for _, table in articles])
+            steps = self._publication_steps([table.name for _, table in articles])
             for article, table in articles:
-                done += self._set_up_identity(article, table)
+                steps += self._identity_steps(article, table)
+            for at in range(len(steps)):
+                self._take(steps[at:])
             self._session.execute("RESET lock_timeout")
-            done += self._set_up_slot()
-        return done
+            return [*(step.done for step in steps), *self._set_up_slot()]
 
-    def _set_up_publication(self, tables: Sequence[TableName]) -> list[str]:
+    def _take(self, steps: Sequence[_Step]) -> None:
+        """The first of these steps. Raises ConfigurationError where it, and with it the others, is for the owner of the
+        tables to take."""
+        try:
+            for statement in steps[0].statements:
+                self._session.execute(statement)
+        except InsufficientPrivilege as error:
+            texts = [statement.as_string(self._session) for step in steps for statement in step.statements]
+            raise ConfigurationError(
+                f"{self.where}: {error.diag.message_primary}",
+                number=error.sqlstate,
+                remedy="let the owner of the tables, with CREATE on the database, run this, then set up again:\n"
+                + "\n".join(f"{text};" for text in texts),
+            ) from error
+
+    def _publication_steps(self, tables: Sequence[TableName]) -> list[_Step]:
         """No column list and no row filter: both can make the Publisher's own statements fail."""
         name = sql.Identifier(self.object_name)
         options = [sql.SQL("publish = 'insert, update, delete, truncate'")]
@@ -243,26 +267,25 @@ class PostgresPublisher:
         if not self._value(
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = %s)", self.object_name
         ):
-            self._session.execute(
-                sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})").format(
-                    name, listed, sql.SQL(", ").join(options)
-                )
-            )
-            return [f"created publication {self.object_name} at {self.where}"]
+            create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
+            statement = create.format(name, listed, sql.SQL(", ").join(options))
+            return [_Step((statement,), f"created publication {self.object_name} at {self.where}")]
         published = self._session.execute(
             "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s", [self.object_name]
         ).fetchall()
         if {TableName(*row) for row in published} == set(tables):
             return []
-        self._session.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(", ").join(options)))
-        self._session.execute(sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, listed))
-        return [f"changed the tables of publication {self.object_name} at {self.where}"]
+        statements = (
+            sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(", ").join(options)),
+            sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, listed),
+        )
+        return [_Step(statements, f"changed the tables of publication {self.object_name} at {self.where}")]
 
-    def _set_up_identity(self, article: Article, table: TableDescription) -> list[str]:
+    def _identity_steps(self, article: Article, table: TableDescription) -> list[_Step]:
         if table.replica_identity == "full" or not self._wants_full_identity(article, table):
             return []
-        self._session.execute(sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(qualified(table.name)))
-        return [f"set REPLICA IDENTITY FULL on {table.name}"]
+        statement = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(qualified(table.name))
+        return [_Step((statement,), f"set REPLICA IDENTITY FULL on {table.name}")]
 
     def _set_up_slot(self) -> list[str]:
         slot = self.slot()

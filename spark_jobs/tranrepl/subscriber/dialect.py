@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -13,8 +13,10 @@ import pyarrow as pa
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError
-from tranrepl.settings import Article
+from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorReport, FencedError
+from tranrepl.settings import Article, Subscription, TableName
+from tranrepl.subscriber.constraints import Constraints
+from tranrepl.subscriber.foreign_keys import ForeignKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,16 @@ class NameCase(Enum):
     INSENSITIVE = auto()
 
 
+class ForeignKeyCheck(Enum):
+    """When a database checks the foreign keys that setup makes."""
+
+    NONE = auto()
+    """Setup makes none there."""
+    AT_COMMIT = auto()
+    AT_ONCE = auto()
+    """A cascade's own commands come after their parent's: such a key can be there only where it does not act."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a database can do, as far as `check` and the delivery ask."""
@@ -48,12 +60,71 @@ class Capabilities:
     """Bytes that a procedure's name holds at most; a longer one is cut, and ends in a hash."""
     name_case: NameCase
     """Of procedures."""
+    streams: bool
+    """Several sessions can write at once, and wait for a row only so long as they are told."""
     schemas: bool
     """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
+    foreign_keys: ForeignKeyCheck = ForeignKeyCheck.NONE
+    """When a foreign key that setup makes is checked."""
+    not_for_replication: bool = False
+    """A session can keep foreign keys (and, where they can be told from others, triggers) from acting."""
     script_start: str = ""
     """What the database's own shell must be told before procedures."""
     script_end: str = ";\n\n"
     """What ends each procedure there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplierOptions:
+    """What an applier's session is told before it applies."""
+
+    not_for_replication: bool = False
+    """Foreign keys and ordinary triggers do not act on what it applies."""
+    lock_timeout_seconds: float | None = None
+    """How long a statement waits for a lock; None: as long as the server's settings say."""
+    skip_errors: frozenset[int] = frozenset()
+    """Numbers of data errors at which the failing command alone is left out."""
+
+
+AS_CONFIGURED = ApplierOptions()
+"""What the server's own settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One of the connections that apply each commit batch together. Stream 0 keeps the subscription's watermark."""
+
+    number: int = 0
+    streams: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """What a stream writes down with its part of a commit batch, in the same commit."""
+
+    after: bytes
+    """The subscription's watermark before."""
+    last: bytes
+    """… and after, once stream 0 has committed too."""
+    streams: int
+    division: str
+    """How the commands were divided among the streams, as `Division` says it in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedBatch:
+    """A commit batch of which some streams have committed and stream 0 has not."""
+
+    record: StreamRecord
+    committed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a subscription stands: all up to `watermark` is applied, and parts of the `unfinished` batch after it."""
+
+    watermark: bytes
+    unfinished: UnfinishedBatch | None = None
 
 
 class Scripted(Enum):
@@ -64,12 +135,19 @@ class Scripted(Enum):
     """Skeletons of the custom ones: the right signature, and a body that does what the generated one would do."""
 
 
+ALONE = Stream()
+
+
 class Subscriber(Protocol):
     """One subscription's end in one database, looked at and set up. Its errors are of `tranrepl.errors`."""
 
     @property
     def where(self) -> str:
         """As in "Subscriber reporting"."""
+        ...
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
         ...
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
@@ -84,8 +162,17 @@ class Subscriber(Protocol):
         """The model's tables, and procedures that all articles share. Idempotent."""
         ...
 
-    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
-        """Create the destination table where it is missing; what was done."""
+    def has_destination(self, table: TableName) -> bool: ...
+
+    def set_up_destination(
+        self, article: Article, source: TableDescription, referencing: Collection[str] = ()
+    ) -> list[str]:
+        """Create the destination table where it is missing; what was done. `referencing`: columns that a foreign key
+        is to have."""
+        ...
+
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing."""
         ...
 
     def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
@@ -100,11 +187,27 @@ class Subscriber(Protocol):
         """`CREATE PROCEDURE` statements, without a terminator."""
         ...
 
-    def watermark(self, *, wait: bool = False) -> bytes:
-        """The last transaction applied. With `wait`, first let a delivery end whose job was killed.
+    def set_up_streams(self, streams: int) -> None:
+        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        ...
+
+    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
+        """Unique keys and foreign keys of the articles' tables."""
+        ...
+
+    def standing(self) -> Standing:
+        """Where the subscription stands, after a delivery has ended whose job was killed.
 
         Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
         """
+        ...
+
+    def watermark(self) -> bytes:
+        """The last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
+        ...
+
+    def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
+        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
         ...
 
     def find_watermark(self) -> bytes | None:
@@ -115,8 +218,9 @@ class Subscriber(Protocol):
 class Applier(Protocol):
     """Applies commands over one connection, in transactions that begin under the fence of the watermark."""
 
-    def begin(self, watermark: bytes) -> None:
-        """Open a transaction. Raises FencedError where the Subscriber does not stand at `watermark`."""
+    def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
+        """Open a transaction. Raises FencedError where the Subscriber does not stand at `watermark`, or streams have
+        gone on from there, other than the unfinished batch says."""
         ...
 
     def apply(self, commands: pa.Table) -> None:
@@ -126,8 +230,28 @@ class Applier(Protocol):
         """
         ...
 
+    def take_skipped(self) -> list[ErrorReport]:
+        """What the open transaction left out so far, as the options let it; each is given once."""
+        ...
+
+    def take_notices(self) -> list[str]:
+        """Warnings that procedures gave since it was asked last."""
+        ...
+
+    def ready(self) -> None:
+        """Let every constraint be checked that waits for the commit. Raises what keeps the transaction from it."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the open transaction, whatever state it is in."""
+        ...
+
     def commit(self, xact_seqno: bytes) -> None:
         """Commit, with `xact_seqno` as the watermark."""
+        ...
+
+    def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
+        """Commit the part of a stream other than 0."""
         ...
 
     def flush(self) -> None:
@@ -148,9 +272,16 @@ class Dialect(Protocol):
         ...
 
     def applier(
-        self, connection: Connection, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]
+        self,
+        connection: Connection,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
     ) -> AbstractContextManager[Applier]:
-        """Connect to apply commands of these articles, by article_id. What is open at the end is rolled back."""
+        """Connect to apply commands of these articles, by article_id. What is open at the end is rolled back.
+
+        Raises ConfigurationError where the session may not or cannot be what `options` ask.
+        """
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,9 +13,12 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
-from tranrepl.subscriber.dialect import Capabilities, NameCase
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ReplicationError
+from tranrepl.settings import TableName
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_database import SqlDatabase, first_line, procedure_ended_transaction, spelled
@@ -42,35 +46,6 @@ ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_z
 _MARK = "tranrepl_began"
 _NO_SUCH_SAVEPOINT = 1305
 
-# Source: MariaDB, "Error Codes".
-_TRANSIENT = frozenset(
-    {1040, 1053, 1077, 1080, 1129, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 2002, 2003, 2006, 2013}
-)
-_CONFIGURATION = frozenset(
-    {
-        1044,
-        1045,
-        1046,
-        1049,
-        1054,
-        1064,
-        1071,
-        1102,
-        1103,
-        1109,
-        1115,
-        1142,
-        1143,
-        1146,
-        1227,
-        1267,
-        1305,
-        1318,
-        1370,
-        1698,
-    }
-)
-
 
 class MariaDb(SqlDatabase):
     """Over PyMySQL."""
@@ -78,6 +53,7 @@ class MariaDb(SqlDatabase):
     sql_name = "mysql"
     scripter = MariaDbScripter()
     counts_together = True
+    error_codes = Codes.MARIADB.value
     lock_timeouts = frozenset({"1205"})
 
     def __init__(self, kind: str, collation: str = _COLLATION) -> None:
@@ -101,7 +77,10 @@ class MariaDb(SqlDatabase):
             most_arguments=None,
             longest_name=LONGEST_NAME,
             name_case=NameCase.INSENSITIVE,
+            streams=True,
             schemas=True,
+            foreign_keys=ForeignKeyCheck.AT_ONCE,
+            not_for_replication=True,
             script_start="DELIMITER //\n\n",
             script_end="\n//\n\n",
         )
@@ -124,6 +103,7 @@ class MariaDb(SqlDatabase):
         )
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
+        event.listen(engine, "do_connect", _encode_password)
         event.listen(engine, "connect", _prepare)
         return engine
 
@@ -139,7 +119,22 @@ class MariaDb(SqlDatabase):
             raise procedure_ended_transaction(str(_NO_SUCH_SAVEPOINT)) from error
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
-        session.execute(sa.text("SET SESSION innodb_lock_wait_timeout = :seconds"), {"seconds": seconds})
+        session.execute(
+            sa.text("SET SESSION innodb_lock_wait_timeout = :seconds, lock_wait_timeout = :seconds"),
+            {"seconds": seconds},
+        )
+
+    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
+        super().obey(session, options)
+        if options.not_for_replication:
+            # Cascades are among what it keeps from acting; triggers are not.
+            session.exec_driver_sql("SET SESSION foreign_key_checks = 0")
+
+    def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
+        if not getattr(result.cursor or result.context.cursor, "warning_count", 0):
+            return []
+        rows = session.exec_driver_sql("SHOW WARNINGS LIMIT 100")
+        return [f"{level}: {text} ({code})" for level, code, text in rows]
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """With character sets and collations, which SQLAlchemy does not see where they are the table's."""
@@ -155,6 +150,18 @@ class MariaDb(SqlDatabase):
     def column_name(self, reflected: str) -> str:
         """SQLAlchemy takes it from SHOW CREATE TABLE, and leaves the quotes in it doubled."""
         return reflected.replace("``", "`")
+
+    def quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        rows = session.execute(_FOREIGN_KEYS, {"schema": table.schema, "table": table.table}).all()
+        found = []
+        for (name, schema, referenced), parts in groupby(rows, lambda row: tuple(row[:3])):
+            pairs = [(row.column_name, row.referenced_column_name) for row in parts]
+            columns, others = zip(*pairs, strict=True)
+            found.append(ForeignKeyDescription(name, columns, TableName(schema, referenced), others, holds=True))
+        return found
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:
@@ -196,13 +203,10 @@ class MariaDb(SqlDatabase):
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
         """By number: PyMySQL calls everything operational that it does not know, a procedure's own errors among it."""
-        number = _number(error)
-        if number is None or number in _TRANSIENT:
-            return TransientError
-        return ConfigurationError if number in _CONFIGURATION else DataError
+        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
 
     def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
-        if _number(error) not in _CONFIGURATION:
+        if self.error_class(error) is not ConfigurationError:
             return super().refused(connection, error)
         return ConfigurationError(
             f"connection {connection}: {first_line(error.orig or error)}",
@@ -214,6 +218,14 @@ class MariaDb(SqlDatabase):
 _COLLATIONS = sa.text(
     "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+
+
+_FOREIGN_KEYS = sa.text(
+    "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name AS column_name, "
+    "referenced_column_name AS referenced_column_name FROM information_schema.key_column_usage "
+    "WHERE table_schema = :schema AND table_name = :table AND referenced_table_name IS NOT NULL "
+    "ORDER BY constraint_name, ordinal_position"
 )
 
 
@@ -237,6 +249,13 @@ def _digits(source: SourceType) -> tuple[int, int]:
     """Never more than there are: a value that does not fit is refused when it comes."""
     precision, scale = decimal_digits(source) or _UNBOUNDED_NUMERIC
     return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
+
+
+def _encode_password(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
+    """PyMySQL's own choice is Latin-1, whatever the session's character set."""
+    del dialect, record, arguments
+    if isinstance(keywords.get("password"), str):
+        keywords["password"] = keywords["password"].encode()
 
 
 def _prepare(driver: Any, record: object) -> None:

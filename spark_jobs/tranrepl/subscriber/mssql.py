@@ -11,7 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ROW_NOT_FOUND, ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import CLASS_OF_KIND, ROW_NOT_FOUND, ConfigurationError, ReplicationError
 from tranrepl.subscriber.dialect import Capabilities, NameCase
 from tranrepl.subscriber.mssql_procedures import LONGEST_NAME, MOST_ARGUMENTS, SqlServerScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
@@ -28,43 +29,13 @@ _USER_ERROR = 50000
 _HUNDREDTHS = 2
 """Digits of a second that `datetime` keeps; of the third, only some values."""
 
-# Source: "Database Engine events and errors". 20002 to 20047 are of DB-Library: no connection, or a lost one.
-_TRANSIENT = frozenset(
-    {1204, 1205, 1222, 233, 601, 617, 669, 701, 802, 845, 3960, 8645, 8651, 9002, 10053, 10054, 10060}
-)
-_TRANSIENT_OF_LIBRARY = frozenset({20002, 20003, 20004, 20006, 20009, 20017, 20047})
-_CONFIGURATION = frozenset(
-    {
-        102,
-        156,
-        201,
-        207,
-        208,
-        229,
-        230,
-        262,
-        266,
-        911,
-        916,
-        2812,
-        3902,
-        3903,
-        4060,
-        8144,
-        8145,
-        8146,
-        18452,
-        18456,
-        18470,
-    }
-)
-
 
 class SqlServer(SqlDatabase):
     """Over pymssql, whose exceptions carry the server's error number."""
 
     sql_name = "tsql"
     scripter = SqlServerScripter()
+    error_codes = Codes.SQL_SERVER.value
     binding = Binding(temporal=Temporal.TEXT)
     lock_timeouts = frozenset({"1222"})
 
@@ -79,6 +50,7 @@ class SqlServer(SqlDatabase):
             most_arguments=MOST_ARGUMENTS,
             longest_name=LONGEST_NAME,
             name_case=NameCase.INSENSITIVE,
+            streams=True,
             schemas=True,
             script_end="\ngo\n\n",
         )
@@ -134,13 +106,10 @@ class SqlServer(SqlDatabase):
         return None if number is None else str(number)
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
-        number = _number(error)
-        if number is None or number in _TRANSIENT or number in _TRANSIENT_OF_LIBRARY:
-            return TransientError
-        return ConfigurationError if number in _CONFIGURATION else DataError
+        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
 
     def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
-        if _number(error) not in _CONFIGURATION:
+        if self.error_class(error) is not ConfigurationError:
             return super().refused(connection, error)
         return ConfigurationError(
             f"connection {connection}: {first_line(error.orig or error)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from psycopg import sql
@@ -12,10 +12,22 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import argument_count
 from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
 from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
-from tranrepl.errors import ConfigurationError, CustomProcedureError, FencedError, ReplicationError
+from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, FencedError, ReplicationError
 from tranrepl.postgres import Session, describe_table, qualified, translated_errors
-from tranrepl.settings import Article, TableName
-from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, fenced, not_set_up
+from tranrepl.settings import Article, Subscription, TableName
+from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
+from tranrepl.subscriber.dialect import (
+    ALONE,
+    Scripted,
+    Standing,
+    Stream,
+    StreamRecord,
+    SubscriptionKey,
+    UnfinishedBatch,
+    fenced,
+    not_set_up,
+)
+from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres_procedures import (
     MOST_ARGUMENTS,
     SCHEMA,
@@ -25,6 +37,7 @@ from tranrepl.subscriber.postgres_procedures import (
     trusted,
 )
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
+from tranrepl.subscriber.stream_rows import StreamRow, standing_of, stands_at
 
 WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
 OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
@@ -41,7 +54,12 @@ _TABLES = (
     description text,
     transaction_timestamp bytea NOT NULL,
     time timestamptz NOT NULL DEFAULT now(),
+    batch_after bytea,
+    batch_streams smallint,
+    batch_division text,
     PRIMARY KEY (publisher_db, publication, subscription, stream))""",
+    """ALTER TABLE {watermarks} ADD COLUMN IF NOT EXISTS batch_after bytea,
+    ADD COLUMN IF NOT EXISTS batch_streams smallint, ADD COLUMN IF NOT EXISTS batch_division text""",
     """CREATE TABLE IF NOT EXISTS {objects} (
     publisher text NOT NULL,
     publisher_db text NOT NULL,
@@ -72,6 +90,11 @@ class PostgresSubscriber:
         return self._session.info.server_version // 10000
 
     # Checks
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
+        if subscription.not_for_replication:
+            yield from replica_role_problems(self._session, self.where)
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """What keeps this Subscriber from taking the article, each with its way out."""
@@ -181,18 +204,48 @@ class PostgresSubscriber:
         key = self._key
         return [key.publisher, key.publisher_db, key.publication, key.subscription]
 
-    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
+    def has_destination(self, table: TableName) -> bool:
+        return self.find_destination(table) is not None
+
+    def set_up_destination(
+        self, article: Article, source: TableDescription, referencing: Collection[str] = ()
+    ) -> list[str]:
         """Create the destination table where it is missing: published columns, NOT NULL, primary key.
 
         Generated columns come along where all they need is published. Identity does not (`schema_option` 0x04 is off).
         """
+        # A column has the same type with and without a foreign key.
+        del referencing
         name = article.destination_table
         with translated_errors(f"{self.where}, table {name}"), self._session.transaction():
             if describe_table(self._session, name) is not None:
                 return []
-            self._session.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name.schema)))
+            self._create_schema(name.schema)
             self._session.execute(self._create_table(name, article, source))
         return [f"created table {name} at {self.where}"]
+
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Checked at commit, and without cascades: the Publisher's come as commands, after their parent's."""
+        table, referenced = self.find_destination(key.table), self.find_destination(key.referenced)
+        if table is None or referenced is None or key.is_among(table.foreign_keys):
+            return []
+        statement = _create_foreign_key(key).as_string(self._session)
+        if not new:
+            return [key.left_out(f"the table was there before; add it by {statement}")]
+        try:
+            with translated_errors(self.where), self._session.transaction():
+                self._session.execute(_create_foreign_key(key))
+        except (DataError, ConfigurationError) as error:
+            return [key.left_out(error.message)]
+        return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
+
+    def _create_schema(self, name: str) -> None:
+        """IF NOT EXISTS asks for CREATE on the database also where the schema is there."""
+        found = self._session.execute(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)", [name]
+        ).fetchone()
+        if found == (False,):
+            self._session.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
 
     def _create_table(self, name: TableName, article: Article, source: TableDescription) -> sql.Composed:
         published = source.published(article.columns)
@@ -289,21 +342,42 @@ class PostgresSubscriber:
 
     # Watermark
 
-    def watermark(self, *, wait: bool = False) -> bytes:
-        """The last transaction applied. With `wait`, first let a delivery end whose job was killed.
+    def set_up_streams(self, streams: int) -> None:
+        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        with translated_errors(self.where), self._session.transaction():
+            self._session.execute(
+                sql.SQL(
+                    "INSERT INTO {} (publisher, publisher_db, publication, subscription, stream, "
+                    "transaction_timestamp) SELECT %s, %s, %s, %s, number, %s FROM generate_series(1, %s) number "
+                    "ON CONFLICT DO NOTHING"
+                ).format(WATERMARKS),
+                [*self._key_values(), FIRST_XACT_SEQNO, streams - 1],
+            )
+
+    def standing(self) -> Standing:
+        """Where the subscription stands, after a delivery has ended whose job was killed.
 
         Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
         """
-        lock = sql.SQL(" FOR UPDATE") if wait else sql.SQL("")
         with self._fencing(), translated_errors(self.where), self._session.transaction():
             self._session.execute("SELECT set_config('lock_timeout', %s, true)", [_PLACEMENT_LOCK_TIMEOUT])
-            row = self._session.execute(
-                sql.SQL("SELECT transaction_timestamp FROM {} WHERE {}").format(WATERMARKS, _MINE) + lock,
+            rows = self._session.execute(
+                sql.SQL(
+                    "SELECT stream, transaction_timestamp, batch_after, batch_streams, batch_division FROM {} "
+                    "WHERE {} ORDER BY stream FOR UPDATE"
+                ).format(WATERMARKS, _MINE),
                 self._key_values()[1:],
-            ).fetchone()
-        if row is None:
+            ).fetchall()
+        if not rows or rows[0][0] != 0:
             raise self._not_set_up()
-        return bytes(row[0])
+        return standing_of([StreamRow(*row) for row in rows])
+
+    def watermark(self) -> bytes:
+        """The last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
+        found = self.find_watermark()
+        if found is None:
+            raise self._not_set_up()
+        return found
 
     def find_watermark(self) -> bytes | None:
         """The last transaction applied; None where the subscription is not set up."""
@@ -311,27 +385,55 @@ class PostgresSubscriber:
             if self._session.execute("SELECT to_regclass(%s)", [WATERMARKS.as_string(None)]).fetchone() == (None,):
                 return None
             row = self._session.execute(
-                sql.SQL("SELECT transaction_timestamp FROM {} WHERE {}").format(WATERMARKS, _MINE),
+                sql.SQL("SELECT transaction_timestamp FROM {} WHERE {} AND stream = 0").format(WATERMARKS, _MINE),
                 self._key_values()[1:],
             ).fetchone()
         return bytes(row[0]) if row else None
 
-    def lock_watermark(self, expected: bytes) -> None:
-        """Inside a transaction: fence off other deliveries. Raises FencedError where one of them was here."""
-        row = self._session.execute(
-            sql.SQL("SELECT transaction_timestamp FROM {} WHERE {} FOR UPDATE").format(WATERMARKS, _MINE),
-            self._key_values()[1:],
-        ).fetchone()
-        if row is None:
+    def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
+        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
+        with translated_errors(self.where), self._session.transaction():
+            self.lock_watermark(expected, ALONE)
+            self._session.execute(
+                sql.SQL("UPDATE {} SET transaction_timestamp = %s WHERE {} AND stream <> 0").format(WATERMARKS, _MINE),
+                [FIRST_XACT_SEQNO, *self._key_values()[1:]],
+            )
+            self.advance_watermark(xact_seqno)
+
+    def lock_watermark(self, expected: bytes, stream: Stream, finishing: UnfinishedBatch | None = None) -> None:
+        """Inside a transaction: fence off other deliveries. Raises FencedError where one of them was here.
+
+        Stream 0 also locks the rows that no stream of now has: one of an earlier delivery may still be about to commit.
+        """
+        chosen = sql.SQL("(stream = 0 OR stream >= %s)" if stream.number == 0 else "stream = %s")
+        rows = self._session.execute(
+            sql.SQL("SELECT stream, transaction_timestamp FROM {} WHERE {} AND {} ORDER BY stream FOR UPDATE").format(
+                WATERMARKS, _MINE, chosen
+            ),
+            [*self._key_values()[1:], stream.number or stream.streams],
+        ).fetchall()
+        if not rows or rows[0][0] != stream.number:
             raise self._not_set_up()
-        if bytes(row[0]) != expected:
+        if not stands_at(expected, [(number, bytes(seqno)) for number, seqno in rows], finishing):
             raise self._fenced()
 
     def advance_watermark(self, xact_seqno: bytes) -> None:
         """Inside the transaction that applied the commands."""
         self._session.execute(
-            sql.SQL("UPDATE {} SET transaction_timestamp = %s, time = now() WHERE {}").format(WATERMARKS, _MINE),
+            sql.SQL("UPDATE {} SET transaction_timestamp = %s, time = now() WHERE {} AND stream = 0").format(
+                WATERMARKS, _MINE
+            ),
             [xact_seqno, *self._key_values()[1:]],
+        )
+
+    def record_stream(self, stream: Stream, record: StreamRecord) -> None:
+        """Inside the transaction that applied a stream's part of the commands."""
+        self._session.execute(
+            sql.SQL(
+                "UPDATE {} SET transaction_timestamp = %s, batch_after = %s, batch_streams = %s, batch_division = %s, "
+                "time = now() WHERE {} AND stream = %s"
+            ).format(WATERMARKS, _MINE),
+            [record.last, record.after, record.streams, record.division, *self._key_values()[1:], stream.number],
         )
 
     @contextmanager
@@ -341,7 +443,7 @@ class PostgresSubscriber:
         except ReplicationError as error:
             if error.number == "55P03":
                 raise self._fenced() from error
-            if error.number in ("42P01", "3F000"):
+            if error.number in ("42P01", "42703", "3F000"):
                 raise self._not_set_up() from error
             raise
 
@@ -351,8 +453,102 @@ class PostgresSubscriber:
     def _not_set_up(self) -> ConfigurationError:
         return not_set_up(self.where, self._key, self.database)
 
+    # Constraints
 
-_MINE = sql.SQL("publisher_db = %s AND publication = %s AND subscription = %s AND stream = 0")
+    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
+        """Unique keys and foreign keys of the articles' tables."""
+        targets = [self.target(article) for article in articles]
+        by_table = {target.table.object_id: target for target in targets}
+        with translated_errors(self.where):
+            unique = self._session.execute(_UNIQUE_KEYS, [list(by_table)]).fetchall()
+            foreign = self._session.execute(_FOREIGN_KEYS, [list(by_table), list(by_table)]).fetchall()
+        return Constraints(
+            unique_keys=tuple(_unique_key(by_table[table], columns) for table, columns in unique),
+            references=tuple(
+                it
+                for table, columns, parent, parent_columns in foreign
+                if (it := _reference(by_table[table], columns, by_table[parent], parent_columns)) is not None
+            ),
+        )
+
+
+def _unique_key(target: Target, columns: Sequence[str | None]) -> UniqueKey:
+    """A column's name is None where the index is over an expression."""
+    positions = [target.position(name) for name in columns]
+    known = tuple(at for at in positions if at is not None)
+    return UniqueKey(
+        article_id=target.article.article_id, positions=known, values_known=len(known) == len(columns) and bool(known)
+    )
+
+
+def _reference(
+    child: Target, columns: Sequence[str], parent: Target, parent_columns: Sequence[str]
+) -> Reference | None:
+    """None where it is over columns that are not published: what is not sent does not change."""
+    positions = [child.position(name) for name in columns]
+    parent_positions = [parent.position(name) for name in parent_columns]
+    if None in positions or None in parent_positions:
+        return None
+    return Reference(
+        article_id=child.article.article_id,
+        positions=tuple(at for at in positions if at is not None),
+        parent_id=parent.article.article_id,
+        parent_positions=tuple(at for at in parent_positions if at is not None),
+    )
+
+
+_MINE = sql.SQL("publisher_db = %s AND publication = %s AND subscription = %s")
+
+_UNIQUE_KEYS = """
+SELECT i.indrelid::bigint,
+       ARRAY(SELECT CASE WHEN i.indpred IS NULL AND NOT i.indisexclusion THEN a.attname::text END
+               FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) WITH ORDINALITY k(attnum, place)
+               LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum > 0
+              ORDER BY k.place)
+  FROM pg_catalog.pg_index i WHERE i.indrelid = ANY (%s::oid[]) AND (i.indisunique OR i.indisexclusion)
+ ORDER BY i.indexrelid
+"""
+_FOREIGN_KEYS = """
+SELECT c.conrelid::bigint,
+       ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
+               JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.place),
+       c.confrelid::bigint,
+       ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY k(attnum, place)
+               JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY k.place)
+  FROM pg_catalog.pg_constraint c
+ WHERE c.contype = 'f' AND c.conrelid = ANY (%s::oid[]) AND c.confrelid = ANY (%s::oid[]) ORDER BY c.oid
+"""
+
+
+def _create_foreign_key(key: ForeignKey) -> sql.Composed:
+    return sql.SQL(
+        "ALTER TABLE {} ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({}) DEFERRABLE INITIALLY DEFERRED"
+    ).format(
+        qualified(key.table),
+        sql.Identifier(key.name),
+        sql.SQL(", ").join(map(sql.Identifier, key.columns)),
+        qualified(key.referenced),
+        sql.SQL(", ").join(map(sql.Identifier, key.referenced_columns)),
+    )
+
+
+def replica_role_problems(session: Session, where: str) -> Iterator[ConfigurationError]:
+    """Whether the session may become a replica's, in which foreign keys and ordinary triggers do not act."""
+    grants = session.info.server_version >= 150000
+    with translated_errors(where):
+        may = session.execute(
+            "SELECT pg_catalog.has_parameter_privilege(current_user, 'session_replication_role', 'SET')"
+            if grants
+            else "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"
+        ).fetchone()
+    if may == (True,):
+        return
+    role = sql.Identifier(session.info.user).as_string(None)
+    grant = f"GRANT SET ON PARAMETER session_replication_role TO {role}"
+    yield ConfigurationError(
+        f"{where}: not_for_replication: role {session.info.user} may not set session_replication_role",
+        remedy=grant if grants else f"a superuser as login; from PostgreSQL 15 on it takes only {grant}",
+    )
 
 
 def generated_procedures(target: Target) -> list[Procedure]:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Argument, arguments
 from tranrepl.commands import Method
-from tranrepl.errors import ConfigurationError, DataError, InternalError, ReplicationError
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, InternalError, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
+from tranrepl.jobs import MOST_NOTICES
 from tranrepl.postgres import Session, translate, translated_errors
-from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.dialect import (
+    ALONE,
+    AS_CONFIGURED,
+    ApplierOptions,
+    Stream,
+    StreamRecord,
+    SubscriptionKey,
+    UnfinishedBatch,
+)
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_procedures import Target, called, statements, trusted
 from tranrepl.subscriber.procedure_names import PREFIXES
@@ -23,25 +35,36 @@ from tranrepl.subscriber.staging import Kind, StagingLayout, copy_text, kinds_of
 _STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
 _APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
 _FAILED_NOTICE = "tranrepl failed command "
+_SKIPPED_NOTICE = "tranrepl skipped command "
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
 
 
 class SerialApply:
     """Applies commands one by one, in order, inside the Subscriber: staged by COPY, dispatched by PL/pgSQL.
 
-    A failing command ends the transaction with its own error, named by its place among those staged.
+    A failing command ends the transaction with its own error, named by its place among those staged; or, where its
+    error is one to skip, leaves no trace but what `take_skipped` gives.
     """
 
     def __init__(
-        self, session: Session, articles: Mapping[int, RegisteredArticle], subscriber: PostgresSubscriber
+        self,
+        session: Session,
+        articles: Mapping[int, RegisteredArticle],
+        subscriber: PostgresSubscriber,
+        skip_errors: frozenset[int],
     ) -> None:
         self._session = session
         self._articles = articles
         self._subscriber = subscriber
+        self._skipped_states = Codes.POSTGRES.value.codes_of(skip_errors)
         self._targets: dict[int, Target] = {}
         self._layout = staging_layout((), articles, {})
         self._failed_command: int | None = None
         self._staged = False
+        self._notes: list[tuple[int, ErrorReport]] = []
+        self._skipped: list[ErrorReport] = []
+        self._notices: list[str] | None = None
+        self._said: list[str] = []
         session.add_notice_handler(self._notice)
 
     def prepare(self, commands: pa.Table) -> None:
@@ -67,32 +90,74 @@ class SerialApply:
         with translated_errors(self._subscriber.where):
             self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_STAGE))
             self._session.execute(_stage_table(self._layout))
-            self._session.execute(_apply_function(self._layout, self._targets))
+            self._session.execute(_apply_function(self._layout, self._targets, self._skipped_states))
 
     def apply(self, commands: pa.Table) -> None:
         """Apply within the open transaction. Raises DataError with the failing command's place and article."""
         if len(commands) == 0:
             return
         self.prepare(commands)
-        self._failed_command = None
+        commands = self._stage_without_skipped(commands) if self._skipped_states else self._stage(commands)
+        self._failed_command, self._notes, self._notices = None, [], []
+        try:
+            self._session.execute(sql.SQL("SELECT {}()").format(_APPLY))
+        except psycopg.Error as error:
+            raise self._at_command(commands, error) from error
+        finally:
+            self._said += dict.fromkeys(self._notices)
+            self._notices = None
+        self._skipped += [self._placed(report, commands, place) for place, report in self._notes]
+
+    def _stage(self, commands: pa.Table) -> pa.Table:
         try:
             if self._staged:
                 self._session.execute(sql.SQL("TRUNCATE {}").format(_STAGE))
             self._staged = True
             with self._session.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(_STAGE)) as copy:
                 copy.write(copy_text(commands, self._layout))
-            self._session.execute(sql.SQL("SELECT {}()").format(_APPLY))
         except psycopg.Error as error:
             raise self._at_command(commands, error) from error
+        return commands
+
+    def _stage_without_skipped(self, commands: pa.Table) -> pa.Table:
+        """Stage what can be: a value that its type does not take is found here already."""
+        while True:
+            self._session.execute("SAVEPOINT tranrepl_stage")
+            try:
+                return self._stage(commands)
+            except DataError as error:
+                if error.number not in self._skipped_states or error.xact_seqno is None:
+                    raise
+                self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_stage")
+                self._skipped.append(error.to_report())
+                commands = commands.filter(pc.invert(_is_command(commands, error)))
+
+    def take_skipped(self) -> list[ErrorReport]:
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def take_notices(self) -> list[str]:
+        said, self._said = self._said, []
+        return said
 
     def committed(self) -> None:
         """The commit emptied the staging table."""
         self._staged = False
 
+    def rolled_back(self) -> None:
+        """The staging table and its dispatcher may be gone, where this transaction had made them."""
+        self._layout, self._staged = staging_layout((), self._articles, {}), False
+
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         message = diagnostic.message_primary or ""
         if message.startswith(_FAILED_NOTICE):
             self._failed_command = int(message.removeprefix(_FAILED_NOTICE))
+        elif message.startswith(_SKIPPED_NOTICE):
+            state, _, text = (diagnostic.message_detail or "").partition(" ")
+            report = ErrorReport(kind=ErrorKind.DATA, message=f"{self._subscriber.where}: {text}", number=state)
+            self._notes.append((int(message.removeprefix(_SKIPPED_NOTICE)), report))
+        elif self._notices is not None and len(self._notices) < MOST_NOTICES:
+            self._notices.append(f"{diagnostic.severity_nonlocalized}: {message}")
 
     def _at_command(self, commands: pa.Table, error: psycopg.Error) -> ReplicationError:
         line = _COPY_LINE.search(error.diag.context or "")
@@ -100,31 +165,71 @@ class SerialApply:
         problem = translate(self._subscriber.where, error)
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
-        row = commands.slice(place, 1).to_pylist()[0]
-        problem.xact_seqno = row["xact_seqno"].hex()
-        problem.command_id = row["command_id"]
-        problem.article = str(self._articles[row["article_id"]].source)
-        return problem
+        return self._placed(problem.to_report(), commands, place).to_exception()
+
+    def _placed(self, report: ErrorReport, commands: pa.Table, place: int) -> ErrorReport:
+        """The same error, with the command at this place."""
+        row = commands.slice(place, 1).select(["xact_seqno", "command_id", "article_id"]).to_pylist()[0]
+        return report.model_copy(
+            update={
+                "xact_seqno": row["xact_seqno"].hex(),
+                "command_id": row["command_id"],
+                "article": str(self._articles[row["article_id"]].source),
+            }
+        )
+
+
+def _is_command(commands: pa.Table, error: DataError) -> pa.ChunkedArray:
+    seqno = pa.scalar(bytes.fromhex(error.xact_seqno or ""), pa.binary())
+    return pc.and_(pc.equal(commands["xact_seqno"], seqno), pc.equal(commands["command_id"], error.command_id))
 
 
 class PostgresApplier:
     """One connection's transactions, each opened under the fence of the watermark."""
 
-    def __init__(self, session: Session, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
+    ) -> None:
         self._session = session
         self._subscriber = PostgresSubscriber(session, key)
-        self._serial = SerialApply(session, articles, self._subscriber)
+        self._serial = SerialApply(session, articles, self._subscriber, options.skip_errors)
 
-    def begin(self, watermark: bytes) -> None:
+    def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._subscriber.where):
-            self._subscriber.lock_watermark(watermark)
+            self._subscriber.lock_watermark(watermark, stream, finishing)
 
     def apply(self, commands: pa.Table) -> None:
         self._serial.apply(commands)
 
+    def take_skipped(self) -> list[ErrorReport]:
+        return self._serial.take_skipped()
+
+    def take_notices(self) -> list[str]:
+        return self._serial.take_notices()
+
+    def ready(self) -> None:
+        with translated_errors(self._subscriber.where):
+            self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    def rollback(self) -> None:
+        with translated_errors(self._subscriber.where):
+            self._session.rollback()
+        self._serial.rolled_back()
+
+    def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
+        with translated_errors(self._subscriber.where):
+            self._subscriber.record_stream(stream, record)
+            self._session.commit()
+        self._serial.committed()
+
     def commit(self, xact_seqno: bytes) -> None:
         with translated_errors(self._subscriber.where):
             self._subscriber.advance_watermark(xact_seqno)
+            reach(Failpoint.WATERMARK_SET)
             self._session.commit()
         self._serial.committed()
 
@@ -144,22 +249,33 @@ def _stage_table(layout: StagingLayout) -> sql.Composed:
     ).format(_STAGE, sql.SQL("").join(slots))
 
 
-def _apply_function(layout: StagingLayout, targets: Mapping[int, Target]) -> sql.Composed:
+def _apply_function(
+    layout: StagingLayout, targets: Mapping[int, Target], skipped_states: Collection[str]
+) -> sql.Composed:
     """The dispatcher: reads what is staged, in order, and calls what each kind calls."""
     branches = sql.SQL("").join(
         sql.SQL("    WHEN {} THEN\n{}").format(sql.Literal(number), _branch(layout, kind, targets[kind.article_id]))
         for number, kind in enumerate(layout.kinds)
     )
+    dispatch = sql.SQL("    CASE tranrepl_command.kind\n{}    END CASE;\n").format(branches)
     body = sql.SQL(
         "\n#variable_conflict use_variable\nDECLARE tranrepl_command record;\nBEGIN\n"
-        "  FOR tranrepl_command IN SELECT * FROM {} ORDER BY seq LOOP\n"
-        "    CASE tranrepl_command.kind\n{}    END CASE;\n  END LOOP;\n"
+        "  FOR tranrepl_command IN SELECT * FROM {} ORDER BY seq LOOP\n{}  END LOOP;\n"
         # The notice names the command; the error itself goes on untouched.
         "EXCEPTION WHEN OTHERS THEN\n  RAISE NOTICE '{}%', tranrepl_command.seq;\n  RAISE;\nEND\n"
-    ).format(_STAGE, branches, sql.SQL(_FAILED_NOTICE))
+    ).format(_STAGE, _skipping(dispatch, skipped_states) if skipped_states else dispatch, sql.SQL(_FAILED_NOTICE))
     return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql AS {}").format(
         _APPLY, sql.Literal(body.as_string(None))
     )
+
+
+def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composable:
+    """Each command in a block of its own, which undoes it alone."""
+    conditions = sql.SQL(" OR ").join(sql.SQL("SQLSTATE {}").format(sql.Literal(state)) for state in sorted(states))
+    return sql.SQL(
+        "   BEGIN\n{}   EXCEPTION WHEN {} THEN\n"
+        "    RAISE NOTICE USING MESSAGE = {} || tranrepl_command.seq, DETAIL = SQLSTATE || ' ' || SQLERRM;\n   END;\n"
+    ).format(dispatch, conditions, sql.Literal(_SKIPPED_NOTICE))
 
 
 def _branch(layout: StagingLayout, kind: Kind, target: Target) -> sql.Composable:

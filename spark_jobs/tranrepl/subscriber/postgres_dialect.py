@@ -7,9 +7,16 @@ from contextlib import contextmanager
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
-from tranrepl.postgres import connect, translated_errors
-from tranrepl.subscriber.dialect import Capabilities, NameCase, SubscriptionKey
-from tranrepl.subscriber.postgres import PostgresSubscriber
+from tranrepl.postgres import Session, connect, translated_errors
+from tranrepl.subscriber.dialect import (
+    AS_CONFIGURED,
+    ApplierOptions,
+    Capabilities,
+    ForeignKeyCheck,
+    NameCase,
+    SubscriptionKey,
+)
+from tranrepl.subscriber.postgres import PostgresSubscriber, replica_role_problems
 from tranrepl.subscriber.postgres_apply import PostgresApplier
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, MOST_ARGUMENTS
 
@@ -23,7 +30,10 @@ class PostgresDialect:
         most_arguments=MOST_ARGUMENTS,
         longest_name=LONGEST_NAME,
         name_case=NameCase.SENSITIVE,
+        streams=True,
         schemas=True,
+        foreign_keys=ForeignKeyCheck.AT_COMMIT,
+        not_for_replication=True,
     )
 
     @contextmanager
@@ -35,7 +45,11 @@ class PostgresDialect:
 
     @contextmanager
     def applier(
-        self, connection: Connection, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]
+        self,
+        connection: Connection,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
     ) -> Iterator[PostgresApplier]:
         with (
             translated_errors(f"Subscriber {key.subscription}"),
@@ -43,6 +57,18 @@ class PostgresDialect:
         ):
             # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
             session.execute("SET synchronous_commit = off")
-            applier = PostgresApplier(session, key, articles)
+            _obey(session, f"Subscriber {key.subscription}", options)
+            applier = PostgresApplier(session, key, articles, options)
             session.commit()
             yield applier
+
+
+def _obey(session: Session, where: str, options: ApplierOptions) -> None:
+    if options.not_for_replication:
+        for problem in replica_role_problems(session, where):
+            raise problem
+        session.execute("SET session_replication_role = replica")
+    if options.lock_timeout_seconds is not None:
+        # 0 would be no timeout at all.
+        milliseconds = max(1, round(options.lock_timeout_seconds * 1000))
+        session.execute("SELECT set_config('lock_timeout', %s, false)", [f"{milliseconds}ms"])

@@ -37,6 +37,10 @@ class Target:
     table: TableDescription
     columns: tuple[ColumnDescription, ...]
 
+    def position(self, column: str | None) -> int | None:
+        """Of the destination's column among those that are set; None where it is another one."""
+        return next((at for at, it in enumerate(self.columns) if it.name == column), None)
+
     def type_name(self, argument: Argument) -> str:
         return MASK_TYPE if argument.position is None else self.columns[argument.position].base_type_name
 

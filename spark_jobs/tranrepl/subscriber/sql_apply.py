@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -20,12 +21,23 @@ from tranrepl.errors import (
     ROW_NOT_FOUND,
     ConfigurationError,
     DataError,
+    ErrorReport,
     InternalError,
     ReplicationError,
     TransientError,
 )
+from tranrepl.failpoint import Failpoint, reach
+from tranrepl.jobs import MOST_NOTICES
 from tranrepl.subscriber.command_rows import Command, command_rows
-from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.dialect import (
+    ALONE,
+    AS_CONFIGURED,
+    ApplierOptions,
+    Stream,
+    StreamRecord,
+    SubscriptionKey,
+    UnfinishedBatch,
+)
 from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_statements import (
@@ -62,26 +74,44 @@ class SqlApplier:
         database: SqlDatabase,
         key: SubscriptionKey,
         articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
     ) -> None:
         self._session = session
         self._database = database
+        self._skipped_codes = database.error_codes.codes_of(options.skip_errors)
+        self._skipped: list[ErrorReport] = []
+        self._notices: dict[str, None] = {}
         self._articles = articles
         self._where = f"Subscriber {key.subscription}"
         self._watermark = Watermark(session, key, self._where)
         self._targets: dict[int, SqlTarget] = {}
         self._statements: dict[Shape, Statement] = {}
 
-    def begin(self, watermark: bytes) -> None:
+    def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._where, self._database):
             # Reading the catalogue may have begun one.
             self._session.rollback()
-            self._watermark.fence(watermark)
+            self._watermark.fence(watermark, stream, finishing)
             self._database.began(self._session)
+
+    def ready(self) -> None:
+        """No database here waits with a constraint for the commit."""
+
+    def rollback(self) -> None:
+        with translated_errors(self._where, self._database):
+            self._session.rollback()
+
+    def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
+        with translated_errors(self._where, self._database):
+            self._database.before_commit(self._session)
+            self._watermark.record(stream, record)
+            self._session.commit()
 
     def commit(self, xact_seqno: bytes) -> None:
         with translated_errors(self._where, self._database):
             self._database.before_commit(self._session)
             self._watermark.advance(xact_seqno)
+            reach(Failpoint.WATERMARK_SET)
             self._session.commit()
 
     def flush(self) -> None:
@@ -90,6 +120,14 @@ class SqlApplier:
     def apply(self, commands: pa.Table) -> None:
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
             self._apply_run(shape, list(run))
+
+    def take_skipped(self) -> list[ErrorReport]:
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def take_notices(self) -> list[str]:
+        notices, self._notices = list(self._notices), {}
+        return notices
 
     def _target(self, article_id: int) -> SqlTarget:
         if article_id not in self._articles:
@@ -114,7 +152,7 @@ class SqlApplier:
             fits = all(it.problem is None for it in part)
             if len(part) == 1 or not fits or not prepared.together or not self._met_together(prepared, part):
                 for one in part:
-                    self._apply_one(prepared, one)
+                    self._apply_or_skip(prepared, one)
 
     def _met_together(self, prepared: Statement, part: Sequence[_Bound]) -> bool:
         """Whether all were applied at once; otherwise none of them."""
@@ -139,12 +177,35 @@ class SqlApplier:
         with translated_errors(self._where, self._database):
             return self._session.begin_nested()
 
+    def _apply_or_skip(self, prepared: Statement, bound: _Bound) -> None:
+        if not self._skipped_codes:
+            self._apply_one(prepared, bound)
+            return
+        savepoint = self._savepoint()
+        try:
+            self._apply_one(prepared, bound)
+        except DataError as error:
+            if error.number not in self._skipped_codes:
+                raise
+            with translated_errors(self._where, self._database):
+                savepoint.rollback()
+            self._skipped.append(error.to_report())
+            return
+        with translated_errors(self._where, self._database):
+            savepoint.commit()
+
+    def _notice(self, result: sa.CursorResult[Any]) -> None:
+        if len(self._notices) < MOST_NOTICES:
+            self._notices |= dict.fromkeys(self._database.warnings(self._session, result))
+
     def _apply_one(self, prepared: Statement, bound: _Bound) -> None:
         if bound.problem is not None:
             raise self._at_command(bound.command, DataError(f"{self._where}: {bound.problem}"))
         try:
             result = self._session.execute(prepared.executable, bound.parameters)
             met = result.rowcount if prepared.must_meet else 1
+            if not prepared.must_meet:
+                self._notice(result)
         except (SQLAlchemyError, OverflowError) as error:
             raise self._at_command(bound.command, self._database.translate(self._where, error)) from error
         if met == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,10 +23,12 @@ from sqlalchemy.exc import DataError as DriverDataError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.settings import TableName
-from tranrepl.subscriber.dialect import Capabilities, NameCase
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_procedures import ProcedureScripter
 from tranrepl.subscriber.values import Binding, ColumnType
@@ -43,6 +46,7 @@ class SqlDatabase:
     """sqlglot's name of its SQL; empty for the standard's."""
     counts_together = False
     """The driver's row count of many executions is the sum of theirs. PEP 249 leaves it open."""
+    error_codes: ErrorCodes = Codes.OTHER.value
     lock_timeouts: frozenset[str] = frozenset()
     """Numbers of the error that a wait for a lock has taken too long."""
 
@@ -57,6 +61,7 @@ class SqlDatabase:
             most_arguments=None,
             longest_name=63,
             name_case=NameCase.INSENSITIVE,
+            streams=False,
             schemas=True,
         )
 
@@ -112,11 +117,21 @@ class SqlDatabase:
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         """How long the session waits for a row that another one has locked."""
 
+    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
+        """Before the first transaction that applies. What the database lacks was refused before."""
+        if options.lock_timeout_seconds is not None:
+            self.wait_for_lock(session, max(1, math.ceil(options.lock_timeout_seconds)))
+
     def began(self, session: sa.Connection) -> None:
         """After a transaction that applies commands has begun."""
 
     def before_commit(self, session: sa.Connection) -> None:
         """Raises ConfigurationError where a procedure has ended the transaction meanwhile."""
+
+    def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
+        """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
+        del session, result
+        return []
 
     # Names and types
 
@@ -131,6 +146,15 @@ class SqlDatabase:
     def column_name(self, reflected: str) -> str:
         """A column's name, of what SQLAlchemy reads from the catalogue."""
         return reflected
+
+    def quoted(self, name: str) -> str:
+        """An identifier, for a statement without parameters."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        """A table's, where setup makes any."""
+        del session, table
+        return []
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         """The type that setup gives a column; `indexed`: of the primary key, where long types have no place."""

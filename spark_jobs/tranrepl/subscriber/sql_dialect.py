@@ -11,10 +11,10 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
-from tranrepl.subscriber.dialect import Capabilities, SubscriptionKey
+from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, Capabilities, SubscriptionKey
 from tranrepl.subscriber.sql_apply import SqlApplier, translated_errors
 from tranrepl.subscriber.sql_database import SqlDatabase
-from tranrepl.subscriber.sql_subscriber import SqlSubscriber
+from tranrepl.subscriber.sql_subscriber import SqlSubscriber, not_for_replication_problems
 
 APPLIES = "tranrepl_applies"
 """Execution option of a connection whose transactions will write."""
@@ -41,12 +41,21 @@ class SqlDialect:
 
     @contextmanager
     def applier(
-        self, connection: Connection, key: SubscriptionKey, articles: Mapping[int, RegisteredArticle]
+        self,
+        connection: Connection,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
     ) -> Iterator[SqlApplier]:
         where = f"Subscriber {key.subscription}"
         with translated_errors(where, self._database), self._connected(connection) as session:
             database = self._database.of_server(session)
-            yield SqlApplier(session.execution_options(**{APPLIES: True}), database, key, articles)
+            if options.not_for_replication:
+                for problem in not_for_replication_problems(database.capabilities, where):
+                    raise problem
+            applying = session.execution_options(**{APPLIES: True})
+            database.obey(applying, options)
+            yield SqlApplier(applying, database, key, articles, options)
 
     @contextmanager
     def _connected(self, connection: Connection) -> Iterator[sa.Connection]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import sqlalchemy as sa
@@ -13,12 +13,24 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import argument_count, arguments
 from tranrepl.catalogue import ColumnDescription, TableDescription
 from tranrepl.commands import Method, Operation
-from tranrepl.errors import ConfigurationError, CustomProcedureError, TransientError
-from tranrepl.settings import Article
-from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, fenced, not_set_up
+from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
+from tranrepl.settings import Article, Subscription, TableName
+from tranrepl.subscriber.constraints import Constraints
+from tranrepl.subscriber.dialect import (
+    ALONE,
+    Capabilities,
+    ForeignKeyCheck,
+    Scripted,
+    Standing,
+    SubscriptionKey,
+    fenced,
+    not_set_up,
+)
+from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sql_apply import translated_errors
+from tranrepl.subscriber.sql_constraints import constraints_of
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_procedures import (
     Procedure,
@@ -38,6 +50,7 @@ from tranrepl.subscriber.sql_target import (
     target,
 )
 from tranrepl.subscriber.sql_watermark import OBJECTS, Watermark, create_tables
+from tranrepl.subscriber.stream_rows import standing_of
 
 _LOCK_SECONDS = 300
 _OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
@@ -59,6 +72,28 @@ class SqlSubscriber:
             yield
 
     # Checks
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
+        if subscription.not_for_replication:
+            yield from not_for_replication_problems(self._database.capabilities, self.where)
+        if subscription.foreign_keys:
+            yield from self._foreign_key_problems(subscription)
+
+    def _foreign_key_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        able = self._database.capabilities
+        match able.foreign_keys:
+            case ForeignKeyCheck.NONE:
+                yield ConfigurationError(
+                    f"{self.where}: foreign_keys: setup creates no foreign keys in {able.title}",
+                    remedy="foreign_keys: false",
+                )
+            case ForeignKeyCheck.AT_ONCE if not subscription.not_for_replication:
+                yield ConfigurationError(
+                    f"{self.where}: foreign_keys: {able.title} checks a foreign key at once, and a parent's DELETE "
+                    "comes before those of the children that it cascaded to",
+                    remedy="not_for_replication: true for this subscription, or foreign_keys: false",
+                )
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """What keeps this Subscriber from taking the article, each with its way out."""
@@ -156,7 +191,13 @@ class SqlSubscriber:
     def _database_name(self) -> str:
         return self._session.engine.url.database or ""
 
-    def set_up_destination(self, article: Article, source: TableDescription) -> list[str]:
+    def has_destination(self, table: TableName) -> bool:
+        with self._transaction():
+            return find_destination(self._session, self._database, table) is not None
+
+    def set_up_destination(
+        self, article: Article, source: TableDescription, referencing: Collection[str] = ()
+    ) -> list[str]:
         """Create the destination table where it is missing: published columns, NOT NULL, primary key."""
         name = article.destination_table
         with self._transaction():
@@ -165,16 +206,16 @@ class SqlSubscriber:
             schema, _ = self._database.place(name)
             if schema is not None and schema not in sa.inspect(self._session).get_schema_names():
                 self._session.execute(CreateSchema(quoted_name(schema, quote=True)))
-            self._table(article, source).create(self._session)
+            self._table(article, source, referencing).create(self._session)
         return [f"created table {name} at {self.where}"]
 
-    def _table(self, article: Article, source: TableDescription) -> sa.Table:
+    def _table(self, article: Article, source: TableDescription, referencing: Collection[str]) -> sa.Table:
         schema, name = self._database.place(article.destination_table)
         key = [column.name for column in source.key]
         columns = [
             sa.Column(
                 quoted_name(column.name, quote=True),
-                created_type(self._database, column),
+                created_type(self._database, column, referencing=column.name in referencing),
                 nullable=not column.not_null,
                 autoincrement=False,
             )
@@ -188,6 +229,31 @@ class SqlSubscriber:
             schema=None if schema is None else quoted_name(schema, quote=True),
             **self._database.table_options,
         )
+
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Without cascades: the Publisher's come as commands."""
+        with self._transaction():
+            if key.is_among(self._database.foreign_keys(self._session, key.table)):
+                return []
+        statement = self._create_foreign_key(key)
+        if not new:
+            return [key.left_out(f"the table was there before; add it by {statement}")]
+        try:
+            with self._transaction():
+                self._execute(statement)
+        except (DataError, ConfigurationError) as error:
+            return [key.left_out(error.message)]
+        return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
+
+    def _create_foreign_key(self, key: ForeignKey) -> str:
+        """Under a name of the database's own: two tables of a schema may not have keys of one name, as the
+        Publisher's may."""
+        quote = self._database.quoted
+        table, referenced = (
+            ".".join(quote(part) for part in self._database.place(it) if part) for it in (key.table, key.referenced)
+        )
+        columns, others = (", ".join(map(quote, it)) for it in (key.columns, key.referenced_columns))
+        return f"ALTER TABLE {table} ADD FOREIGN KEY ({columns}) REFERENCES {referenced} ({others})"
 
     def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
         """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
@@ -242,18 +308,37 @@ class SqlSubscriber:
 
     # Watermark
 
-    def watermark(self, *, wait: bool = False) -> bytes:
-        """The last transaction applied. With `wait`, first let a delivery end whose job was killed."""
+    def set_up_streams(self, streams: int) -> None:
+        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        with self._transaction():
+            self._watermark.start_streams(streams)
+
+    def standing(self) -> Standing:
+        """Where the subscription stands, after a delivery has ended whose job was killed."""
         with self._fencing(), self._transaction():
             if not self._watermark.exists():
                 raise not_set_up(self.where, self._key, self._database_name)
-            if wait:
-                self._database.wait_for_lock(self._session, _LOCK_SECONDS)
-                return self._watermark.locked()
-            found = self._watermark.find()
+            self._database.wait_for_lock(self._session, _LOCK_SECONDS)
+            return standing_of(self._watermark.locked())
+
+    def watermark(self) -> bytes:
+        """The last transaction up to which all is applied."""
+        found = self.find_watermark()
         if found is None:
             raise not_set_up(self.where, self._key, self._database_name)
         return found
+
+    def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
+        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
+        with self._transaction():
+            self._watermark.fence(expected, ALONE)
+            self._watermark.forget_streams()
+            self._watermark.advance(xact_seqno)
+
+    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
+        """Unique keys and foreign keys of the articles' tables."""
+        with self._transaction():
+            return constraints_of(self._session, self._database, [self._target(article) for article in articles])
 
     @contextmanager
     def _fencing(self) -> Iterator[None]:
@@ -267,6 +352,15 @@ class SqlSubscriber:
     def find_watermark(self) -> bytes | None:
         with self._transaction():
             return self._watermark.find() if self._watermark.exists() else None
+
+
+def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:
+    """Whether sessions of this database can keep foreign keys from acting."""
+    if not able.not_for_replication:
+        yield ConfigurationError(
+            f"{where}: not_for_replication: a session of {able.title} cannot keep foreign keys from acting",
+            remedy="not_for_replication: false; drop what must not act at the Subscriber's tables",
+        )
 
 
 def _custom_problem(body: str | None, count: int, expected: int) -> str | None:

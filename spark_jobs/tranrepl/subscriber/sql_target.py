@@ -116,12 +116,15 @@ def intended_target(
     return _target(database, article, described, key_is_unique=True)
 
 
-def created_type(database: SqlDatabase, column: ColumnDescription) -> types.TypeEngine[Any]:
-    """The type that setup gives a column; for a domain, by the type under it."""
+def created_type(
+    database: SqlDatabase, column: ColumnDescription, *, referencing: bool = False
+) -> types.TypeEngine[Any]:
+    """The type that setup gives a column; for a domain, by the type under it. With a foreign key (`referencing`), the
+    type that the key it references has."""
     declared = source_type(column.type_name)
     if declared.family is Family.OTHER:
         declared = source_type(column.base_type_name)
-    return database.column_type(declared, indexed=column.key_ordinal is not None or column.unique)
+    return database.column_type(declared, indexed=referencing or column.key_ordinal is not None or column.unique)
 
 
 def _target(

@@ -5,12 +5,25 @@ Source: `MSreplication_subscriptions` and `MSreplication_objects`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
 from sqlalchemy.dialects import mysql
 
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ConfigurationError
-from tranrepl.subscriber.dialect import SubscriptionKey, fenced, not_set_up
+from tranrepl.subscriber.dialect import (
+    ALONE,
+    Stream,
+    StreamRecord,
+    SubscriptionKey,
+    UnfinishedBatch,
+    fenced,
+    not_set_up,
+)
+from tranrepl.subscriber.stream_rows import StreamRow, stands_at
 
 _METADATA = sa.MetaData()
 
@@ -36,6 +49,9 @@ WATERMARKS = sa.Table(
         nullable=False,
     ),
     sa.Column("time", sa.DateTime, nullable=False, server_default=sa.func.current_timestamp()),
+    sa.Column("batch_after", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    sa.Column("batch_streams", sa.SmallInteger),
+    sa.Column("batch_division", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
 )
 OBJECTS = sa.Table(
     "msreplication_objects",
@@ -62,7 +78,6 @@ class Watermark:
             columns.publisher_db == key.publisher_db,
             columns.publication == key.publication,
             columns.subscription == key.subscription,
-            columns.stream == 0,
         )
 
     def exists(self) -> bool:
@@ -70,55 +85,103 @@ class Watermark:
         return sa.inspect(self._session).has_table(WATERMARKS.name)
 
     def find(self) -> bytes | None:
-        value = self._session.scalar(sa.select(WATERMARKS.c.transaction_timestamp).where(self._mine))
+        value = self._session.scalar(
+            sa.select(WATERMARKS.c.transaction_timestamp).where(self._mine, WATERMARKS.c.stream == 0)
+        )
         return None if value is None else bytes(value)
 
-    def locked(self) -> bytes:
-        """Lock the row where the database can. Raises ConfigurationError where there is none."""
+    def locked(self, *, of: Stream = ALONE) -> list[StreamRow]:
+        """Lock a stream's row where the database can; for stream 0 also those that no stream of now has: one of an
+        earlier delivery may still be about to commit. Raises ConfigurationError where there is none."""
+        columns = WATERMARKS.c
+        chosen = columns.stream == of.number
+        if of.number == 0:
+            chosen |= columns.stream >= of.streams
         query = (
-            sa.select(WATERMARKS.c.transaction_timestamp)
-            .where(self._mine)
+            sa.select(
+                columns.stream,
+                columns.transaction_timestamp,
+                columns.batch_after,
+                columns.batch_streams,
+                columns.batch_division,
+            )
+            .where(self._mine, chosen)
+            .order_by(columns.stream)
             .with_for_update()
             .with_hint(WATERMARKS, "WITH (UPDLOCK, HOLDLOCK)", "mssql")
         )
-        value = self._session.scalar(query)
-        if value is None:
+        rows = [StreamRow(*row) for row in self._session.execute(query)]
+        if not rows or rows[0].stream != of.number:
             raise not_set_up(self._where, self._key, self._session.engine.url.database or "")
-        return bytes(value)
+        return rows
 
-    def fence(self, expected: bytes) -> None:
+    def fence(self, expected: bytes, stream: Stream, finishing: UnfinishedBatch | None = None) -> None:
         """Raises FencedError where another delivery was here."""
-        if self.locked() != expected:
+        rows = [(row.stream, bytes(row.xact_seqno)) for row in self.locked(of=stream)]
+        if not stands_at(expected, rows, finishing):
             raise fenced(self._where)
 
     def advance(self, xact_seqno: bytes) -> None:
+        self._update(0, transaction_timestamp=xact_seqno)
+
+    def record(self, stream: Stream, record: StreamRecord) -> None:
+        """What a stream other than 0 applied."""
+        self._update(
+            stream.number,
+            transaction_timestamp=record.last,
+            batch_after=record.after,
+            batch_streams=record.streams,
+            batch_division=record.division,
+        )
+
+    def forget_streams(self) -> None:
+        """Where the watermark moves by hand, what streams applied before says nothing any more."""
         self._session.execute(
             sa.update(WATERMARKS)
-            .where(self._mine)
-            .values(transaction_timestamp=xact_seqno, time=sa.func.current_timestamp())
+            .where(self._mine, WATERMARKS.c.stream != 0)
+            .values(transaction_timestamp=FIRST_XACT_SEQNO)
+        )
+
+    def _update(self, stream: int, **values: object) -> None:
+        self._session.execute(
+            sa.update(WATERMARKS)
+            .where(self._mine, WATERMARKS.c.stream == stream)
+            .values(**values, time=sa.func.current_timestamp())
         )
 
     def start(self) -> bool:
         """A new subscription has received nothing. False where it is there already."""
         if self.find() is not None:
             return False
-        self._session.execute(
-            sa.insert(WATERMARKS).values(
-                publisher=self._key.publisher,
-                publisher_db=self._key.publisher_db,
-                publication=self._key.publication,
-                subscription=self._key.subscription,
-                stream=0,
-                subscription_type=0,
-                transaction_timestamp=FIRST_XACT_SEQNO,
-            )
-        )
+        self._insert([0])
         return True
+
+    def start_streams(self, streams: int) -> None:
+        """A row for each stream that has none."""
+        query = sa.select(WATERMARKS.c.stream).where(self._mine)
+        self._insert(sorted(set(range(1, streams)) - set(self._session.scalars(query))))
+
+    def _insert(self, streams: Sequence[int]) -> None:
+        rows = [
+            {
+                "publisher": self._key.publisher,
+                "publisher_db": self._key.publisher_db,
+                "publication": self._key.publication,
+                "subscription": self._key.subscription,
+                "stream": stream,
+                "subscription_type": 0,
+                "transaction_timestamp": FIRST_XACT_SEQNO,
+            }
+            for stream in streams
+        ]
+        if rows:
+            self._session.execute(sa.insert(WATERMARKS), rows)
 
 
 def create_tables(session: sa.Connection, where: str) -> None:
     """Idempotent. Raises ConfigurationError where tables of these names are another's, as SQL Server's own are."""
     _METADATA.create_all(session, checkfirst=True)
+    _add_missing_columns(session, WATERMARKS)
     for table in _METADATA.tables.values():
         found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
         if not found >= {column.name for column in table.columns}:
@@ -126,3 +189,14 @@ def create_tables(session: sa.Connection, where: str) -> None:
                 f"{where}: table {table.name} is another program's: SQL Server's own replication has one of that name",
                 remedy="deliver into a database that takes part in no other replication",
             )
+
+
+def _add_missing_columns(session: sa.Connection, table: sa.Table) -> None:
+    """Of a table that an earlier version made."""
+    operations = Operations(MigrationContext.configure(session))
+    found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
+    if "transaction_timestamp" not in found:
+        return
+    for column in table.columns:
+        if column.name not in found and column.nullable:
+            operations.add_column(table.name, sa.Column(column.name, column.type))

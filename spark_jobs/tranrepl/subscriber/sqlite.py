@@ -38,6 +38,7 @@ class Sqlite(SqlDatabase):
             most_arguments=None,
             longest_name=63,
             name_case=NameCase.INSENSITIVE,
+            streams=False,
             schemas=False,
         )
 

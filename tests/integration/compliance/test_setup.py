@@ -15,7 +15,7 @@ from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorKind, TransientError
 from tranrepl.settings import Article, TableName
-from tranrepl.subscriber.dialect import Scripted
+from tranrepl.subscriber.dialect import Scripted, Standing
 from tranrepl.subscriber.dialects import dialect_of
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]
@@ -65,7 +65,7 @@ def test_setup_may_run_again(plain_site: Site) -> None:
         assert subscriber.set_up_destination(article, table) == []
         assert subscriber.set_up_procedures([vendor]) == []
         assert subscriber.set_up_watermark() == []
-        assert subscriber.watermark(wait=True) == seqno(1)
+        assert subscriber.standing() == Standing(seqno(1))
         assert subscriber.find_watermark() == seqno(1)
 
 
@@ -74,7 +74,7 @@ def test_a_subscription_that_is_not_set_up_says_so(plain_site: Site) -> None:
     with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
         assert subscriber.find_watermark() is None
         with pytest.raises(ConfigurationError, match="not set up in database") as caught:
-            subscriber.watermark(wait=True)
+            subscriber.standing()
     assert caught.value.remedy == "run `tranrepl setup FILE`"
 
 

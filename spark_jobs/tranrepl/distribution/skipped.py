@@ -1,0 +1,28 @@
+"""Skipped commands, recorded in `MSrepl_errors` by whoever applies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.errors import ErrorReport
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCommands:
+    """It travels pickled with the delivery, password and all."""
+
+    connection: Connection
+    """Of the distribution database."""
+    publication: str
+    subscription: str
+
+    def record(self, errors: Sequence[ErrorReport]) -> None:
+        """Raises ReplicationError where the distribution database cannot be reached: then nothing is skipped."""
+        database = DistributionDatabase(self.connection)
+        try:
+            database.record_skipped(database.publication(self.publication), self.subscription, errors)
+        finally:
+            database.close()

@@ -1,0 +1,148 @@
+"""What each database's error codes mean: the class of the error, and SQL Server's numbers for the same.
+
+Sources: PostgreSQL, "Error Codes"; MariaDB, "Error Codes"; SQL Server, "Database Engine events and errors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from tranrepl.errors import ErrorKind
+
+ROW_NOT_FOUND = 20598
+DUPLICATE_KEY_ROW = 2601
+DUPLICATE_KEY = 2627
+CONSTRAINT_CONFLICT = 547
+NULL_NOT_ALLOWED = 515
+TRUNCATED = 8152
+TRUNCATED_WHERE = 2628
+OVERFLOW = 8115
+OUT_OF_RANGE = 220
+CONVERSION_FAILED = 245
+NO_DATE = 241
+DATE_OUT_OF_RANGE = 242
+USER_DEFINED = 50000
+
+_DUPLICATE = (DUPLICATE_KEY_ROW, DUPLICATE_KEY)
+_TOO_LONG = (TRUNCATED, TRUNCATED_WHERE)
+_TOO_LARGE = (OVERFLOW, OUT_OF_RANGE)
+_BAD_DATE = (NO_DATE, DATE_OUT_OF_RANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCodes:
+    """One database's. A code is looked up whole, then by its first two characters (a class of SQLSTATE)."""
+
+    kinds: Mapping[str, ErrorKind]
+    otherwise: ErrorKind
+    numbers: Mapping[str, tuple[int, ...]]
+
+    def kind(self, code: str | None) -> ErrorKind:
+        """Without a code there was no answer: the connection is lost."""
+        if code is None:
+            return ErrorKind.TRANSIENT
+        return self.kinds.get(code) or self.kinds.get(code[:2] if len(code) == 5 else "", self.otherwise)
+
+    def numbers_of(self, code: str | None) -> tuple[int, ...]:
+        """SQL Server's numbers; none where it has no such data error."""
+        return self.numbers.get(code or "", ())
+
+    def codes_of(self, numbers: frozenset[int]) -> frozenset[str]:
+        """The codes that stand for one of SQL Server's numbers."""
+        return frozenset(code for code, its in self.numbers.items() if numbers.intersection(its))
+
+
+def _kinds(kind: ErrorKind, codes: str) -> dict[str, ErrorKind]:
+    return dict.fromkeys(codes.split(), kind)
+
+
+class Codes(Enum):
+    """By database."""
+
+    POSTGRES = ErrorCodes(
+        kinds={
+            # 55P03 lock_timeout, 55006 slot in use, 25P03 idle in transaction.
+            **_kinds(ErrorKind.TRANSIENT, "08 40 53 57 58 55P03 55006 25P03"),
+            # P0: raised by PL/pgSQL. 20 holds our own 20598.
+            **_kinds(ErrorKind.DATA, "20 21 22 23 27 44 P0"),
+        },
+        otherwise=ErrorKind.CONFIGURATION,
+        numbers={
+            "20598": (ROW_NOT_FOUND,),
+            "23505": _DUPLICATE,
+            "23503": (CONSTRAINT_CONFLICT,),
+            "23514": (CONSTRAINT_CONFLICT,),
+            "23P01": (CONSTRAINT_CONFLICT,),
+            "23502": (NULL_NOT_ALLOWED,),
+            "22001": _TOO_LONG,
+            "22003": _TOO_LARGE,
+            "22P02": (CONVERSION_FAILED,),
+            "22007": _BAD_DATE,
+            "22008": _BAD_DATE,
+            "P0001": (USER_DEFINED,),
+        },
+    )
+    MARIADB = ErrorCodes(
+        kinds={
+            **_kinds(
+                ErrorKind.TRANSIENT,
+                "1040 1053 1077 1080 1129 1152 1158 1159 1160 1161 1203 1205 1213 1317 1927 2002 2003 2006 2013",
+            ),
+            **_kinds(
+                ErrorKind.CONFIGURATION,
+                "1044 1045 1046 1049 1054 1064 1071 1102 1103 1109 1115 1142 1143 1146 1227 1267 1305 1318 1370 1698",
+            ),
+        },
+        otherwise=ErrorKind.DATA,
+        numbers={
+            "20598": (ROW_NOT_FOUND,),
+            "1062": _DUPLICATE,
+            "1451": (CONSTRAINT_CONFLICT,),
+            "1452": (CONSTRAINT_CONFLICT,),
+            "4025": (CONSTRAINT_CONFLICT,),
+            "1048": (NULL_NOT_ALLOWED,),
+            "1364": (NULL_NOT_ALLOWED,),
+            "1406": _TOO_LONG,
+            "1264": _TOO_LARGE,
+            "1690": _TOO_LARGE,
+            "1366": (CONVERSION_FAILED,),
+            "1292": _BAD_DATE,
+            "1644": (USER_DEFINED,),
+        },
+    )
+    SQL_SERVER = ErrorCodes(
+        kinds={
+            # From 20002 on they are DB-Library's: no connection, or a lost one.
+            **_kinds(
+                ErrorKind.TRANSIENT,
+                "1204 1205 1222 233 601 617 669 701 802 845 3960 8645 8651 9002 10053 10054 10060 "
+                "20002 20003 20004 20006 20009 20017 20047",
+            ),
+            **_kinds(
+                ErrorKind.CONFIGURATION,
+                "102 156 201 207 208 229 230 262 266 911 916 2812 3902 3903 4060 8144 8145 8146 18452 18456 18470",
+            ),
+        },
+        otherwise=ErrorKind.DATA,
+        numbers={
+            str(number): (number,)
+            for number in (
+                ROW_NOT_FOUND,
+                *_DUPLICATE,
+                CONSTRAINT_CONFLICT,
+                NULL_NOT_ALLOWED,
+                *_TOO_LONG,
+                *_TOO_LARGE,
+                CONVERSION_FAILED,
+                *_BAD_DATE,
+                USER_DEFINED,
+            )
+        },
+    )
+    OTHER = ErrorCodes(kinds={}, otherwise=ErrorKind.DATA, numbers={"20598": (ROW_NOT_FOUND,)})
+
+
+SKIPPABLE = frozenset(number for codes in Codes for numbers in codes.value.numbers.values() for number in numbers)
+"""Numbers that `skip_errors` takes: of data errors, and of no others."""

@@ -1,0 +1,89 @@
+"""Places where a test ends a job's process as a crash would: by SIGKILL, between two changes of state.
+
+`TRANREPL_FAILPOINT=NAME[@STREAM][:N]` chooses one: NAME reached for the N-th time in a process (1 unless given), by
+that subscription stream (any, unless given). It must be in the environment of the process that is to die; a local
+Spark's Python workers have their driver's. Without the variable nothing ever happens.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from tranrepl.errors import ConfigurationError
+
+VARIABLE = "TRANREPL_FAILPOINT"
+
+
+class Failpoint(StrEnum):
+    """Each is named by what has just happened, unless it says before."""
+
+    # Log reader
+    FETCHED = "fetched"
+    """A part of the log was fetched, and nothing of it is stored."""
+    STAGED = "staged"
+    """The batch's file is written, and no reader sees it."""
+    PUBLISHED = "published"
+    """The file has its name, and the batch is not registered."""
+    REGISTERED = "registered"
+    """The batch is registered, and the slot stands before it."""
+    ADVANCED = "advanced"
+    """The slot has advanced."""
+
+    # A subscription stream
+    BEGIN = "begin"
+    """The transaction is open, under its lock."""
+    APPLIED = "applied"
+    """Commands of the commit batch, or a piece of it, are executed."""
+    VOTED = "voted"
+    """All streams have voted to commit, and none has yet."""
+    BEFORE_COMMIT = "before_commit"
+    """All commands of the commit batch are executed, and the watermark is not set."""
+    WATERMARK_SET = "watermark_set"
+    """The watermark is set, and not committed."""
+    STREAM_COMMITTED = "stream_committed"
+    """A stream other than 0 has committed its part, and stream 0 has not."""
+    AFTER_COMMIT = "after_commit"
+    """The commit batch is committed, and nobody knows."""
+
+
+_CHOICE = re.compile(r"(?P<name>\w+)(@(?P<stream>\d+))?(:(?P<nth>[1-9]\d*))?")
+
+
+@dataclass(slots=True)
+class _Choice:
+    point: Failpoint
+    stream: int | None
+    left: int
+
+
+def reach(point: Failpoint, stream: int = 0) -> None:
+    """End this process here if the environment says so.
+
+    Raises ConfigurationError where the variable names no failpoint: a test that kills nothing proves nothing.
+    """
+    choice = _choice()
+    if choice is None or choice.point is not point or choice.stream not in (None, stream):
+        return
+    choice.left -= 1
+    if choice.left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@cache
+def _choice() -> _Choice | None:
+    value = os.environ.get(VARIABLE)
+    if not value:
+        return None
+    match = _CHOICE.fullmatch(value)
+    if match is None or match["name"] not in set(Failpoint):
+        raise ConfigurationError(
+            f"{VARIABLE}: {value!r} is no failpoint",
+            remedy=f"allowed: NAME[@STREAM][:N], where NAME is one of {', '.join(Failpoint)}; or do not set it",
+        )
+    stream = int(match["stream"]) if match["stream"] else None
+    return _Choice(Failpoint(match["name"]), stream, int(match["nth"] or 1))

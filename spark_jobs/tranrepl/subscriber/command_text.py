@@ -1,0 +1,68 @@
+"""Commands as text, for people to read.
+
+The form follows real output of `sp_browsereplcmds`: the call keyword is always CALL, numbers and times stand bare,
+other values in quotes, an explicit NULL as NULL, a value that does not travel as nothing, the mask in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.call_syntax import Argument, Image, Values, arguments, sent
+from tranrepl.commands import Method, Operation, decode_changed
+from tranrepl.image_lines import values
+from tranrepl.subscriber.postgres_procedures import LONGEST_NAME
+from tranrepl.subscriber.procedure_names import called_procedure
+from tranrepl.subscriber.row_not_found import key_text
+
+# boolean is not among them: its text form is a letter.
+_BARE_TYPES = re.compile(
+    r"(smallint|integer|bigint|numeric|real|double precision|date|time|timestamp)(\(.*\))?( with(out)? time zone)?"
+)
+
+
+def command_key(article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]) -> str | None:
+    """Names and values of the key of a command's row (row layout), as it was before; None where there is none."""
+    line = row[Image.AFTER.value if operation is Operation.INSERT else Image.BEFORE.value]
+    if operation is Operation.TRUNCATE or line is None:
+        return None
+    found = values(line)
+    return key_text((article.columns[at].name, found[at] if at < len(found) else None) for at in article.key_positions)
+
+
+def command_text(article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]) -> str:
+    """`{CALL [procedure] (arguments)}`, or the statement in the same spirit."""
+    if operation is Operation.TRUNCATE:
+        return f"TRUNCATE TABLE {article.destination}"
+    passed = arguments(article, operation)
+    images = {image: values(row[image.value]) for image in (Image.BEFORE, Image.AFTER) if row[image.value] is not None}
+    changed = decode_changed(row["changed"], len(article.columns)) if row["changed"] is not None else None
+    text = ",".join(_value(article, operation, argument, images, row["changed"], changed) for argument in passed)
+    propagation = article.propagation(operation)
+    if propagation.method is Method.PROCEDURE:
+        called = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
+        return f"{{CALL {'.'.join(f'[{part}]' for part in called if part)} ({text})}}"
+    return f"{operation.name} {article.destination} ({text})"
+
+
+def _value(
+    article: RegisteredArticle,
+    operation: Operation,
+    argument: Argument,
+    images: Mapping[Image, Sequence[str | None]],
+    mask: bytes | None,
+    changed: Sequence[int] | None,
+) -> str:
+    if argument.position is None:
+        return f"0x{(mask or b'').hex()}"
+    value = images[argument.image][argument.position]
+    if value is None:
+        only_changed = sent(article.propagation(operation), operation).after is Values.CHANGED
+        unsent = only_changed and argument.image is Image.AFTER and argument.position + 1 not in (changed or ())
+        return "" if unsent else "NULL"
+    bare = _BARE_TYPES.fullmatch(article.columns[argument.position].type_name)
+    escaped = value.replace("'", "''")
+    return value if bare else f"'{escaped}'"

@@ -1,0 +1,109 @@
+"""The Publisher's foreign keys among published tables, as a Subscriber's tables can have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tranrepl.catalogue import ForeignKeyDescription, TableDescription
+from tranrepl.commands import Method, Operation
+from tranrepl.settings import Article, TableName
+
+_PROPAGATED = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """Between two destinations. The referenced columns are the primary key's, in its order."""
+
+    name: str
+    table: TableName
+    columns: tuple[str, ...]
+    referenced: TableName
+    referenced_columns: tuple[str, ...]
+
+    def is_among(self, found: Iterable[ForeignKeyDescription]) -> bool:
+        """Whether the table has it already, under whatever name."""
+        pairs = set(zip(self.columns, self.referenced_columns, strict=True))
+        return any(
+            it.referenced == self.referenced and set(zip(it.columns, it.referenced_columns, strict=True)) == pairs
+            for it in found
+        )
+
+    def left_out(self, reason: str) -> str:
+        """For whoever runs setup: it is not there, and why."""
+        return _left_out(self.name, self.table, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeys:
+    """What a Subscriber can have, and what it cannot, in words."""
+
+    wanted: tuple[ForeignKey, ...]
+    left_out: tuple[str, ...]
+
+    def columns_of(self, table: TableName) -> frozenset[str]:
+        """Columns of a destination that reference another row."""
+        return frozenset(column for key in self.wanted if key.table == table for column in key.columns)
+
+
+NO_FOREIGN_KEYS = ForeignKeys((), ())
+
+
+def published_foreign_keys(articles: Sequence[tuple[Article, TableDescription]]) -> ForeignKeys:
+    """Those that what arrives at a Subscriber obeys. One to a table that is not published is none of ours."""
+    published = {article.source: (article, table) for article, table in articles}
+    wanted: list[ForeignKey] = []
+    left_out: list[str] = []
+    for article, table in articles:
+        for key in table.foreign_keys:
+            if key.referenced not in published:
+                continue
+            reason = next(_obstacles(key, (article, table), published[key.referenced]), None)
+            if reason is None:
+                wanted.append(_between_destinations(key, article, *published[key.referenced]))
+            else:
+                left_out.append(_left_out(key.name, article.destination_table, reason))
+    return ForeignKeys(tuple(wanted), tuple(left_out))
+
+
+def _obstacles(
+    key: ForeignKeyDescription,
+    referencing: tuple[Article, TableDescription],
+    referenced: tuple[Article, TableDescription],
+) -> Iterator[str]:
+    """Why the Subscriber's rows may break a foreign key that the Publisher's obey."""
+    if not key.holds:
+        yield "at the Publisher it is not validated, or compares periods"
+    if {column.name for column in referenced[1].key} != set(key.referenced_columns):
+        yield f"it references other columns than the primary key of {key.referenced}"
+    published = {column.name for column in referencing[1].published(referencing[0].columns)}
+    unpublished = [column for column in key.columns if column not in published]
+    if unpublished:
+        yield f"column {', '.join(unpublished)} is not published"
+    if referenced[0].filter is not None:
+        yield f"article {key.referenced} has a row filter"
+    for article, _ in (referencing, referenced):
+        if any(article.propagation(it).method is Method.NONE for it in _PROPAGATED):
+            yield f"article {article.source} does not propagate every change (NONE)"
+    if referencing[0].truncate is not referenced[0].truncate:
+        yield "truncate is not the same for both articles"
+
+
+def _between_destinations(
+    key: ForeignKeyDescription, article: Article, referenced: Article, table: TableDescription
+) -> ForeignKey:
+    # MariaDB wants them in the order of the index.
+    columns = dict(zip(key.referenced_columns, key.columns, strict=True))
+    names = tuple(column.name for column in table.key)
+    return ForeignKey(
+        key.name,
+        article.destination_table,
+        tuple(columns[name] for name in names),
+        referenced.destination_table,
+        names,
+    )
+
+
+def _left_out(name: str, table: TableName, reason: str) -> str:
+    return f"left out foreign key {name} of table {table}: {reason}"

@@ -1,0 +1,54 @@
+"""Unique keys and foreign keys of tables that SQLAlchemy reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import sqlalchemy as sa
+
+from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
+from tranrepl.subscriber.sql_database import SqlDatabase
+from tranrepl.subscriber.sql_target import SqlTarget
+
+
+def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> Constraints:
+    """Of the targets' tables; a foreign key counts where both of its ends are among them."""
+    inspector = sa.inspect(session)
+    unique = [it for target in targets for it in _unique_keys(inspector, database, target)]
+    foreign = [it for target in targets for it in _foreign_keys(inspector, database, target, targets)]
+    return Constraints(unique_keys=tuple(unique), references=tuple(foreign))
+
+
+def _unique_keys(inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget) -> Iterator[UniqueKey]:
+    keys: list[Sequence[str | None]] = [inspector.get_pk_constraint(target.name, target.schema)["constrained_columns"]]
+    keys += [it["column_names"] for it in inspector.get_unique_constraints(target.name, target.schema)]
+    keys += [it["column_names"] for it in inspector.get_indexes(target.name, target.schema) if it["unique"]]
+    for columns in dict.fromkeys(tuple(it) for it in keys if it):
+        positions = [None if name is None else _position(database, target, name) for name in columns]
+        known = tuple(at for at in positions if at is not None)
+        values_known = len(known) == len(columns)
+        yield UniqueKey(article_id=target.article.article_id, positions=known, values_known=values_known)
+
+
+def _foreign_keys(
+    inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget, targets: Sequence[SqlTarget]
+) -> Iterator[Reference]:
+    for found in inspector.get_foreign_keys(target.name, target.schema):
+        place = (found["referred_schema"] or target.schema, found["referred_table"])
+        parent = next((it for it in targets if (it.schema, it.name) == place), None)
+        if parent is None:
+            continue
+        positions = [_position(database, target, it) for it in found["constrained_columns"]]
+        parent_positions = [_position(database, parent, it) for it in found["referred_columns"]]
+        if None not in positions and None not in parent_positions:
+            yield Reference(
+                article_id=target.article.article_id,
+                positions=tuple(at for at in positions if at is not None),
+                parent_id=parent.article.article_id,
+                parent_positions=tuple(at for at in parent_positions if at is not None),
+            )
+
+
+def _position(database: SqlDatabase, target: SqlTarget, reflected: str) -> int | None:
+    name = database.column_name(reflected)
+    return next((at for at, column in enumerate(target.columns) if column.name == name), None)

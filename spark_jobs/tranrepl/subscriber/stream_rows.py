@@ -1,0 +1,46 @@
+"""What a subscription's rows of `MSreplication_subscriptions` say together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tranrepl.errors import InternalError
+from tranrepl.subscriber.dialect import Standing, StreamRecord, UnfinishedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """Row 0 has the watermark; another one what its stream applied last."""
+
+    stream: int
+    xact_seqno: bytes
+    after: bytes | None
+    streams: int | None
+    division: str | None
+
+    def record(self) -> StreamRecord:
+        if self.after is None or self.streams is None or self.division is None:
+            raise InternalError(f"stream {self.stream} stands past the watermark, and does not say how it came there")
+        return StreamRecord(bytes(self.after), bytes(self.xact_seqno), self.streams, self.division)
+
+
+def standing_of(rows: Sequence[StreamRow]) -> Standing:
+    """Of all rows, by stream. Raises InternalError where they contradict each other."""
+    watermark = bytes(rows[0].xact_seqno)
+    ahead = [row for row in rows[1:] if bytes(row.xact_seqno) > watermark]
+    if not ahead:
+        return Standing(watermark)
+    records = {row.record() for row in ahead}
+    if len(records) != 1:
+        raise InternalError("streams stand past the watermark at different places")
+    (record,) = records
+    return Standing(watermark, UnfinishedBatch(record, frozenset(row.stream for row in ahead)))
+
+
+def stands_at(expected: bytes, rows: Sequence[tuple[int, bytes]], finishing: UnfinishedBatch | None = None) -> bool:
+    """Whether row 0, where it is among them, has this watermark, and no other one is past it but those of streams that
+    have committed their part of the unfinished batch."""
+    ahead = {number: seqno for number, seqno in rows if number != 0 and seqno > expected}
+    wanted = dict.fromkeys(finishing.committed, finishing.record.last) if finishing else {}
+    return ahead == wanted and all(seqno == expected for number, seqno in rows if number == 0)

@@ -1,0 +1,494 @@
+"""The delivery protocol as a state space, small enough to be searched whole.
+
+Two runners (distribution jobs) deliver three transactions, each of which has a command in either of two streams. Any
+step of one may come between any two steps of the other, and now and then something fails: a driver or a stream is
+killed, its session living on at the server for a while, even when it had already sent COMMIT; or a stream meets an
+error. A runner that has ended without finishing is started again, as a schedule does.
+
+Rows of MSreplication_subscriptions: row 0 is the subscription's watermark, row 1 belongs to stream 1. A commit batch
+is (W, L]: transactions after W, up to L.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import NamedTuple
+
+TRANSACTIONS = 3
+STREAMS = 2
+_RUNNERS = 2
+_LARGEST_COMMIT_BATCH = 2
+
+
+class Mutation(Enum):
+    """One rule of the protocol, broken."""
+
+    STREAM_0_DOES_NOT_WAIT_FOR_THE_OTHERS_COMMITS = auto()
+    STREAM_0_DOES_NOT_COMPARE_ITS_ROW = auto()
+    STREAM_1_DOES_NOT_COMPARE_ITS_ROW = auto()
+    ONE_CONNECTION_LOCKS_ROW_0_ONLY = auto()
+    """Rows of streams that this runner does not have are neither locked nor compared."""
+    FINISHING_DOES_NOT_LOCK = auto()
+    FINISHING_DOES_NOT_COMPARE = auto()
+    FINISHING_APPLIES_EVERY_STREAM = auto()
+    AN_UNFINISHED_GROUP_IS_NOT_FINISHED = auto()
+    STREAM_1_DOES_NOT_RECORD_ITS_GROUP = auto()
+
+
+class Locking(Enum):
+    """How the rows of a subscription are locked. No database sees a deadlock that goes through the vote."""
+
+    ROW_0_FIRST = auto()
+    """Stream 1 locks its row when stream 0 stands under its lock, as a single connection and a start do anyway."""
+    ONLY_ROW_0_IS_WAITED_FOR = auto()
+    """In any order; whoever finds row 1 locked gives up at once."""
+    TIMEOUT = auto()
+    """In any order; a wait for a lock may end by a timeout."""
+    ANY_ORDER = auto()
+    """In any order, and a wait for a lock does not end by itself."""
+
+
+class Violation(Exception):  # noqa: N818 — what the search looks for, not what goes wrong in it
+    """A state that must not be reached."""
+
+
+class Row(NamedTuple):
+    """Row 1: the last group that stream 1 committed."""
+
+    last: int
+    first: int
+
+
+class Writes(NamedTuple):
+    """What a transaction's COMMIT makes visible; None leaves a row as it is."""
+
+    row0: int | None
+    row1: Row | None
+    commands: int
+
+
+class Orphan(NamedTuple):
+    """A session whose process was killed. `writes`: it had sent COMMIT, so the server may still do that."""
+
+    holds: tuple[int, ...]
+    writes: Writes | None
+
+
+class Step(Enum):
+    """Where a stream is in its commit batch."""
+
+    NEW = auto()
+    APPLIED = auto()
+    """It holds its lock, has executed its commands and waits for the vote, or, after that, for its turn to commit."""
+    COMMITTED = auto()
+    FAILED = auto()
+    """Rolled back: fenced, an error, or a mate's failure."""
+    DEAD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Reads the rows under locks."""
+
+    streams: int
+    locked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """About to create row 1, in a transaction of its own."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One transaction over a single connection: a commit batch, or the rest of an unfinished group."""
+
+    streams: int
+    first: int
+    last: int
+    finishes: Row | None
+    """The row that was read, where a group is finished."""
+    locked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """A commit batch over two streams."""
+
+    first: int
+    last: int
+    driver: bool
+    voted: bool
+    step0: Step
+    step1: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """There was nothing left to do."""
+
+
+Runner = Idle | Start | Create | Single | Streams | Done
+
+
+class World(NamedTuple):
+    row0: int
+    row1: Row | None
+    committed: int
+    """Commands, a bit each."""
+    runners: tuple[Runner, ...]
+    orphans: tuple[Orphan, ...]
+    faults: int
+    """How many may still happen."""
+
+
+def commands(first: int, last: int, *streams: int) -> int:
+    """Of transactions in (first, last], those of the given streams."""
+    return sum(1 << ((xact - 1) * STREAMS + stream) for xact in range(first + 1, last + 1) for stream in streams)
+
+
+_PREFIXES = tuple(frozenset(commands(0, last, stream) for last in range(TRANSACTIONS + 1)) for stream in range(STREAMS))
+_OF_STREAM = tuple(commands(0, TRANSACTIONS, stream) for stream in range(STREAMS))
+
+
+class Transition(NamedTuple):
+    world: World
+    fault: bool
+
+
+class Protocol:
+    """All that can happen next. Raises Violation where it must not happen."""
+
+    def __init__(self, locking: Locking, mutation: Mutation | None) -> None:
+        self._locking = locking
+        self._mutation = mutation
+
+    def next(self, world: World) -> Iterator[Transition]:
+        for orphan in world.orphans:
+            yield from self._orphan_ends(world, orphan)
+        for place, runner in enumerate(world.runners):
+            if place and runner == world.runners[0]:
+                continue
+            for after in self._steps(world, place, runner):
+                yield Transition(after, fault=False)
+            if world.faults:
+                for after in self._faults(world, place, runner):
+                    yield Transition(after, fault=True)
+
+    def _orphan_ends(self, world: World, orphan: Orphan) -> Iterator[Transition]:
+        others = list(world.orphans)
+        others.remove(orphan)
+        rolled_back = world._replace(orphans=tuple(others))
+        yield Transition(rolled_back, fault=False)
+        if orphan.writes:
+            yield Transition(_commit(rolled_back, orphan.writes), fault=False)
+
+    def _steps(self, world: World, place: int, runner: Runner) -> Iterator[World]:
+        match runner:
+            case Idle():
+                yield _with(world, place, Start(1, 0))
+                yield _with(world, place, Start(STREAMS, 0))
+            case Start():
+                yield from self._start(world, place, runner)
+            case Create():
+                created = world if world.row1 else world._replace(row1=Row(0, 0))
+                yield _with(created, place, _streams(runner.first, runner.last))
+            case Single():
+                yield from self._single(world, place, runner)
+            case Streams():
+                yield from self._streams(world, place, runner)
+
+    # A runner's start
+
+    def _start(self, world: World, place: int, start: Start) -> Iterator[World]:
+        if start.locked < _rows(world):
+            if _free(world, start.locked):
+                yield _with(world, place, replace(start, locked=start.locked + 1))
+            elif self._gives_up(start.locked):
+                yield _with(world, place, Idle())
+            return
+        unfinished = world.row1 is not None and world.row1.last > world.row0
+        if unfinished and self._mutation is not Mutation.AN_UNFINISHED_GROUP_IS_NOT_FINISHED:
+            assert world.row1 is not None
+            yield _with(world, place, Single(start.streams, world.row0, world.row1.last, world.row1, 0))
+            return
+        for after in _go_on(world, start.streams, world.row0):
+            yield _with(world, place, after)
+
+    # One connection
+
+    def _single(self, world: World, place: int, single: Single) -> Iterator[World]:
+        wanted = self._rows_to_lock(world, single)
+        if single.locked < wanted:
+            if _free(world, single.locked):
+                yield _with(world, place, replace(single, locked=single.locked + 1))
+            elif self._gives_up(single.locked):
+                yield _with(world, place, Idle())
+            return
+        if not self._unchanged(world, single, wanted):
+            yield _with(world, place, Idle())
+            return
+        committed = _commit(world, self._single_writes(single))
+        for after in _go_on(committed, single.streams, single.last):
+            yield _with(committed, place, after)
+
+    def _rows_to_lock(self, world: World, single: Single) -> int:
+        if single.finishes and self._mutation is Mutation.FINISHING_DOES_NOT_LOCK:
+            return 0
+        return 1 if self._mutation is Mutation.ONE_CONNECTION_LOCKS_ROW_0_ONLY else _rows(world)
+
+    def _unchanged(self, world: World, single: Single, locked: int) -> bool:
+        if single.finishes:
+            not_compared = (Mutation.FINISHING_DOES_NOT_COMPARE, Mutation.FINISHING_DOES_NOT_LOCK)
+            return self._mutation in not_compared or (world.row0, world.row1) == (single.first, single.finishes)
+        return world.row0 == single.first and (locked < 2 or world.row1 is None or world.row1.last <= single.first)
+
+    def _single_writes(self, single: Single) -> Writes:
+        rest = single.finishes and self._mutation is not Mutation.FINISHING_APPLIES_EVERY_STREAM
+        return Writes(single.last, None, commands(single.first, single.last, *((0,) if rest else (0, 1))))
+
+    # Streams
+
+    def _streams(self, world: World, place: int, batch: Streams) -> Iterator[World]:
+        if batch.step0 in _ENDED and batch.step1 in _ENDED:
+            yield from self._batch_ends(world, place, batch)
+            return
+        broken = not batch.driver or batch.step0 in _BROKEN or batch.step1 in _BROKEN
+        if broken:
+            # Whoever waits for a barrier that cannot be complete any more, or learns of the failure earlier.
+            if batch.step0 in (Step.NEW, Step.APPLIED):
+                yield _with(world, place, replace(batch, step0=Step.FAILED))
+            if batch.step1 in (Step.NEW, Step.APPLIED):
+                yield _with(world, place, replace(batch, step1=Step.FAILED))
+        if batch.step0 is Step.APPLIED and batch.step1 is Step.APPLIED and not batch.voted and batch.driver:
+            yield _with(world, place, replace(batch, voted=True))
+        yield from self._stream_0(world, place, batch)
+        yield from self._stream_1(world, place, batch)
+
+    def _stream_0(self, world: World, place: int, batch: Streams) -> Iterator[World]:
+        if batch.step0 is Step.NEW:
+            if _free(world, 0):
+                may = world.row0 == batch.first or self._mutation is Mutation.STREAM_0_DOES_NOT_COMPARE_ITS_ROW
+                yield _with(world, place, replace(batch, step0=Step.APPLIED if may else Step.FAILED))
+            elif self._gives_up(0):
+                yield _with(world, place, replace(batch, step0=Step.FAILED))
+        elif self._stream_0_may_commit(batch):
+            yield _with(_commit(world, _writes_of_stream_0(batch)), place, replace(batch, step0=Step.COMMITTED))
+
+    def _stream_0_may_commit(self, batch: Streams) -> bool:
+        if batch.step0 is not Step.APPLIED or not batch.voted:
+            return False
+        if self._mutation is Mutation.STREAM_0_DOES_NOT_WAIT_FOR_THE_OTHERS_COMMITS:
+            return True
+        return batch.driver and batch.step1 is Step.COMMITTED
+
+    def _stream_1(self, world: World, place: int, batch: Streams) -> Iterator[World]:
+        if batch.step1 is Step.NEW and self._stream_1_may_lock(batch):
+            assert world.row1 is not None
+            if _free(world, 1):
+                may = world.row1.last <= batch.first or self._mutation is Mutation.STREAM_1_DOES_NOT_COMPARE_ITS_ROW
+                yield _with(world, place, replace(batch, step1=Step.APPLIED if may else Step.FAILED))
+            elif self._gives_up(1):
+                yield _with(world, place, replace(batch, step1=Step.FAILED))
+        elif batch.step1 is Step.APPLIED and batch.voted:
+            writes = self._writes_of_stream_1(batch)
+            yield _with(_commit(world, writes), place, replace(batch, step1=Step.COMMITTED))
+
+    def _stream_1_may_lock(self, batch: Streams) -> bool:
+        return batch.step0 is Step.APPLIED or self._locking is not Locking.ROW_0_FIRST
+
+    def _gives_up(self, row: int) -> bool:
+        """Whoever finds this row locked."""
+        return self._locking is Locking.TIMEOUT or (self._locking is Locking.ONLY_ROW_0_IS_WAITED_FOR and row > 0)
+
+    def _writes_of_stream_1(self, batch: Streams) -> Writes:
+        recorded = self._mutation is not Mutation.STREAM_1_DOES_NOT_RECORD_ITS_GROUP
+        row = Row(batch.last, batch.first) if recorded else None
+        return Writes(None, row, commands(batch.first, batch.last, 1))
+
+    def _batch_ends(self, world: World, place: int, batch: Streams) -> Iterator[World]:
+        if not batch.driver or batch.step0 is not Step.COMMITTED:
+            yield _with(world, place, Idle())
+            return
+        for after in _go_on(world, STREAMS, batch.last):
+            yield _with(world, place, after)
+
+    # What fails
+
+    def _faults(self, world: World, place: int, runner: Runner) -> Iterator[World]:
+        left = world._replace(faults=world.faults - 1)
+        match runner:
+            case Start() | Create():
+                locked = runner.locked if isinstance(runner, Start) else 0
+                yield _killed(left, place, Idle(), tuple(range(locked)), None)
+            case Single():
+                held = tuple(range(runner.locked))
+                yield _killed(left, place, Idle(), held, None)
+                wanted = self._rows_to_lock(world, runner)
+                if runner.locked >= wanted and self._unchanged(world, runner, wanted):
+                    yield _killed(left, place, Idle(), held, self._single_writes(runner))
+            case Streams():
+                if runner.driver:
+                    yield _with(left, place, replace(runner, driver=False))
+                yield from self._stream_fails(left, place, runner)
+
+    def _stream_fails(self, world: World, place: int, batch: Streams) -> Iterator[World]:
+        for stream, step in enumerate((batch.step0, batch.step1)):
+            dead = _at_step(batch, stream, Step.DEAD)
+            if step in (Step.NEW, Step.COMMITTED):
+                yield _with(world, place, dead)
+            if step is not Step.APPLIED:
+                continue
+            yield _killed(world, place, dead, (stream,), None)
+            if not batch.voted:
+                yield _with(world, place, _at_step(batch, stream, Step.FAILED))
+            elif stream == 1:
+                yield _killed(world, place, dead, (1,), self._writes_of_stream_1(batch))
+            elif self._stream_0_may_commit(batch):
+                yield _killed(world, place, dead, (0,), _writes_of_stream_0(batch))
+
+
+_BROKEN = (Step.FAILED, Step.DEAD)
+_ENDED = (Step.COMMITTED, Step.FAILED, Step.DEAD)
+
+
+def _writes_of_stream_0(batch: Streams) -> Writes:
+    return Writes(batch.last, None, commands(batch.first, batch.last, 0))
+
+
+def _streams(first: int, last: int) -> Streams:
+    return Streams(first, last, driver=True, voted=False, step0=Step.NEW, step1=Step.NEW)
+
+
+def _at_step(batch: Streams, stream: int, step: Step) -> Streams:
+    return replace(batch, step0=step) if stream == 0 else replace(batch, step1=step)
+
+
+def _go_on(world: World, streams: int, watermark: int) -> Iterator[Runner]:
+    """What a runner does next that believes the Subscriber to stand at `watermark`."""
+    if watermark == TRANSACTIONS:
+        if world.committed != commands(0, TRANSACTIONS, *range(STREAMS)):
+            raise Violation("a runner has finished, and commands are missing")
+        yield Done()
+    for last in range(watermark + 1, min(watermark + _LARGEST_COMMIT_BATCH, TRANSACTIONS) + 1):
+        if streams == 1:
+            yield Single(1, watermark, last, None, 0)
+        else:
+            yield Create(watermark, last) if world.row1 is None else _streams(watermark, last)
+
+
+def _rows(world: World) -> int:
+    return 1 if world.row1 is None else 2
+
+
+def _free(world: World, row: int) -> bool:
+    if any(row in orphan.holds for orphan in world.orphans):
+        return False
+    return not any(_holds(runner, row) for runner in world.runners)
+
+
+def _holds(runner: Runner, row: int) -> bool:
+    match runner:
+        case Start() | Single():
+            return row < runner.locked
+        case Streams():
+            return (runner.step0, runner.step1)[row] is Step.APPLIED
+    return False
+
+
+def _with(world: World, place: int, runner: Runner) -> World:
+    """The runners are alike, so their order says nothing: half of the states are enough."""
+    runners = [runner, world.runners[1 - place]]
+    runners.sort(key=_order)
+    return world._replace(runners=tuple(runners))
+
+
+def _order(runner: Runner) -> tuple[object, ...]:
+    return (type(runner).__name__, repr(runner))
+
+
+def _killed(world: World, place: int, runner: Runner, holds: tuple[int, ...], writes: Writes | None) -> World:
+    if holds or writes:
+        world = world._replace(orphans=tuple(sorted([*world.orphans, Orphan(holds, writes)], key=repr)))
+    return _with(world, place, runner)
+
+
+def _commit(world: World, writes: Writes) -> World:
+    if world.committed & writes.commands:
+        raise Violation("a command is applied twice")
+    committed = world.committed | writes.commands
+    if any(committed & of_stream not in prefixes for of_stream, prefixes in zip(_OF_STREAM, _PREFIXES, strict=True)):
+        raise Violation("a command is applied before an earlier one of its stream")
+    row0 = world.row0 if writes.row0 is None else writes.row0
+    row1 = writes.row1 or world.row1
+    if row0 < world.row0 or (row1 and world.row1 and row1.last < world.row1.last):
+        raise Violation("a watermark moves back")
+    if commands(0, row0, *range(STREAMS)) & ~committed:
+        raise Violation("the watermark passes a command that is not applied")
+    return world._replace(row0=row0, row1=row1, committed=committed)
+
+
+class Search(NamedTuple):
+    states: int
+    violation: str | None
+    history: tuple[World, ...]
+    """How it comes to the violation."""
+
+
+def search(locking: Locking, mutation: Mutation | None = None, faults: int = 2) -> Search:
+    """Visit every state that can be reached, and hold all of them against what must always hold: every command is
+    applied once and in order, the watermark tells the truth, and without further faults the work can be finished."""
+    protocol = Protocol(locking, mutation)
+    initial = World(0, None, 0, (Idle(),) * _RUNNERS, (), faults)
+    number = {initial: 0}
+    worlds, reached_from, before = [initial], [0], list[list[int]]([[]])
+    for place, world in enumerate(worlds):
+        try:
+            for after, fault in protocol.next(world):
+                seen = number.get(after)
+                if seen is None:
+                    seen = number[after] = len(worlds)
+                    worlds.append(after)
+                    reached_from.append(place)
+                    before.append([])
+                if not fault:
+                    before[seen].append(place)
+        except Violation as violation:
+            return Search(len(worlds), str(violation), _history(worlds, reached_from, place))
+    stuck = _unable_to_finish(worlds, before)
+    if stuck is not None:
+        return Search(len(worlds), "nobody can finish the work", _history(worlds, reached_from, stuck))
+    return Search(len(worlds), None, ())
+
+
+def _unable_to_finish(worlds: list[World], before: list[list[int]]) -> int | None:
+    """The first state from which no way leads to one where all runners are done."""
+    finished = [place for place, world in enumerate(worlds) if all(isinstance(it, Done) for it in world.runners)]
+    able = bytearray(len(worlds))
+    for place in finished:
+        able[place] = 1
+    for place in finished:
+        for earlier in before[place]:
+            if not able[earlier]:
+                able[earlier] = 1
+                finished.append(earlier)
+    stuck = able.find(0)
+    return None if stuck < 0 else stuck
+
+
+def _history(worlds: list[World], reached_from: list[int], place: int) -> tuple[World, ...]:
+    history = [worlds[place]]
+    while place:
+        place = reached_from[place]
+        history.append(worlds[place])
+    return tuple(reversed(history))

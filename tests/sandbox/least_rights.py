@@ -1,0 +1,30 @@
+"""The rights that the README says the jobs need, and no others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tranrepl.connections import Connection
+
+_README = Path(__file__).parents[2] / "README.md"
+_PART = re.compile(r"^-- ([^\n]+)\n(.*?)(?=^$|^```)", re.DOTALL | re.MULTILINE)
+
+
+def documented_rights(part: str, password: str, names: Mapping[str, str]) -> list[str]:
+    """The statements under `-- part`; `names` says what the README's tables, database and role are called here."""
+    section = _README.read_text(encoding="utf-8").partition("\n## Security\n")[2].partition("\n## ")[0]
+    (text,) = (body for title, body in _PART.findall(section) if title == part)
+    for documented, here in names.items():
+        text = text.replace(documented, here)
+    return [it.strip().replace("'…'", _literal(password)) for it in text.split(";\n") if it.strip()]
+
+
+def with_login(connection: Connection, login: str, password: str) -> Connection:
+    return replace(connection, login=login, password=password)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

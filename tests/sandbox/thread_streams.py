@@ -1,0 +1,83 @@
+"""The streams of a delivery as threads of this process: the real ones, on real connections, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tranrepl.distribution.delivery import Delivery
+from tranrepl.distribution.stream_commands import Divider, stream_pieces
+from tranrepl.distribution.streams import deliver_stream, together
+from tranrepl.distribution.vote import Vote
+from tranrepl.jobs import JobResult
+from tranrepl.subscriber.dialect import Stream
+
+PATIENCE_SECONDS = 60
+
+
+@dataclass(slots=True)
+class Meetings:
+    """Where the threads meet."""
+
+    streams: int
+    barrier: threading.Barrier = field(init=False)
+    ballots: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.barrier = threading.Barrier(self.streams, timeout=PATIENCE_SECONDS)
+        self.ballots = [""] * self.streams
+
+    def gather(self, stream: int, ballot: str) -> Sequence[str]:
+        self.ballots[stream] = ballot
+        self.barrier.wait()
+        gathered = list(self.ballots)
+        self.barrier.wait()
+        return gathered
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadVote:
+    meetings: Meetings
+    stream: int
+
+    def gather(self, ballot: str) -> Sequence[str]:
+        return self.meetings.gather(self.stream, ballot)
+
+
+def deliver_in_threads(
+    delivery: Delivery,
+    commands: pa.Table,
+    divider: Divider,
+    *,
+    chosen: Sequence[int] | None = None,
+    vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote,  # noqa: ARG005
+) -> JobResult:
+    """`chosen` gives each command's stream, whatever the divider says. `vote` may change a stream's vote."""
+    divided = pa.Table.from_batches(list(divider(commands.to_batches())))
+    if chosen is not None:
+        divided = _with_streams(divided, chosen)
+    meetings = Meetings(divider.streams)
+
+    def run(stream: int) -> JobResult:
+        own = divided.filter(pc.equal(divided["stream"], stream))
+        own = own.sort_by([("xact_seqno", "ascending"), ("command_id", "ascending")])
+        place = Stream(stream, divider.streams)
+        return deliver_stream(
+            delivery, place, stream_pieces(own.to_batches()), vote(ThreadVote(meetings, stream), stream)
+        )
+
+    with ThreadPoolExecutor(divider.streams) as pool:
+        return together(list(pool.map(run, range(divider.streams))))
+
+
+def _with_streams(divided: pa.Table, chosen: Sequence[int]) -> pa.Table:
+    streams, given = divided["stream"].to_pylist(), iter(chosen)
+    marked = divided["transactions"].is_valid().to_pylist()
+    changed = [stream if mark else next(given) for stream, mark in zip(streams, marked, strict=True)]
+    at = divided.schema.get_field_index("stream")
+    return divided.set_column(at, "stream", pa.array(changed, pa.int32()))
