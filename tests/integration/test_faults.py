@@ -321,7 +321,7 @@ def test_a_distribution_that_dies_after_its_commits_delivers_nothing_twice(
     site = _audited_site(databases(), tmp_path, spark)
     make_transactions(site, 60)
     site.read_log().raise_error()
-    with _crashing(DistributionDatabase, "record_distribution", after=False, when=lambda *_: True):
+    with _crashing(DistributionDatabase, "end_run", after=False, when=lambda *_: True):
         site.deliver()
     site.spark = None
     result = site.deliver()
