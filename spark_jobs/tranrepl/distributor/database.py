@@ -74,6 +74,7 @@ class SubscriptionRecord:
     subscription_id: int
     subscription: str
     status: SubscriptionStatus
+    subscriber_db: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -682,7 +683,7 @@ def _lsn_bytes(lsn: int) -> bytes:
 
 
 def _subscription(row: sa.Row[Any]) -> SubscriptionRecord:
-    return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status))
+    return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status), row.subscriber_db)
 
 
 def _batch(row: sa.Row[Any]) -> Batch:
