@@ -39,7 +39,7 @@ from tranrepl.registration import registered_article
 from tranrepl.reinitialization import reinitialize
 from tranrepl.settings import Publication, json_schema, load_publication
 from tranrepl.setup import set_up
-from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus
+from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus, SubscriptionStatus
 from tranrepl.status import status as publication_status
 from tranrepl.submit import submit
 from tranrepl.subscriber.dialect import Scripted
@@ -522,10 +522,26 @@ def _show_status(current: PublicationStatus) -> None:
             _counted(subscription.undelivered_commands, "command"),
         )
     out.print(table)
+    for subscription in current.subscriptions:
+        out.print(f"{subscription.subscription}: {_standing(subscription)}", highlight=False, soft_wrap=True)
     runs = {"log reader": reader.last_run, **{it.subscription: it.last_run for it in current.subscriptions}}
     for agent, last in runs.items():
         if last is not None and last.status in ("fail", "retry"):
             out.print(f"[red]{agent}[/]: {escape(last.comments)}", highlight=False, soft_wrap=True)
+
+
+def _standing(subscription: SubscriptionStatus) -> str:
+    said: list[str] = [subscription.state]
+    if subscription.undelivered_commands:
+        transactions = _counted(subscription.undelivered_transactions, "transaction")
+        said.append(f"{transactions} to deliver in about {_counted(subscription.estimated_seconds, 'second')}")
+    if subscription.latency_seconds is not None:
+        said.append(f"latency {subscription.latency_seconds:,.1f} s")
+    if subscription.last_error is not None:
+        error = subscription.last_error
+        number = f" {error.number}" if error.number else ""
+        said.append(f"last error{number} at {error.time.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+    return ", ".join(said)
 
 
 def _behind(reader: LogReaderStatus) -> str:

@@ -7,7 +7,7 @@ a result file, whether it succeeds or fails, so that its caller raises the typed
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -86,6 +86,8 @@ class JobResult(BaseModel):
     last_xact_seqno: str | None = None
     """Watermark after the job, in hexadecimal."""
     commands_by_article: dict[str, int] = {}
+    latency_ms: int | None = None
+    """From the last transaction's commit at the Publisher to the end of what this job does with it."""
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
     skipped: int = 0
@@ -102,6 +104,7 @@ class JobResult(BaseModel):
             batches=self.batches + later.batches,
             seconds=self.seconds + later.seconds,
             last_xact_seqno=later.last_xact_seqno or self.last_xact_seqno,
+            latency_ms=self.latency_ms if later.latency_ms is None else later.latency_ms,
             commands_by_article=dict(Counter(self.commands_by_article) + Counter(later.commands_by_article)),
             phases={
                 name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0)
@@ -116,6 +119,11 @@ class JobResult(BaseModel):
         """Raise what stopped the job, if anything did."""
         if self.error is not None:
             raise self.error.to_exception()
+
+
+def latency_ms(commit_time: datetime) -> int:
+    """Milliseconds since then; none where the Publisher's clock is ahead of ours."""
+    return max(0, int((datetime.now(UTC) - commit_time).total_seconds() * 1000))
 
 
 def write_private(path: Path, text: str) -> None:

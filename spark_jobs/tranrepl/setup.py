@@ -11,7 +11,8 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
@@ -39,6 +40,7 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
             known = {article.source: article for article in database.registered_articles(record)}
             articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
             _refuse_lost_slot(publisher, record)
+            dropped = _dropped(publication, connections, database, record)
             changed = [it for it in articles if it.source in known and not it.same_definition(known[it.source])]
             _refuse_unread(publisher, [it for it in changed if _gains_columns(it, known[it.source])])
             _refuse_undelivered(publication, connections, database, record, changed)
@@ -48,6 +50,9 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
                 say(done)
             database.start_watermark(record, publisher.ready_slot().confirmed_flush_lsn)
         database.set_up_articles(record, articles)
+        for gone in dropped:
+            database.set_subscription_status(gone, SubscriptionStatus.INACTIVE)
+            say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
         for subscription in publication.subscriptions:
             database.set_up_subscription(record, subscription.name, connections[subscription.connection].database or "")
     finally:
@@ -83,6 +88,29 @@ def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tab
     yield from keys.left_out
     for key in keys.wanted:
         yield from subscriber.set_up_foreign_key(key, new=key.table in new)
+
+
+def _dropped(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    database: DistributionDatabase,
+    record: PublicationRecord,
+) -> list[SubscriptionRecord]:
+    """Active subscriptions that the file does not name. Raises ConfigurationError where one seems to be renamed."""
+    known = {it.subscription: it for it in database.active_subscriptions(record)}
+    wanted = {it.name: connections[it.connection].database or "" for it in publication.subscriptions}
+    dropped = [it for name, it in known.items() if name not in wanted]
+    for name, subscriber_db in wanted.items():
+        renamed = [it.subscription for it in dropped if name not in known and it.subscriber_db == subscriber_db]
+        if renamed:
+            raise ConfigurationError(
+                f"subscription {name} is new, and {renamed[0]}, of a Subscriber database of the same name "
+                f"({subscriber_db}), is not in the file any more: under another name, everything stored would be "
+                "delivered to it again",
+                remedy=f"keep the name {renamed[0]}; where it is another Subscriber, set up once with neither, or with "
+                "another subscription, then add it",
+            )
+    return dropped
 
 
 def _refuse_lost_slot(publisher: PostgresPublisher, record: PublicationRecord) -> None:

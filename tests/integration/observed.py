@@ -88,9 +88,9 @@ def slot_position(site: Site) -> int:
     return lsn_number(rows[0][0])
 
 
-def distribution_rows(site: Site, query: str) -> Rows:
-    """Rows of the distribution database."""
-    return execute(site.databases.distribution, query)
+def distribution_rows(site: Site, *queries: str) -> Rows:
+    """Rows of the distribution database: the last query's."""
+    return execute(site.databases.distribution, *queries)
 
 
 def stored_commands(site: Site) -> list[BrowsedCommand]:

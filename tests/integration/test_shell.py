@@ -146,7 +146,7 @@ def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     site.set_up()
     result = JobResult(error=DataError("the row was not found").to_report())
     with open_log_reader(LogReaderRequest(publication=site.publication), site.connections) as opened:
-        opened.database.record_log_reader(opened.record, result, datetime.now(UTC))
+        opened.database.record_log_reader(opened.record, result)
     lines = _done(typed("status", file, environment=environment)).splitlines()
     assert any(line.split()[:3] == ["log", "reader", "fail"] for line in lines)
     assert lines[-1] == "log reader: the row was not found"

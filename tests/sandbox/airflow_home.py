@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.owned_process import dying_with_owner
@@ -41,6 +41,8 @@ class AirflowHome:
     connections: Mapping[str, str]
     """`AIRFLOW_CONN_<ID>` of the databases."""
     port: int = 8080
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables above all others."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -62,7 +64,10 @@ class AirflowHome:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(_SPARK),
             # Spark listens where the machine's name leads, unless it is told.
             "SPARK_LOCAL_IP": "127.0.0.1",
+            # The checkout's own code, whatever is installed.
+            "PYTHONPATH": os.pathsep.join([str(self.plugins), str(self.plugins.with_name("spark_jobs"))]),
             **self.connections,
+            **self.settings,
         }
 
     def run(self, *arguments: str, log: Path, on_line: LineReader = _ignore) -> None:

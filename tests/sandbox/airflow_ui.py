@@ -58,10 +58,10 @@ def _serve(site: DemoSite) -> None:
         purchase(server, 100, seed=time.time_ns())
         run_tpcb(server, 400, seed=time.time_ns() % 2**31)
         airflow = site.airflow(databases.environment, _free_port())
-        password = _password_of(airflow)
-        with _components(airflow, site.logs) as processes:
+        password = password_of(airflow)
+        with components(airflow, site.logs) as processes:
             with step("Airflow: scheduler, DAG processor, API server and triggerer"):
-                _wait_until_healthy(airflow, processes, site.logs)
+                wait_until_healthy(airflow, processes, site.logs)
             console.print(Panel(_welcome(airflow, password, site), title="Airflow", expand=False))
             _wait_for_interrupt(processes, site.logs)
 
@@ -87,7 +87,7 @@ def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
     )
 
 
-def _password_of(airflow: AirflowHome) -> str:
+def password_of(airflow: AirflowHome) -> str:
     """The password of SimpleAuthManager's file, where it would write one of its own."""
     file = airflow.home / "simple_auth_manager_passwords.json.generated"
     if not file.exists():
@@ -97,7 +97,8 @@ def _password_of(airflow: AirflowHome) -> str:
 
 
 @contextmanager
-def _components(airflow: AirflowHome, logs: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+def components(airflow: AirflowHome, logs: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Airflow's processes, as long as the context."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for name, arguments in _COMPONENTS.items():
@@ -131,7 +132,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _wait_until_healthy(airflow: AirflowHome, processes: list[subprocess.Popen[bytes]], logs: Path) -> None:
+def wait_until_healthy(airflow: AirflowHome, processes: list[subprocess.Popen[bytes]], logs: Path) -> None:
+    """Raises ServerError where a process ended, or not all are healthy in time."""
     deadline = time.monotonic() + _READY_SECONDS
     while not _is_healthy(airflow):
         _require_running(processes, logs)

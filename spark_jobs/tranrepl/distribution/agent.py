@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
@@ -14,7 +13,7 @@ from tranrepl.jobs import DistributionRequest, JobResult
 def idle_result(request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult | None:
     """The finished result of a run that has nothing to deliver, recorded in the history; None where there is
     something, which takes a Spark job."""
-    started, clock = datetime.now(UTC), time.perf_counter()
+    clock = time.perf_counter()
     with open_distribution(request, connections) as opened:
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
@@ -23,5 +22,5 @@ def idle_result(request: DistributionRequest, connections: Mapping[str, Connecti
         if any(bound is None or batch.first_commit_time < bound for batch in batches[:1]):
             return None
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)
-        opened.database.record_distribution(opened.record, opened.subscription, result, started)
+        opened.database.record_distribution(opened.record, opened.subscription, result)
     return result

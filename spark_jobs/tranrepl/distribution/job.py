@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,8 @@ from tranrepl.distribution.stored import batch_errors, read_batches
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
-from tranrepl.errors import InternalError
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
+from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
 from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
@@ -38,15 +38,36 @@ _MOST_ROWS = 20_000
 
 def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Deliver what is registered, up to the request's bound. The result, error or not, is in the history."""
-    started, clock = datetime.now(UTC), time.perf_counter()
+    clock = time.perf_counter()
     with open_distribution(request, connections) as opened:
-        result = _deliver(spark, request, opened)
-        result = result.model_copy(update={"seconds": time.perf_counter() - clock})
-        opened.database.record_distribution(opened.record, opened.subscription, result, started)
-    return result
+        row = opened.database.start_run(opened.record, opened.subscription)
+
+        def tell(so_far: JobResult) -> None:
+            opened.database.tell_progress(row, _timed(so_far, clock))
+
+        try:
+            result = _timed(_deliver(spark, request, opened, tell), clock)
+        except ReplicationError as error:
+            opened.database.end_run(row, _timed(JobResult(error=error.to_report()), clock))
+            raise
+        opened.database.end_run(row, result)
+    return _without_command(result)
 
 
-def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDistribution) -> JobResult:
+def _without_command(result: JobResult) -> JobResult:
+    """The failing command's values stay in the distribution database."""
+    if result.error is None:
+        return result
+    return result.model_copy(update={"error": result.error.model_copy(update={"command": None})})
+
+
+def _timed(result: JobResult, clock: float) -> JobResult:
+    return result.model_copy(update={"seconds": time.perf_counter() - clock})
+
+
+def _deliver(
+    spark: SparkSession, request: DistributionRequest, opened: OpenDistribution, tell: Callable[[JobResult], None]
+) -> JobResult:
     job = _Job(spark, request, opened)
     standing = opened.subscriber.standing()
     opened.refuse_incomplete(standing.watermark)
@@ -64,6 +85,8 @@ def _deliver(spark: SparkSession, request: DistributionRequest, opened: OpenDist
             total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             if total.error is not None:
                 break
+            total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
+            tell(total)
     for notice in total.notices:
         log.warning("%s", notice)
     log.info("delivered %d transactions with %d commands", total.transactions, total.commands)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,16 @@ class SubscriptionRecord:
     subscription_id: int
     subscription: str
     status: SubscriptionStatus
+    subscriber_db: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A history row that its run still writes."""
+
+    id: int
+    record: PublicationRecord
+    subscription: SubscriptionRecord | None
 
 
 class DistributionDatabase:
@@ -510,61 +520,103 @@ class DistributionDatabase:
         self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes, comments: str
     ) -> None:
         """A row of `msdistribution_history` for a watermark that was moved by hand."""
+        values = _history_values(JobResult(last_xact_seqno=xact_seqno.hex()))
+        row = self.start_run(record, subscription)
+        self._update_run(row, values | {"runstatus": RunStatus.SUCCEED, "comments": comments})
+
+    def start_run(self, record: PublicationRecord, subscription: SubscriptionRecord | None = None) -> RunRow:
+        """A history row of status 1: of the log reader, or of one subscription's distribution. The run's later
+        states take its place (`updateable_row`), so that a job that was killed leaves what it last told.
+        """
+        table = mslogreader_history if subscription is None else msdistribution_history
+        own = {} if subscription is None else {"subscription_id": subscription.subscription_id}
+        values = _history_values(JobResult()) | {"runstatus": RunStatus.START, "comments": "Starting."}
         with self._begin() as connection:
-            connection.execute(
-                msdistribution_history.insert().values(
-                    publication_id=record.publication_id,
-                    subscription_id=subscription.subscription_id,
-                    runstatus=RunStatus.SUCCEED,
-                    start_time=sa.func.now(),
-                    duration=0.0,
-                    comments=comments,
-                    xact_seqno=xact_seqno,
-                    delivered_transactions=0,
-                    delivered_commands=0,
-                    delivery_rate=0.0,
-                    commands_by_article={},
+            inserted = connection.execute(
+                table.insert().values(
+                    publication_id=record.publication_id, start_time=datetime.now(UTC), **values, **own
                 )
             )
+        key = inserted.inserted_primary_key
+        return RunRow(int(key[0]) if key else 0, record, subscription)
 
-    def record_log_reader(self, record: PublicationRecord, result: JobResult, started: datetime) -> None:
-        """A row of `mslogreader_history`."""
-        self._record_history(mslogreader_history, record, result, started, {})
+    def tell_progress(self, row: RunRow, result: JobResult) -> None:
+        """What the run has done so far: status 3."""
+        self._update_run(row, _history_values(result) | {"runstatus": RunStatus.IN_PROGRESS})
+
+    def end_run(self, row: RunRow, result: JobResult) -> None:
+        """How the run ended: status 2, 4, 5 or 6."""
+        name = row.subscription.subscription if row.subscription else None
+        values = _history_values(result)
+        if _failed(result) and result.error:
+            values["error_id"] = self.record_error(row.record, result.error, name)
+        self._update_run(row, values)
+
+    def _update_run(self, row: RunRow, values: Mapping[str, object]) -> None:
+        table = mslogreader_history if row.subscription is None else msdistribution_history
+        with self._begin() as connection:
+            connection.execute(table.update().where(table.c.id == row.id).values(time=sa.func.now(), **values))
+
+    def record_log_reader(self, record: PublicationRecord, result: JobResult) -> None:
+        """A row of `mslogreader_history`, of a run that has ended."""
+        self.end_run(self.start_run(record), result)
 
     def record_distribution(
-        self, record: PublicationRecord, subscription: SubscriptionRecord, result: JobResult, started: datetime
+        self, record: PublicationRecord, subscription: SubscriptionRecord, result: JobResult
     ) -> None:
-        """A row of `msdistribution_history`."""
-        own = {"subscription_id": subscription.subscription_id}
-        self._record_history(msdistribution_history, record, result, started, own, subscription.subscription)
+        """A row of `msdistribution_history`, of a run that has ended."""
+        self.end_run(self.start_run(record, subscription), result)
 
-    def _record_history(
-        self,
-        table: sa.Table,
-        record: PublicationRecord,
-        result: JobResult,
-        started: datetime,
-        own: Mapping[str, object],
-        subscription: str | None = None,
-    ) -> None:
-        error_id = self.record_error(record, result.error, subscription) if _failed(result) and result.error else None
+    def delivery_rate(self, record: PublicationRecord, subscription: SubscriptionRecord) -> float:
+        """Commands a second: of the last run that delivered without an error, else of all on average.
+
+        Source: `sp_replmonitorsubscriptionpendingcmds`.
+        """
+        history = msdistribution_history.c
+        rates = sa.select(history.delivery_rate).where(
+            history.publication_id == record.publication_id,
+            history.subscription_id == subscription.subscription_id,
+            history.delivery_rate > 0,
+        )
+        good = (RunStatus.SUCCEED, RunStatus.IN_PROGRESS, RunStatus.IDLE)
+        last = rates.where(history.runstatus.in_(good)).order_by(history.id.desc()).limit(1)
         with self._begin() as connection:
-            connection.execute(
-                table.insert().values(
-                    publication_id=record.publication_id,
-                    runstatus=_run_status(result),
-                    start_time=started,
-                    duration=result.seconds,
-                    comments=_comments(result),
-                    xact_seqno=bytes.fromhex(result.last_xact_seqno) if result.last_xact_seqno else None,
-                    delivered_transactions=result.transactions,
-                    delivered_commands=result.commands,
-                    delivery_rate=result.commands / result.seconds if result.seconds else 0.0,
-                    commands_by_article=result.commands_by_article,
-                    error_id=error_id,
-                    **own,
-                )
+            rate = connection.execute(last).scalar_one_or_none()
+            if rate is None:
+                rate = connection.execute(sa.select(sa.func.avg(rates.subquery().c.delivery_rate))).scalar_one()
+        return float(rate or 0.0)
+
+    def delivery_latency(self, record: PublicationRecord, subscription: SubscriptionRecord) -> float | None:
+        """Seconds, of the last run that delivered."""
+        history = msdistribution_history.c
+        query = (
+            sa.select(history.delivery_latency)
+            .where(
+                history.publication_id == record.publication_id,
+                history.subscription_id == subscription.subscription_id,
+                history.delivery_latency.is_not(None),
             )
+            .order_by(history.id.desc())
+            .limit(1)
+        )
+        with self._begin() as connection:
+            milliseconds = connection.execute(query).scalar_one_or_none()
+        return None if milliseconds is None else milliseconds / 1000
+
+    def last_error(self, record: PublicationRecord, subscription: SubscriptionRecord) -> dict[str, object] | None:
+        """The newest row of `msrepl_errors` of a subscription."""
+        query = (
+            sa.select(msrepl_errors)
+            .where(
+                msrepl_errors.c.publication_id == record.publication_id,
+                msrepl_errors.c.subscription == subscription.subscription,
+            )
+            .order_by(msrepl_errors.c.id.desc())
+            .limit(1)
+        )
+        with self._begin() as connection:
+            row = connection.execute(query).one_or_none()
+        return dict(row._mapping) if row else None
 
     def last_history(
         self, record: PublicationRecord, subscription: SubscriptionRecord | None = None
@@ -600,6 +652,20 @@ def _sum_by_article(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
+def _history_values(result: JobResult) -> dict[str, Any]:
+    return {
+        "runstatus": _run_status(result),
+        "duration": result.seconds,
+        "comments": _comments(result),
+        "xact_seqno": bytes.fromhex(result.last_xact_seqno) if result.last_xact_seqno else None,
+        "delivered_transactions": result.transactions,
+        "delivered_commands": result.commands,
+        "delivery_rate": result.commands / result.seconds if result.seconds else 0.0,
+        "delivery_latency": result.latency_ms,
+        "commands_by_article": result.commands_by_article,
+    }
+
+
 def _failed(result: JobResult) -> bool:
     """Being fenced off is no failure: another job does the work."""
     return result.error is not None and result.error.kind is not ErrorKind.FENCED
@@ -625,7 +691,7 @@ def _lsn_bytes(lsn: int) -> bytes:
 
 
 def _subscription(row: sa.Row[Any]) -> SubscriptionRecord:
-    return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status))
+    return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status), row.subscriber_db)
 
 
 def _batch(row: sa.Row[Any]) -> Batch:

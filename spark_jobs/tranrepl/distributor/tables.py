@@ -132,6 +132,11 @@ def _history(name: str, *own: sa.Column[int]) -> sa.Table:
         sa.Column("delivered_transactions", sa.BigInteger, nullable=False),
         sa.Column("delivered_commands", sa.BigInteger, nullable=False),
         sa.Column("delivery_rate", sa.Float, nullable=False, comment="Commands a second"),
+        sa.Column(
+            "delivery_latency",
+            sa.BigInteger,
+            comment="Milliseconds from the commit at the Publisher, of the last transaction",
+        ),
         sa.Column("commands_by_article", sa.JSON, nullable=False),
         sa.Column("error_id", sa.ForeignKey("msrepl_errors.id")),
         sa.Index(None, "publication_id", "time"),

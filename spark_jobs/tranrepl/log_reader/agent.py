@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from tranrepl.connections import Connection
 from tranrepl.jobs import JobResult, LogReaderRequest
@@ -17,7 +16,7 @@ def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]
 
     The log is passed over up to now, so that an idle publication never holds the Publisher's log.
     """
-    started, clock = datetime.now(UTC), time.perf_counter()
+    clock = time.perf_counter()
     with open_log_reader(request, connections) as opened:
         articles = opened.database.active_articles(request.publication, opened.record)
         if not _pass_over(opened):
@@ -25,7 +24,7 @@ def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]
         opened.publisher.refuse_replaced(articles)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, seconds=time.perf_counter() - clock)
-        opened.database.record_log_reader(opened.record, result, started)
+        opened.database.record_log_reader(opened.record, result)
     return result
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path, new_folder, remove_folder
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import JobResult, LogReaderRequest
+from tranrepl.jobs import JobResult, LogReaderRequest, latency_ms
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.reading import Reading
 from tranrepl.publisher.log_read import LogRead
@@ -43,9 +43,11 @@ class _Written:
 
 def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Read all that was committed before now. The result, error or not, is in the history."""
-    started, clock = datetime.now(UTC), time.perf_counter()
+    clock = time.perf_counter()
     with open_log_reader(request, connections) as opened:
         reader = _LogReader(spark, request, opened)
+        row = opened.database.start_run(opened.record)
+        reader.tell = lambda so_far: opened.database.tell_progress(row, so_far)
         error: ReplicationError | None = None
         try:
             reader.drain()
@@ -54,7 +56,7 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
         result = reader.result.model_copy(
             update={"seconds": time.perf_counter() - clock, "error": error.to_report() if error else None}
         )
-        opened.database.record_log_reader(opened.record, result, started)
+        opened.database.end_run(row, result)
     return result
 
 
@@ -67,6 +69,7 @@ class _LogReader:
         self._articles = opened.database.active_articles(request.publication, opened.record)
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None)
+        self.tell: Callable[[JobResult], None] = _tell_nobody
 
     def drain(self) -> None:
         """Read batches until the log's end as it is now. Raises ReplicationError; what was registered stays."""
@@ -122,9 +125,11 @@ class _LogReader:
                 batches=1 if batch else 0,
                 last_xact_seqno=batch.last_xact_seqno.hex() if batch else None,
                 commands_by_article=dict(written.commands_by_article),
+                latency_ms=latency_ms(batch.last_commit_time) if batch else None,
                 phases=dict(seconds),
             )
         )
+        self.tell(self.result)
         log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
 
     def _write(self, folder: str, up_to: int, stop_at: int | None) -> _Written:
@@ -137,6 +142,10 @@ class _LogReader:
             Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at),
         )
         return _stored(self._spark, reading, folder, folder_path(self._record, folder))
+
+
+def _tell_nobody(_: JobResult) -> None:
+    pass
 
 
 def _batch(folder: str, read: LogRead) -> Batch | None:

@@ -1,0 +1,302 @@
+"""Airflow's own scheduler at work: schedules, backfills, a restored Subscriber, a missing pool, a late run.
+
+One start of its components serves all, and jobs run on the tests' Spark session: about a minute in all.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from integration.observed import AUDIT, ITEM, audits, distribution_rows, make_transactions, stored_commands
+from sandbox.airflow_home import AirflowHome
+from sandbox.airflow_ui import components, password_of, wait_until_healthy
+from sandbox.databases import Databases
+from sandbox.receivers import Hook, web_server
+from sandbox.resident_spark import resident_spark
+from sandbox.site import Site
+
+if TYPE_CHECKING:
+    from conftest import DatabaseFactory, DatabasesFactory
+    from sandbox.embedded_postgres import PostgresServer
+
+CHECKOUT = Path(__file__).parents[2]
+_PATIENCE_SECONDS = 60.0
+_INTERVAL = timedelta(seconds=10)
+_FINISHED = ("success", "failed")
+
+pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(240)]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Airflow's REST API, with a user's token."""
+
+    client: httpx.Client
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        return self.client.get(path, params=parameters).raise_for_status().json()
+
+    def unpause(self, dag_id: str) -> None:
+        self.client.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
+
+    def trigger(self, dag_id: str) -> None:
+        self.client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None}).raise_for_status()
+
+    def end_backfill(self, dag_id: str) -> None:
+        """One whose runs have finished. The scheduler would do it within half a minute; a DAG has one at a time."""
+        (running,) = [it for it in self.get("/backfills", dag_id=dag_id)["backfills"] if it["completed_at"] is None]
+        self.client.put(f"/backfills/{running['id']}/cancel").raise_for_status()
+
+    def runs(self, dag_id: str, run_type: str) -> list[dict[str, Any]]:
+        """Finished ones, in the order of their intervals; none as long as one has not finished."""
+        runs = self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
+        mine = [run for run in runs if run["run_type"] == run_type]
+        return mine if all(run["state"] in _FINISHED for run in mine) else []
+
+    def delivered(self, run: dict[str, Any]) -> int:
+        """Transactions that a run delivered."""
+        path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/reporting.delivered/xcomEntries"
+        value = self.get(f"{path}/return_value")["value"]
+        return int((json.loads(value) if isinstance(value, str) else value)["transactions"])
+
+
+def _wait(what: str, condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {_PATIENCE_SECONDS} s"
+        time.sleep(0.3)
+    return found
+
+
+@pytest.fixture
+def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) -> dict[str, Site]:
+    """`live` has a schedule of ten seconds; `past` one that fired in a minute of last month, and never will again."""
+    made: dict[str, Site] = {}
+    minute = _past_minute()
+    for name, schedule in {
+        "live": "* * * * * */10",
+        "past": f"{minute.minute} {minute.hour} {minute.day} {minute.month} * */10",
+    }.items():
+        alert = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
+        site = made[name] = Site(
+            databases(),
+            tmp_path / "store" / name,
+            ["public.item"],
+            spark,
+            [{"name": "reporting", "connection": f"{name}_subscriber"}],
+            publication=name,
+            publisher={"connection": f"{name}_publisher"},
+            distributor={"connection": f"{name}_distribution", "store": str(tmp_path / "store" / name)},
+            schedule=schedule,
+            **({"alerts": [alert], "latency_threshold": 1} if name == "past" else {}),
+        )
+        site.connections = _named(name, site.databases)
+        site.at_publisher(ITEM)
+        site.set_up()
+        site.at_publisher(AUDIT)
+        site.at_subscriber(AUDIT)
+    return made
+
+
+def _named(name: str, databases: Databases) -> dict[str, Any]:
+    roles = ("publisher", "subscriber", "distribution")
+    return {f"{name}_{role}": getattr(databases, role) for role in roles}
+
+
+def _past_minute() -> datetime:
+    return (datetime.now(UTC) - timedelta(days=30)).replace(hour=3, minute=7, second=0, microsecond=0)
+
+
+@pytest.fixture
+def pager() -> Iterator[Hook]:
+    with web_server() as hook:
+        yield hook
+
+
+@pytest.fixture
+def airflow(
+    sites: dict[str, Site], pager: Hook, database: DatabaseFactory, tmp_path: Path, spark: Any
+) -> Iterator[AirflowHome]:
+    dags = tmp_path / "dags"
+    shutil.copytree(CHECKOUT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__", "publications"))
+    (dags / "publications").mkdir()
+    connections: dict[str, str] = {"AIRFLOW_CONN_PAGER": json.dumps({"conn_type": "http", "host": pager.url})}
+    for name, site in sites.items():
+        text = yaml.safe_dump(site.publication.model_dump(mode="json"))
+        (dags / "publications" / f"{name}.yaml").write_text(text, encoding="utf-8")
+        for role in ("publisher", "subscriber", "distribution"):
+            connections[f"AIRFLOW_CONN_{name}_{role}".upper()] = site.databases.environment[
+                f"AIRFLOW_CONN_{role.upper()}"
+            ]
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with resident_spark(spark, tmp_path / "bin") as path:
+        # Not SQLite, which lets one write at a time.
+        metadata = database("airflow").sqlalchemy_url().render_as_string(hide_password=False)
+        settings = {
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": metadata,
+            "PATH": path,
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        }
+        home = AirflowHome(tmp_path / "airflow", dags, CHECKOUT / "plugins", connections, _free_port(), settings)
+        home.home.mkdir()
+        home.run("db", "migrate", log=logs / "migrate.log")
+        password_of(home)
+        with components(home, logs) as processes:
+            wait_until_healthy(home, processes, logs)
+            yield home
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def api(airflow: AirflowHome) -> Iterator[Api]:
+    base = f"http://127.0.0.1:{airflow.port}"
+    user = {"username": "admin", "password": password_of(airflow)}
+    token = httpx.post(f"{base}/auth/token", json=user).raise_for_status().json()["access_token"]
+    with httpx.Client(base_url=f"{base}/api/v2", headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+        yield Api(client)
+
+
+@contextmanager
+def _load(site: Site) -> Iterator[None]:
+    """Transactions at the Publisher, about ten a second."""
+    stop = Event()
+
+    def work() -> None:
+        with psycopg.connect(**site.databases.publisher.libpq_parameters("load"), autocommit=True) as session:  # type: ignore[arg-type]
+            number = 0
+            while not stop.wait(0.1):
+                number += 1
+                session.execute("INSERT INTO item VALUES (%s, 0, 'new')", [number])
+                session.execute("UPDATE item SET xact = xact + 1 WHERE id > %s", [number - 3])
+
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _assert_each_change_arrived_once(site: Site) -> None:
+    published, received = audits(site)
+    assert len(published) > 0
+    assert received == published
+
+
+def test_the_scheduler(
+    sites: dict[str, Site], airflow: AirflowHome, api: Api, postgres: PostgresServer, pager: Hook, tmp_path: Path
+) -> None:
+    live, past = sites["live"], sites["past"]
+    _wait("DAGs", lambda: {"live", "past"} <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
+    began = datetime.now(UTC)
+    with ExitStack() as load:
+        load.enter_context(_load(live))
+        api.unpause("live")
+        api.unpause("past")
+        _wait("the one interval of the past that is the latest", lambda: api.runs("past", "scheduled"))
+        _backfill_each_interval_by_itself(past, airflow, api, postgres, tmp_path)
+        _wait("three intervals", lambda: len(api.runs("live", "scheduled")) >= 3)
+        # A backfill beside the schedule, over intervals that have their runs and others that have not.
+        window = (began - _INTERVAL, began + _INTERVAL)
+        _create_backfill(airflow, "live", *window, tmp_path, "--reprocess-behavior", "completed")
+        _wait("backfill beside the schedule", lambda: len(api.runs("live", "backfill")) >= 2)
+    api.trigger("live")
+    _wait("the last run", lambda: api.runs("live", "manual"))
+    runs = [*api.runs("live", "scheduled"), *api.runs("live", "backfill"), *api.runs("live", "manual")]
+    assert {run["state"] for run in runs} == {"success"}
+    _assert_each_change_arrived_once(live)
+    pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
+    assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
+    late = _wait("a late run is told", lambda: [it.body for it in pager.posts if it.body["event"] == "run_is_late"])
+    assert {it["summary"] for it in late} == {"past: run is late"}
+
+
+def _backfill_each_interval_by_itself(
+    site: Site, airflow: AirflowHome, api: Api, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    make_transactions(site, 40)
+    site.read_log().raise_error()
+    minute = _past_minute()
+    expected = _move_commits(site, minute)
+    empty = f"{site.databases.subscriber.database}_empty"
+    with postgres.connect() as session:
+        session.execute(f'CREATE DATABASE "{empty}" TEMPLATE "{site.databases.subscriber.database}"'.encode())
+    window = (minute, minute + 2 * _INTERVAL)
+    for again, counts in ((False, expected), (True, [0, 0, 0])):
+        _create_backfill(airflow, "past", *window, tmp_path, "--reprocess-behavior", "completed")
+        runs = _wait(f"backfill, {again=}", lambda: api.runs("past", "backfill"))
+        assert [(run["state"], api.delivered(run)) for run in runs] == [("success", count) for count in counts]
+        api.end_backfill("past")
+    _assert_each_change_arrived_once(site)
+    _restore(site, empty, postgres)
+    assert audits(site)[1] == []
+    api.trigger("past")
+    _wait("the restored Subscriber", lambda: api.runs("past", "manual"))
+    _assert_each_change_arrived_once(site)
+
+
+def _move_commits(site: Site, minute: datetime) -> list[int]:
+    """Let the stored transactions be of the minute's first three intervals; how many each has."""
+    store = Path(site.publication.distributor.store)
+    (file,) = store.glob("*/part-0.parquet")
+    commands = pq.read_table(file)
+    seqnos = sorted(set(commands["xact_seqno"].to_pylist()))
+    seconds = {seqno: 1 + 28 * number // len(seqnos) for number, seqno in enumerate(seqnos)}
+    field = commands.schema.field("commit_time")
+    times = [minute + timedelta(seconds=seconds[it]) for it in commands["xact_seqno"].to_pylist()]
+    column = pa.array(times, pa.timestamp("us", tz="UTC")).cast(field.type)
+    pq.write_table(commands.set_column(commands.schema.get_field_index("commit_time"), field, column), file)
+    distribution_rows(
+        site,
+        f"UPDATE msrepl_batches SET first_commit_time = '{minute + timedelta(seconds=1)}', "
+        f"last_commit_time = '{minute + timedelta(seconds=max(seconds.values()))}'",
+    )
+    moved = {it.xact_seqno: it.commit_time for it in stored_commands(site)}
+    counted = Counter(int((time - minute) / _INTERVAL) for time in moved.values())
+    return [counted[number] for number in range(3)]
+
+
+def _restore(site: Site, dump: str, postgres: PostgresServer) -> None:
+    name = site.databases.subscriber.database
+    with postgres.connect() as session:
+        session.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+        session.execute(f'ALTER DATABASE "{dump}" RENAME TO "{name}"'.encode())
+
+
+def _create_backfill(
+    airflow: AirflowHome, dag_id: str, first: datetime, last: datetime, tmp_path: Path, *options: str
+) -> None:
+    airflow.run(
+        *("backfill", "create", "--dag-id", dag_id, "--max-active-runs", "1"),
+        *("--from-date", first.isoformat(), "--to-date", last.isoformat(), *options),
+        log=tmp_path / "logs" / "backfill.log",
+    )
