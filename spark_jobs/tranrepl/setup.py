@@ -77,6 +77,7 @@ def _set_up_subscriber(
             say(done)
         for done in subscriber.set_up_watermark():
             say(done)
+        subscriber.set_up_streams(subscription.subscription_streams)
 
 
 def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tables: Tables) -> Iterator[str]:

@@ -344,14 +344,20 @@ class PostgresSubscriber:
     def set_up_streams(self, streams: int) -> None:
         """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
         with translated_errors(self.where), self._session.transaction():
-            self._session.execute(
-                sql.SQL(
-                    "INSERT INTO {} (publisher, publisher_db, publication, subscription, stream, "
-                    "transaction_timestamp) SELECT %s, %s, %s, %s, number, %s FROM generate_series(1, %s) number "
-                    "ON CONFLICT DO NOTHING"
-                ).format(WATERMARKS),
-                [*self._key_values(), FIRST_XACT_SEQNO, streams - 1],
+            rows = self._session.execute(
+                sql.SQL("SELECT stream FROM {} WHERE {}").format(WATERMARKS, _MINE), self._key_values()[1:]
             )
+            missing = sorted(set(range(1, streams)) - {int(number) for (number,) in rows})
+            # The right to insert is setup's, not every job's.
+            if missing:
+                self._session.execute(
+                    sql.SQL(
+                        "INSERT INTO {} (publisher, publisher_db, publication, subscription, stream, "
+                        "transaction_timestamp) SELECT %s, %s, %s, %s, number, %s FROM unnest(%s::int[]) number "
+                        "ON CONFLICT DO NOTHING"
+                    ).format(WATERMARKS),
+                    [*self._key_values(), FIRST_XACT_SEQNO, missing],
+                )
 
     def standing(self) -> Standing:
         """Where the subscription stands, after a delivery has ended whose job was killed.
