@@ -31,7 +31,8 @@ def test_streams_are_as_many_as_spark_has_cores(
     result = site.run()
     assert (result.error, result.transactions, result.batches) == (None, 200, 10)
     assert result.notices == ("subscription reporting: subscription_streams is 64, but Spark has 2 cores: 2 are used",)
-    assert site.at_subscriber("SELECT stream FROM msreplication_subscriptions ORDER BY 1") == [(0,), (1,)]
+    moved = "SELECT stream FROM msreplication_subscriptions WHERE transaction_timestamp > '\\x0000000000000000'"
+    assert site.at_subscriber(f"{moved} ORDER BY 1") == [(0,), (1,)]
     assert_each_change_was_made_once_in_any_order(site)
 
     make_transactions_again = "UPDATE item SET xact = xact + 1", "DELETE FROM item WHERE id % 5 = 0"

@@ -121,7 +121,13 @@ def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None
 
 
 def deliver_commands_in_streams(
-    site: Site, read: ReadCommands, limits: CommitLimits, streams: int, assignment: StreamAssignment
+    site: Site,
+    read: ReadCommands,
+    limits: CommitLimits,
+    streams: int,
+    assignment: StreamAssignment,
+    *,
+    retry: bool = True,
 ) -> tuple[JobResult, JobResult]:
     """The first attempt over streams, and the retry over a single connection of what it left."""
     request = DistributionRequest(publication=site.publication, subscription="reporting")
@@ -131,7 +137,8 @@ def deliver_commands_in_streams(
     delivery = replace(_delivery(site, read, limits), options=ApplierOptions(lock_timeout_seconds=0.1))
     divider = Divider(read.articles, streams, assignment, constraints, limits)
     first = deliver_in_threads(delivery, _after(read.commands, delivery.watermark), divider)
-    return first, deliver_commands(site, read, limits) if first.error is not None else JobResult()
+    failed = first.error is not None
+    return first, deliver_commands(site, read, limits) if failed and retry else JobResult()
 
 
 def _delivery(site: Site, read: ReadCommands, limits: CommitLimits | None) -> Delivery:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.distribution.delivery import Delivery
-from tranrepl.distribution.stream_commands import Divider, stream_pieces
+from tranrepl.distribution.stream_commands import STREAM_COMMANDS, Divider, stream_pieces
 from tranrepl.distribution.streams import deliver_stream, together
 from tranrepl.distribution.vote import Vote
 from tranrepl.jobs import JobResult
@@ -58,7 +58,7 @@ def deliver_in_threads(
     vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote,  # noqa: ARG005
 ) -> JobResult:
     """`chosen` gives each command's stream, whatever the divider says. `vote` may change a stream's vote."""
-    divided = pa.Table.from_batches(list(divider(commands.to_batches())))
+    divided = pa.Table.from_batches(list(divider(commands.to_batches())), STREAM_COMMANDS)
     if chosen is not None:
         divided = _with_streams(divided, chosen)
     meetings = Meetings(divider.streams)
