@@ -1,7 +1,8 @@
 """Places where a test ends a job's process as a crash would: by SIGKILL, between two changes of state.
 
-`TRANREPL_FAILPOINT=NAME[@STREAM][:N]` chooses one: NAME reached for the N-th time in a process (1 unless given), by
-that subscription stream (any, unless given). It must be in the environment of the process that is to die; a local
+`TRANREPL_FAILPOINT=NAME[@STREAM][:N][/stop]` chooses one: NAME reached for the N-th time in a process (1 unless
+given), by that subscription stream (any, unless given); with `/stop` the process stands still there (SIGSTOP) until it
+is told to go on. It must be in the environment of the process that is to die; a local
 Spark's Python workers have their driver's. Without the variable nothing ever happens.
 """
 
@@ -34,6 +35,10 @@ class Failpoint(StrEnum):
     ADVANCED = "advanced"
     """The slot has advanced."""
 
+    # Clean-up
+    UNREGISTERED = "unregistered"
+    """Batches are not registered any more, and their folders are still there."""
+
     # A subscription stream
     BEGIN = "begin"
     """The transaction is open, under its lock."""
@@ -51,7 +56,7 @@ class Failpoint(StrEnum):
     """The commit batch is committed, and nobody knows."""
 
 
-_CHOICE = re.compile(r"(?P<name>\w+)(@(?P<stream>\d+))?(:(?P<nth>[1-9]\d*))?")
+_CHOICE = re.compile(r"(?P<name>\w+)(@(?P<stream>\d+))?(:(?P<nth>[1-9]\d*))?(?P<stop>/stop)?")
 
 
 @dataclass(slots=True)
@@ -59,6 +64,7 @@ class _Choice:
     point: Failpoint
     stream: int | None
     left: int
+    signal: signal.Signals
 
 
 def reach(point: Failpoint, stream: int = 0) -> None:
@@ -71,7 +77,7 @@ def reach(point: Failpoint, stream: int = 0) -> None:
         return
     choice.left -= 1
     if choice.left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), choice.signal)
 
 
 @cache
@@ -83,7 +89,8 @@ def _choice() -> _Choice | None:
     if match is None or match["name"] not in set(Failpoint):
         raise ConfigurationError(
             f"{VARIABLE}: {value!r} is no failpoint",
-            remedy=f"allowed: NAME[@STREAM][:N], where NAME is one of {', '.join(Failpoint)}; or do not set it",
+            remedy=f"allowed: NAME[@STREAM][:N][/stop], where NAME is one of {', '.join(Failpoint)}; or do not set it",
         )
     stream = int(match["stream"]) if match["stream"] else None
-    return _Choice(Failpoint(match["name"]), stream, int(match["nth"] or 1))
+    ending = signal.SIGSTOP if match["stop"] else signal.SIGKILL
+    return _Choice(Failpoint(match["name"]), stream, int(match["nth"] or 1), ending)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from conftest import DatabasesFactory
@@ -13,10 +18,16 @@ from integration.observed import (
     assert_each_change_was_made_once,
     assert_each_change_was_made_once_in_any_order,
     audited_site,
+    distribution_rows,
     make_transactions,
+    wait_until,
 )
-from sandbox.child_job import DISTRIBUTION, LOG_READER, ChildJob, Job
-from sandbox.site import Site
+from sandbox.child_job import CLEANUP, DISTRIBUTION, LOG_READER, ChildJob, Job
+from sandbox.databases import Databases
+from sandbox.embedded_postgres import PostgresServer, ServerSettings
+from sandbox.site import Site, execute
+from tranrepl.connections import Connection
+from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
 from tranrepl.settings import StreamAssignment
 
@@ -85,6 +96,68 @@ def test_streams_killed_anywhere_make_every_change_once_when_run_again(
     assert ChildJob(DISTRIBUTION, site, f"{failpoint}:2").killed()
     _run(DISTRIBUTION, site)
     assert_each_change_was_made_once_in_any_order(site)
+
+
+@pytest.fixture(scope="module")
+def crashing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A server of its own: where one backend is killed, all of them end."""
+    with PostgresServer(ServerSettings(tmp_path_factory.mktemp("crashing"), fsync=False)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("failpoint", _OF_STREAMS)
+def test_a_subscriber_backend_killed_anywhere_makes_every_change_once_when_run_again(
+    failpoint: str, crashing_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    name = f"subscriber_{_OF_STREAMS.index(failpoint)}"
+    wait_until(lambda: _accepts(crashing_server.connection("postgres")))
+    crashing_server.create_database(name)
+    others = databases()
+    ends = Databases(others.publisher, crashing_server.connection(name), others.distribution)
+    site = audited_site(ends, tmp_path / "store", subscription_streams=2)
+    make_transactions(site, _TRANSACTIONS)
+    _run(LOG_READER, site)
+    with ChildJob(DISTRIBUTION, site, f"{failpoint}:2/stop") as job:
+        job.wait_until_it_stands_still()
+        rows = site.at_subscriber("SELECT pid FROM pg_stat_activity WHERE application_name = 'tranrepl reporting'")
+        # The server ends all others itself.
+        os.kill(rows[0][0], signal.SIGKILL)
+        job.go_on()
+        error = job.result().error
+    assert len(rows) == 2
+    assert error is None or error.kind is ErrorKind.TRANSIENT
+    wait_until(lambda: _accepts(ends.subscriber))
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once_in_any_order(site)
+
+
+def _accepts(connection: Connection) -> bool:
+    try:
+        return execute(connection, "SELECT 1") == [(1,)]
+    except psycopg.OperationalError:
+        return False
+
+
+def test_a_clean_up_killed_between_row_and_folder_leaves_a_folder_that_goes_later(site: Site) -> None:
+    make_transactions(site, _TRANSACTIONS)
+    _run(LOG_READER, site)
+    _run(DISTRIBUTION, site)
+    store = Path(site.publication.distributor.store)
+    folders = list(store.iterdir())
+    assert ChildJob(CLEANUP, site, Failpoint.UNREGISTERED).killed()
+    assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
+    assert len(folders) == len(list(store.iterdir())) > 1
+    _run(CLEANUP, site)
+    assert len(list(store.iterdir())) == len(folders)
+    long_ago = time.time() - 7 * 3600
+    for path in store.rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    _run(CLEANUP, site)
+    assert list(store.iterdir()) == []
+    site.at_publisher("UPDATE item SET xact = 0")
+    _run(LOG_READER, site)
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once(site)
 
 
 def _kill_first_and_second_time(job: Job, site: Site, failpoint: str) -> None:

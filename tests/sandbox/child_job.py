@@ -5,15 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from tranrepl import failpoint
+from tranrepl.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs import JobResult
 
@@ -21,6 +24,13 @@ Job = Callable[[Site], JobResult]
 
 LOG_READER: Job = read_log_into_store
 DISTRIBUTION: Job = deliver_stored
+
+
+def _clean_up(site: Site) -> JobResult:
+    return JobResult(batches=clean_up(site.publication, site.connections).batches)
+
+
+CLEANUP: Job = _clean_up
 
 _PATIENCE_SECONDS = 60.0
 
@@ -54,6 +64,14 @@ class ChildJob:
 
     def runs(self) -> bool:
         return self._process.is_alive()
+
+    def wait_until_it_stands_still(self) -> None:
+        """At a failpoint that stops it."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > deadline or not self.runs():
+                raise TimeoutError("it never came to its failpoint")
+            time.sleep(0.01)
 
     def stop(self) -> None:
         """As it stands, until `go_on`; nothing where it has ended."""

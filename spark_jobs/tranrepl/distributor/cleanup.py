@@ -18,6 +18,7 @@ from tranrepl.distributor.database import Batch, DistributionDatabase, Publicati
 from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind, ErrorReport
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.settings import DistributorSettings
 
 ORPHAN_AGE = timedelta(hours=6)
@@ -61,6 +62,7 @@ def remove_expired(
     errors = {name: error for name, error in deactivated.items() if error is not None}
     active = [it for it in standings if it.subscription.subscription not in errors]
     removed = _remove_batches(database, record, active, timedelta(hours=settings.min_distretention))
+    reach(Failpoint.UNREGISTERED)
     for batch in removed:
         folders.remove(batch.folder)
     # Listed before the registered ones are: a folder that is registered in between is none of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -60,17 +60,38 @@ def _in_streams(
     streams: int = 2,
     assignment: StreamAssignment = StreamAssignment.KEY,
     limits: CommitLimits = LIMITS,
+    vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote,  # noqa: ARG005
 ) -> JobResult:
     with _subscriber(site) as subscriber:
         subscriber.set_up_streams(streams)
         constraints = subscriber.constraints(list(site.articles.values()))
     divider = Divider(site.articles, streams, assignment, constraints, limits)
-    return deliver_in_threads(_delivery(site), history.table(), divider, chosen=chosen)
+    return deliver_in_threads(_delivery(site), history.table(), divider, chosen=chosen, vote=vote)
 
 
-def _fails_in_streams_and_not_alone(site: Site, history: History, chosen: Sequence[int]) -> JobResult:
+class _LateVote:
+    """A stream that begins so late that the other one has executed its part."""
+
+    def __init__(self, vote: Vote) -> None:
+        self._vote = vote
+        self._began = False
+
+    def gather(self, ballot: str) -> Sequence[str]:
+        gathered = self._vote.gather(ballot)
+        if not self._began:
+            self._began = True
+            time.sleep(0.5)
+        return gathered
+
+
+def _fails_in_streams_and_not_alone(
+    site: Site,
+    history: History,
+    chosen: Sequence[int],
+    vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote,  # noqa: ARG005
+) -> JobResult:
     """The first attempt rolls all back; its result. The retry over a single connection delivers all."""
-    failed = _in_streams(site, history, chosen)
+    failed = _in_streams(site, history, chosen, vote=vote)
     assert failed.error is not None
     assert (failed.commands, _standing(site)) == (0, Standing(FIRST_XACT_SEQNO))
     retried = deliver(replace(_delivery(site), options=ApplierOptions()), history.table().to_batches())
@@ -120,7 +141,9 @@ def test_the_documented_case_of_a_key_that_moves_twice(stream_site: Site) -> Non
     site.execute("INSERT INTO vendor VALUES (1, 'one')")
     history = History().update(vendor, ["1", "one"], ["2", "one"])
     history.transaction().update(vendor, ["2", "one"], ["3", "one"])
-    failed = _fails_in_streams_and_not_alone(site, history, [1, 0])
+    failed = _fails_in_streams_and_not_alone(
+        site, history, [1, 0], lambda vote, stream: _LateVote(vote) if stream == 1 else vote
+    )
     assert failed.error is not None
     assert (failed.error.kind, failed.error.number, failed.error.key) == (ErrorKind.DATA, "20598", "id = 2")
     assert (failed.error.xact_seqno, failed.error.command_id) == (seqno(2).hex(), 1)
