@@ -73,12 +73,16 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
 
 def _refused(connection: Connection, error: psycopg.OperationalError) -> ReplicationError:
     text = " ".join(str(error).split())
-    answered = "FATAL:" in text
-    if answered and not any(reason in text for reason in _TRANSIENT_REFUSALS):
+    if refused_for_good(text):
         return ConfigurationError(
             f"connection {connection}: {text}", remedy="check login, password and database of this connection"
         )
     return TransientError(f"connection {connection}: {text}", remedy="check host and port, and that the server runs")
+
+
+def refused_for_good(text: str) -> bool:
+    """Whether a server's answer to an attempt to connect says that another one would end the same."""
+    return "FATAL:" in text and not any(reason in text for reason in _TRANSIENT_REFUSALS)
 
 
 @contextmanager

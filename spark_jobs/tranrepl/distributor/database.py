@@ -34,6 +34,7 @@ from tranrepl.distributor.tables import (
 )
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, FencedError, ReplicationError, TransientError
 from tranrepl.jobs import JobResult
+from tranrepl.postgres import refused_for_good
 from tranrepl.settings import Article, Publication, TableName
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -115,7 +116,7 @@ class DistributionDatabase:
         text = " ".join(str(error.orig).split())
         if state in _NOT_MIGRATED_STATES:
             return ConfigurationError(f"{self.where} has no current schema", remedy="run `tranrepl setup`")
-        if state is None and "FATAL:" in text:
+        if state is None and refused_for_good(text):
             return ConfigurationError(
                 f"connection {self._connection}: {text}", remedy="check login, password and database of this connection"
             )
