@@ -16,12 +16,12 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ReplicationError
+from tranrepl.errors import ConfigurationError
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
-from tranrepl.subscriber.sql_database import SqlDatabase, first_line, procedure_ended_transaction, spelled
+from tranrepl.subscriber.sql_database import NumberedDatabase, procedure_ended_transaction, spelled
 from tranrepl.subscriber.values import ColumnType
 
 _CHARSET = "utf8mb4"
@@ -47,7 +47,7 @@ _MARK = "tranrepl_began"
 _NO_SUCH_SAVEPOINT = 1305
 
 
-class MariaDb(SqlDatabase):
+class MariaDb(NumberedDatabase):
     """Over PyMySQL."""
 
     sql_name = "mysql"
@@ -200,19 +200,6 @@ class MariaDb(SqlDatabase):
     def number(self, error: DBAPIError) -> str | None:
         number = _number(error)
         return None if number is None else str(number)
-
-    def error_class(self, error: DBAPIError) -> type[ReplicationError]:
-        """By number: PyMySQL calls everything operational that it does not know, a procedure's own errors among it."""
-        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
-
-    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
-        if self.error_class(error) is not ConfigurationError:
-            return super().refused(connection, error)
-        return ConfigurationError(
-            f"connection {connection}: {first_line(error.orig or error)}",
-            number=self.number(error),
-            remedy="check login, password and database of this connection",
-        )
 
 
 _COLLATIONS = sa.text(

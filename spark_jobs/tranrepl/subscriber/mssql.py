@@ -12,11 +12,11 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import CLASS_OF_KIND, ROW_NOT_FOUND, ConfigurationError, ReplicationError
+from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.subscriber.dialect import Capabilities, NameCase
 from tranrepl.subscriber.mssql_procedures import LONGEST_NAME, MOST_ARGUMENTS, SqlServerScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
-from tranrepl.subscriber.sql_database import UNBOUNDED_NUMERIC, SqlDatabase, first_line, spelled
+from tranrepl.subscriber.sql_database import UNBOUNDED_NUMERIC, NumberedDatabase, first_line, spelled
 from tranrepl.subscriber.values import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"
@@ -30,7 +30,7 @@ _HUNDREDTHS = 2
 """Digits of a second that `datetime` keeps; of the third, only some values."""
 
 
-class SqlServer(SqlDatabase):
+class SqlServer(NumberedDatabase):
     """Over pymssql, whose exceptions carry the server's error number."""
 
     sql_name = "tsql"
@@ -104,18 +104,6 @@ class SqlServer(SqlDatabase):
         if number == _USER_ERROR and first_line(error.orig or error).startswith(f"{ROW_NOT_FOUND}:"):
             return ROW_NOT_FOUND
         return None if number is None else str(number)
-
-    def error_class(self, error: DBAPIError) -> type[ReplicationError]:
-        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
-
-    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
-        if self.error_class(error) is not ConfigurationError:
-            return super().refused(connection, error)
-        return ConfigurationError(
-            f"connection {connection}: {first_line(error.orig or error)}",
-            number=self.number(error),
-            remedy="check login, password and database of this connection",
-        )
 
 
 def _typed(kind: Callable[..., TypeEngine[Any]], argument: int | str) -> TypeEngine[Any]:

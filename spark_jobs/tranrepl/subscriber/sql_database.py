@@ -26,7 +26,7 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
@@ -212,6 +212,23 @@ class SqlDatabase:
             f"connection {connection}: {first_line(error.orig or error)}",
             number=self.number(error),
             remedy="check host, port, login and database of this connection, and that the server runs",
+        )
+
+
+class NumberedDatabase(SqlDatabase):
+    """A database whose errors have numbers, by which their class is known: drivers call everything operational that
+    they do not know, a procedure's own errors among it."""
+
+    def error_class(self, error: DBAPIError) -> type[ReplicationError]:
+        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
+
+    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
+        if self.error_class(error) is not ConfigurationError:
+            return super().refused(connection, error)
+        return ConfigurationError(
+            f"connection {connection}: {first_line(error.orig or error)}",
+            number=self.number(error),
+            remedy="check login, password and database of this connection",
         )
 
 
