@@ -25,7 +25,7 @@ from sandbox.site import Rows, Site, execute
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
 
-_SECONDS = float(os.environ.get("TRANREPL_CHAOS_SECONDS", "40"))
+_SECONDS = float(os.environ.get("TRANREPL_CHAOS_SECONDS", "60"))
 _SEED = int(os.environ.get("TRANREPL_CHAOS_SEED", SystemRandom().randrange(10**6)))
 _RATE = 60
 """Transactions a second."""
