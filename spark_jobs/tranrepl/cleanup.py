@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
-from tranrepl.distributor.cleanup import Cleanup, Standing, remove_expired
+from tranrepl.distributor.cleanup import ActiveSubscription, Cleanup, remove_expired
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.settings import Publication
@@ -22,7 +22,7 @@ def clean_up(publication: Publication, connections: Mapping[str, Connection]) ->
     database = DistributionDatabase(connections[publication.distributor.connection])
     try:
         record = database.publication(publication.publication)
-        standings: list[Standing] = []
+        subscriptions: list[ActiveSubscription] = []
         unreachable: dict[str, str] = {}
         for subscription in database.active_subscriptions(record):
             watermark: bytes | None = None
@@ -30,8 +30,8 @@ def clean_up(publication: Publication, connections: Mapping[str, Connection]) ->
                 watermark = _watermark(publication, connections, subscription.subscription)
             except ReplicationError as error:
                 unreachable[subscription.subscription] = error.message
-            standings.append(Standing(subscription, watermark))
-        done = remove_expired(database, record, publication.distributor, standings)
+            subscriptions.append(ActiveSubscription(subscription, watermark))
+        done = remove_expired(database, record, publication.distributor, subscriptions)
     finally:
         database.close()
     return done.model_copy(update={"unreachable": unreachable})

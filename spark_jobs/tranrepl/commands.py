@@ -100,6 +100,17 @@ def xact_seqno_numbers(column: pa.BinaryArray) -> npt.NDArray[np.uint64]:
     return data.view(">u8").astype(np.uint64)
 
 
+def require_order(
+    seqnos: npt.NDArray[np.uint64], command_ids: npt.NDArray[np.int64], after: tuple[int, int]
+) -> tuple[int, int]:
+    """Check that one or more commands stand in the order of (`xact_seqno`, `command_id`), all of them after another
+    one; the last of them. Raises InternalError."""
+    forward = (seqnos[1:] > seqnos[:-1]) | ((seqnos[1:] == seqnos[:-1]) & (command_ids[1:] > command_ids[:-1]))
+    if not forward.all() or (int(seqnos[0]), int(command_ids[0])) <= after:
+        raise InternalError("commands are not in the order of (xact_seqno, command_id)")
+    return int(seqnos[-1]), int(command_ids[-1])
+
+
 def encode_changed(columns: list[int], count: int) -> bytes:
     """The bitmask for the changed `columns` (1-based) of `count` published ones: ceil(count/8) bytes.
 

@@ -65,8 +65,13 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
         raise ConfigurationError(
             f"connection {connection}: PostgreSQL {version}", remedy="allowed: PostgreSQL 14 or newer"
         )
-    for name, value in _SESSION_SETTINGS.items():
-        session.execute("SELECT set_config(%s, %s, false)", [name, value])
+    try:
+        with translated_errors(f"connection {connection}"):
+            for name, value in _SESSION_SETTINGS.items():
+                session.execute("SELECT set_config(%s, %s, false)", [name, value])
+    except ReplicationError:
+        session.close()
+        raise
     session.autocommit = autocommit
     return session
 

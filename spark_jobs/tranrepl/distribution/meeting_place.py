@@ -18,6 +18,9 @@ from typing import IO, Self
 
 from tranrepl.errors import TransientError
 
+_GREETING_SECONDS = 10.0
+_LONGEST_GREETING = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -63,11 +66,19 @@ class SocketVote:
         self.file.flush()
 
     def close(self) -> None:
-        self.connection.close()
+        _end(self.connection)
 
 
 def _lost() -> TransientError:
     return TransientError("another stream's process was lost")
+
+
+def _end(connection: socket.socket) -> None:
+    """Also where a file still holds it open, or somebody waits in it."""
+    # The other end may have been faster.
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
 
 
 class MeetingPlace:
@@ -111,14 +122,23 @@ class MeetingPlace:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open.append(connection)
             file = connection.makefile("rw", encoding="utf-8")
-            token, stream = json.loads(file.readline() or '["", ""]')
-            if hmac.compare_digest(token, self.address.token):
-                return int(stream), file
-            connection.close()
+            stream = self._greeted(connection, file)
+            if stream is not None:
+                return stream, file
+            _end(connection)
+
+    def _greeted(self, connection: socket.socket, file: IO[str]) -> int | None:
+        """Which stream says that it has come; None for a stranger, whatever that says or does not."""
+        connection.settimeout(_GREETING_SECONDS)
+        try:
+            token, stream = json.loads(file.readline(_LONGEST_GREETING))
+            known = hmac.compare_digest(str(token).encode(), self.address.token.encode())
+            number = int(stream)
+        except (OSError, ValueError, TypeError):
+            return None
+        connection.settimeout(None)
+        return number if known else None
 
     def _close(self) -> None:
         for it in self._open:
-            # Its other end may have been faster.
-            with suppress(OSError):
-                it.shutdown(socket.SHUT_RDWR)
-            it.close()
+            _end(it)

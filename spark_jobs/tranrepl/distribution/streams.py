@@ -129,7 +129,9 @@ class _Worker:
             return False
         if self.stream.number == 0:
             self._commit(applier, piece)
-        self._open, self.watermark = False, piece.last_xact_seqno
+        self._open = False
+        if self.failure is None:
+            self.watermark = piece.last_xact_seqno
         self.tally.seconds["commit"] += time.perf_counter() - started
         return True
 

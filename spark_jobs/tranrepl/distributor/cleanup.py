@@ -26,7 +26,7 @@ ORPHAN_AGE = timedelta(hours=6)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveSubscription:
     """An active subscription and its Subscriber's watermark; None where the Subscriber did not tell."""
 
     subscription: SubscriptionRecord
@@ -50,7 +50,7 @@ def remove_expired(
     database: DistributionDatabase,
     record: PublicationRecord,
     settings: DistributorSettings,
-    standings: Sequence[Standing],
+    subscriptions: Sequence[ActiveSubscription],
 ) -> Cleanup:
     """Deactivate what waited too long, then remove what nobody needs. Idempotent.
 
@@ -58,9 +58,9 @@ def remove_expired(
     """
     folders = StoreFolders(record.store)
     longest = timedelta(hours=settings.max_distretention)
-    deactivated = {it.subscription.subscription: _deactivated(database, record, it, longest) for it in standings}
+    deactivated = {it.subscription.subscription: _deactivated(database, record, it, longest) for it in subscriptions}
     errors = {name: error for name, error in deactivated.items() if error is not None}
-    active = [it for it in standings if it.subscription.subscription not in errors]
+    active = [it for it in subscriptions if it.subscription.subscription not in errors]
     removed = _remove_batches(database, record, active, timedelta(hours=settings.min_distretention))
     reach(Failpoint.UNREGISTERED)
     for batch in removed:
@@ -80,16 +80,16 @@ def remove_expired(
 
 
 def _deactivated(
-    database: DistributionDatabase, record: PublicationRecord, standing: Standing, longest: timedelta
+    database: DistributionDatabase, record: PublicationRecord, subscribed: ActiveSubscription, longest: timedelta
 ) -> ErrorReport | None:
     """The error of a subscription whose first undelivered command waited longer; it is inactive from now on."""
-    watermark = standing.watermark
+    watermark = subscribed.watermark
     if watermark is None:
-        watermark = database.last_known_watermark(record, standing.subscription) or FIRST_XACT_SEQNO
+        watermark = database.last_known_watermark(record, subscribed.subscription) or FIRST_XACT_SEQNO
     waiting = database.first_older_batch(record, watermark, longest)
-    if waiting is None or not database.set_subscription_status(standing.subscription, SubscriptionStatus.INACTIVE):
+    if waiting is None or not database.set_subscription_status(subscribed.subscription, SubscriptionStatus.INACTIVE):
         return None
-    name = standing.subscription.subscription
+    name = subscribed.subscription.subscription
     error = ErrorReport(
         kind=ErrorKind.CONFIGURATION,
         number=SUBSCRIPTION_DEACTIVATED,
@@ -104,7 +104,7 @@ def _deactivated(
 
 
 def _remove_batches(
-    database: DistributionDatabase, record: PublicationRecord, active: Sequence[Standing], youngest: timedelta
+    database: DistributionDatabase, record: PublicationRecord, active: Sequence[ActiveSubscription], youngest: timedelta
 ) -> list[Batch]:
     watermarks = [it.watermark for it in active]
     known = [it for it in watermarks if it is not None]

@@ -479,43 +479,15 @@ class DistributionDatabase:
     def record_error(self, record: PublicationRecord, error: ErrorReport, subscription: str | None = None) -> int:
         """A row of `msrepl_errors`; its id goes into the history row."""
         with self._begin() as connection:
-            result = connection.execute(
-                msrepl_errors.insert().values(
-                    publication_id=record.publication_id,
-                    subscription=subscription,
-                    error_type=error.kind,
-                    error_code=error.number,
-                    error_text="\n".join(filter(None, [error.message, error.remedy])),
-                    article=error.article,
-                    xact_seqno=bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
-                    command_id=error.command_id,
-                    command=error.command,
-                )
-            )
+            result = connection.execute(msrepl_errors.insert().values(**_error_values(record, error, subscription)))
         key = result.inserted_primary_key
         return int(key[0]) if key else 0
 
     def record_skipped(self, record: PublicationRecord, subscription: str, errors: Sequence[ErrorReport]) -> None:
         """Commands that `skip_errors` left out, with what they were."""
         with self._begin() as connection:
-            connection.execute(
-                msrepl_errors.insert(),
-                [
-                    {
-                        "publication_id": record.publication_id,
-                        "subscription": subscription,
-                        "error_type": error.kind,
-                        "error_code": error.number,
-                        "error_text": error.message,
-                        "article": error.article,
-                        "xact_seqno": bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
-                        "command_id": error.command_id,
-                        "command": error.command,
-                        "skipped": True,
-                    }
-                    for error in errors
-                ],
-            )
+            rows = [{**_error_values(record, error, subscription), "skipped": True} for error in errors]
+            connection.execute(msrepl_errors.insert(), rows)
 
     def record_administration(
         self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes, comments: str
@@ -664,6 +636,21 @@ def _history_values(result: JobResult) -> dict[str, Any]:
         "delivery_rate": result.commands / result.seconds if result.seconds else 0.0,
         "delivery_latency": result.latency_ms,
         "commands_by_article": result.commands_by_article,
+    }
+
+
+def _error_values(record: PublicationRecord, error: ErrorReport, subscription: str | None) -> dict[str, object]:
+    """A row of `msrepl_errors`."""
+    return {
+        "publication_id": record.publication_id,
+        "subscription": subscription,
+        "error_type": error.kind,
+        "error_code": error.number,
+        "error_text": "\n".join(filter(None, [error.message, error.remedy])),
+        "article": error.article,
+        "xact_seqno": bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
+        "command_id": error.command_id,
+        "command": error.command,
     }
 
 

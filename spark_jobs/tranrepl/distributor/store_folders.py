@@ -16,6 +16,12 @@ _FOLDER = re.compile(r"[0-9a-f]{32}")
 """As `store.new_folder` names them: whatever else lies in the store is not ours."""
 
 
+def store_filesystem(path: str) -> tuple[fs.FileSystem, str]:
+    """Where a path of the store is, without Spark, and the path there."""
+    filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
+    return filesystem, inside
+
+
 class StoreFolders:
     """Raises ConfigurationError where the store cannot be reached or changed from here."""
 
@@ -26,7 +32,7 @@ class StoreFolders:
             if mounted is not None:
                 self._files, self._base = fs.LocalFileSystem(), str(mounted)
             else:
-                self._files, self._base = fs.FileSystem.from_uri(store.replace("s3a://", "s3://", 1))
+                self._files, self._base = store_filesystem(store)
 
     def written_before(self, time: datetime) -> list[str]:
         """Batch folders in which nothing was written since."""

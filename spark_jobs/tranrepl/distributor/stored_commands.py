@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow import fs
 
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
+from tranrepl.distributor.store_folders import store_filesystem
 from tranrepl.errors import ConfigurationError
 
 
 def read_folder(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> pa.Table:
     """Commands of a batch's folder. Raises ConfigurationError where the store cannot be read from here."""
     try:
-        filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
+        filesystem, inside = store_filesystem(path)
         dataset = ds.dataset(inside, filesystem=filesystem, format="parquet")
         return dataset.to_table(filter=chosen, columns=None if columns is None else list(columns))
     except (OSError, pa.ArrowInvalid) as error:

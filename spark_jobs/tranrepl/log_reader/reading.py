@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.article import RegisteredArticle
-from tranrepl.commands import xact_seqno_numbers
+from tranrepl.commands import require_order, xact_seqno_numbers
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, ErrorReport, InternalError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.log_reader.refusal import RefusedChange
@@ -151,7 +151,9 @@ class _Tally:
         if len(commands) == 0:
             return
         seqnos = commands["xact_seqno"]
-        self._require_order(commands)
+        # What came twice or out of order is found before the log is given up.
+        numbers = xact_seqno_numbers(seqnos)
+        self._last = require_order(numbers, commands["command_id"].to_numpy(), self._last)
         self.first_xact_seqno = self.first_xact_seqno or seqnos[0].as_py().hex()
         self.last_xact_seqno = seqnos[-1].as_py().hex()
         times = pc.min_max(commands["commit_time"].cast(pa.int64()))
@@ -162,14 +164,6 @@ class _Tally:
         for count in pc.value_counts(commands["article_id"]).to_pylist():
             article = count["values"]
             self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
-
-    def _require_order(self, commands: pa.RecordBatch) -> None:
-        """What came twice or out of order is found before the log is given up."""
-        seqnos, command_ids = xact_seqno_numbers(commands["xact_seqno"]), commands["command_id"].to_numpy()
-        forward = (seqnos[1:] > seqnos[:-1]) | ((seqnos[1:] == seqnos[:-1]) & (command_ids[1:] > command_ids[:-1]))
-        if not forward.all() or (int(seqnos[0]), int(command_ids[0])) <= self._last:
-            raise InternalError("the log gave transactions out of their order of commit")
-        self._last = (int(seqnos[-1]), int(command_ids[-1]))
 
 
 def _translate(plan: Reading, error: Exception) -> ReplicationError:

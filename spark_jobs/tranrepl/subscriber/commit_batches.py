@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, xact_seqno_numbers
-from tranrepl.errors import InternalError
+from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, require_order, xact_seqno_numbers
 
 PIECE_COMMANDS = 50_000
 PIECE_BYTES = 64 * 1024 * 1024
@@ -64,7 +63,7 @@ class _Cutter:
             return
         self.rest = pa.concat_tables([self.rest, table]) if len(self.rest) else table
         seqnos = _seqnos(self.rest)
-        self._check_order(seqnos)
+        require_order(seqnos, self.rest["command_id"].to_numpy(), self.last)
         ends = np.flatnonzero(seqnos[1:] != seqnos[:-1]) + 1
         if self.commands and int(seqnos[0]) != self.last[0]:
             # What went out last was the end of its transaction.
@@ -119,13 +118,6 @@ class _Cutter:
     def _remember(self, commands: pa.Table, seqnos: Seqnos) -> None:
         if len(seqnos):
             self.last = (int(seqnos[-1]), commands["command_id"][-1].as_py())
-
-    def _check_order(self, seqnos: Seqnos) -> None:
-        command_ids = self.rest["command_id"].to_numpy()
-        forward = (seqnos[1:] > seqnos[:-1]) | ((seqnos[1:] == seqnos[:-1]) & (command_ids[1:] > command_ids[:-1]))
-        first = (int(seqnos[0]), int(command_ids[0]))
-        if not forward.all() or first <= self.last:
-            raise InternalError("stored commands are not in the order of (xact_seqno, command_id)")
 
 
 def _seqnos(commands: pa.Table) -> Seqnos:
