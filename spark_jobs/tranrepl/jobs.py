@@ -90,6 +90,10 @@ class JobResult(BaseModel):
     """From the last transaction's commit at the Publisher to the end of what this job does with it."""
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
+    in_bulk: int = 0
+    """Of the commands, those that went in bulk; the others went one by one."""
+    fallbacks: dict[str, int] = {}
+    """Why commands that may go in bulk went one by one, and in how many steps."""
     skipped: int = 0
     """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
     notices: tuple[str, ...] = ()
@@ -110,6 +114,8 @@ class JobResult(BaseModel):
                 name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0)
                 for name in {**self.phases, **later.phases}
             },
+            in_bulk=self.in_bulk + later.in_bulk,
+            fallbacks=dict(Counter(self.fallbacks) + Counter(later.fallbacks)),
             skipped=self.skipped + later.skipped,
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             error=later.error,

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.meeting_place import MeetingPlace
@@ -22,7 +23,7 @@ from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
-from tranrepl.settings import StreamAssignment
+from tranrepl.settings import Apply, CommandOrder, StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch
@@ -103,6 +104,8 @@ class _Job:
         self._articles = opened.database.all_articles(opened.record)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
         self._skipped = SkippedCommands(opened.distribution, opened.record.publication, request.subscription)
+        self._mode = request.mode
+        self._own_order = _with_own_order(request, self._articles)
         wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
         cores = spark.sparkContext.defaultParallelism
         self._streams = min(wanted, cores)
@@ -122,13 +125,26 @@ class _Job:
             lock_timeout_seconds=self._settings.lock_timeout if streams > 1 else None,
             # Several streams would each see a part of the order: the retry over one connection knows what to skip.
             skip_errors=frozenset(self._settings.skip_errors if streams == 1 else ()),
+            apply=self._settings.apply,
         )
         opened = self._opened
-        return Delivery(opened.connection, opened.key, self._articles, watermark, self._limits, options, self._skipped)
+        return Delivery(
+            opened.connection,
+            opened.key,
+            self._articles,
+            watermark,
+            self._limits,
+            options,
+            self._skipped,
+            mode=self._mode,
+            own_order=self._own_order,
+        )
 
     def deliver(self, group: Group, watermark: bytes) -> JobResult:
         """The group's commands after the watermark."""
         delivery = self._delivery(watermark, self._streams)
+        # The batch that failed comes first; what follows it has not.
+        self._mode = ApplyMode.STREAMS
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
         with batch_errors(self._opened.record, group.batches):
             if self._streams == 1:
@@ -149,7 +165,9 @@ class _Job:
         if not group.batches:
             raise InternalError("the stored commands of an unfinished commit batch are gone")
         log.info("finishing a commit batch that streams %s had committed", sorted(unfinished.committed))
-        delivery = replace(self._delivery(watermark, 1), finishing=unfinished)
+        delivery = self._delivery(watermark, 1)
+        one_by_one = replace(delivery.options, apply=Apply.COMMANDS)
+        delivery = replace(delivery, finishing=unfinished, options=one_by_one)
         commands = self._commands(group, watermark, last)
         with batch_errors(self._opened.record, group.batches):
             return _collect(commands, delivery)
@@ -167,6 +185,11 @@ class _Job:
         commands = commands.where(chosen).coalesce(1)
         # A batch is one file, written in order and read as one piece; several together must be put in order.
         return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")
+
+
+def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
+    own = {it.source for it in request.publication.articles if it.order is CommandOrder.OWN_ARTICLE}
+    return frozenset(number for number, it in articles.items() if it.source in own)
 
 
 def _driver_addresses(spark: SparkSession) -> tuple[str, str]:

@@ -1,9 +1,10 @@
-"""Commands applied one by one at a PostgreSQL Subscriber."""
+"""Commands applied at a PostgreSQL Subscriber: in bulk where that may be, or one by one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import psycopg
 import pyarrow as pa
@@ -18,9 +19,11 @@ from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorRepor
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_NOTICES
 from tranrepl.postgres import Session, translate, translated_errors
+from tranrepl.settings import Apply
 from tranrepl.subscriber.dialect import (
     ALONE,
     AS_CONFIGURED,
+    Applied,
     ApplierOptions,
     Stream,
     StreamRecord,
@@ -28,9 +31,12 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.postgres import PostgresSubscriber
+from tranrepl.subscriber.postgres_bulk import BulkApply, MismatchError
+from tranrepl.subscriber.postgres_bulkable import BulkRules, bulk_rules
 from tranrepl.subscriber.postgres_procedures import Target, called, statements, trusted
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.staging import Kind, StagingLayout, copy_text, kinds_of, staging_layout
+from tranrepl.subscriber.steps import InBulk, OneByOne, Operations, Step
 
 _STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
 _APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
@@ -67,22 +73,24 @@ class SerialApply:
         self._said: list[str] = []
         session.add_notice_handler(self._notice)
 
+    def target(self, article_id: int) -> Target:
+        """An article at this Subscriber. Raises ConfigurationError where its table or a column is missing."""
+        if article_id not in self._articles:
+            raise InternalError(f"{self._subscriber.where}: a stored command is of unknown article {article_id}")
+        if article_id not in self._targets:
+            self._targets[article_id] = self._subscriber.target(self._articles[article_id])
+        return self._targets[article_id]
+
     def prepare(self, commands: pa.Table) -> None:
         """Make the staging table and the dispatcher ready for the kinds of these commands. Not in a transaction that
         applied something, where it can be helped: it is DDL."""
         kinds = kinds_of(commands)
         if kinds.issubset(self._layout.kinds):
             return
-        for kind in kinds:
-            if kind.article_id not in self._articles:
-                raise InternalError(
-                    f"{self._subscriber.where}: a stored command is of unknown article {kind.article_id}"
-                )
-            if kind.article_id not in self._targets:
-                self._targets[kind.article_id] = self._subscriber.target(self._articles[kind.article_id])
         wanted = kinds.union(self._layout.kinds)
+        targets = {kind.article_id: self.target(kind.article_id) for kind in wanted}
         types = {
-            (kind, argument): self._targets[kind.article_id].type_name(argument)
+            (kind, argument): targets[kind.article_id].type_name(argument)
             for kind in wanted
             for argument in arguments(self._articles[kind.article_id], kind.operation)
         }
@@ -90,7 +98,7 @@ class SerialApply:
         with translated_errors(self._subscriber.where):
             self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_STAGE))
             self._session.execute(_stage_table(self._layout))
-            self._session.execute(_apply_function(self._layout, self._targets, self._skipped_states))
+            self._session.execute(_apply_function(self._layout, targets, self._skipped_states))
 
     def apply(self, commands: pa.Table) -> None:
         """Apply within the open transaction. Raises DataError with the failing command's place and article."""
@@ -197,13 +205,47 @@ class PostgresApplier:
         self._session = session
         self._subscriber = PostgresSubscriber(session, key)
         self._serial = SerialApply(session, articles, self._subscriber, options.skip_errors)
+        rules = bulk_rules(session, articles) if options.apply is Apply.AUTO else BulkRules()
+        self._bulk = BulkApply(session, self._serial.target, rules.parents_first)
+        self.bulk_operations: Mapping[int, Operations] = rules.operations
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._subscriber.where):
             self._subscriber.lock_watermark(watermark, stream, finishing)
 
-    def apply(self, commands: pa.Table) -> None:
-        self._serial.apply(commands)
+    def apply(self, steps: Sequence[Step]) -> Applied:
+        in_bulk, fallbacks, staged = 0, Counter[str](), self._bulk.stage_seconds
+        for step in steps:
+            why = self._apply_in_bulk(step) if isinstance(step, InBulk) else None
+            if isinstance(step, OneByOne) or why is not None:
+                self._serial.apply(step.commands)
+                fallbacks.update([why] if why is not None else [])
+            else:
+                in_bulk += len(step.commands)
+        return Applied(in_bulk, fallbacks, self._bulk.stage_seconds - staged)
+
+    def _apply_in_bulk(self, step: InBulk) -> str | None:
+        """All of the step, or nothing and why."""
+        with translated_errors(self._subscriber.where):
+            self._bulk.prepare(step)
+            self._session.execute("SAVEPOINT tranrepl_bulk")
+        try:
+            self._bulk.apply(step)
+        except MismatchError as mismatch:
+            why = str(mismatch)
+        except psycopg.Error as error:
+            problem = translate(self._subscriber.where, error)
+            if not isinstance(problem, (DataError, ConfigurationError)):
+                raise problem from error
+            why = f"error {problem.number}"
+        else:
+            with translated_errors(self._subscriber.where):
+                self._session.execute("RELEASE SAVEPOINT tranrepl_bulk")
+            return None
+        with translated_errors(self._subscriber.where):
+            self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk")
+            self._session.execute("RELEASE SAVEPOINT tranrepl_bulk")
+        return why
 
     def take_skipped(self) -> list[ErrorReport]:
         return self._serial.take_skipped()
@@ -219,12 +261,14 @@ class PostgresApplier:
         with translated_errors(self._subscriber.where):
             self._session.rollback()
         self._serial.rolled_back()
+        self._bulk.rolled_back()
 
     def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
         with translated_errors(self._subscriber.where):
             self._subscriber.record_stream(stream, record)
             self._session.commit()
         self._serial.committed()
+        self._bulk.committed()
 
     def commit(self, xact_seqno: bytes) -> None:
         with translated_errors(self._subscriber.where):
@@ -232,6 +276,7 @@ class PostgresApplier:
             reach(Failpoint.WATERMARK_SET)
             self._session.commit()
         self._serial.committed()
+        self._bulk.committed()
 
     def flush(self) -> None:
         """Make the commits durable: a synchronous one writes out the log of those before it."""

@@ -1,0 +1,57 @@
+"""Pieces on their way to a connection: read and planned while the one before is applied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tranrepl.subscriber.commit_batches import Piece
+from tranrepl.subscriber.steps import Bulkable, OneByOne, Steps
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[Item]):
+    """A piece, or what holds one, with the steps that apply it."""
+
+    item: Item
+    steps: Steps
+    read_seconds: float
+    plan_seconds: float
+
+
+@dataclass(slots=True)
+class Planner(Generic[Item]):
+    """Plans pieces in order. `one_by_one`: so the first commit batch is to be applied, whatever may be bulk."""
+
+    bulkable: Bulkable
+    piece_of: Callable[[Item], Piece]
+    one_by_one: bool = False
+
+    def plan(self, items: Iterable[Item]) -> Iterator[Planned[Item]]:
+        started = time.perf_counter()
+        for item in items:
+            read = time.perf_counter()
+            steps = self._steps(self.piece_of(item))
+            yield Planned(item, steps, read - started, time.perf_counter() - read)
+            started = time.perf_counter()
+
+    def _steps(self, piece: Piece) -> Steps:
+        if not self.one_by_one:
+            return self.bulkable.steps(piece.commands)
+        self.one_by_one = not piece.ends_commit_batch
+        return Steps((OneByOne(piece.commands),))
+
+
+def ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
+    """The items, each made by another thread while the one before is in use."""
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as maker:
+        following = maker.submit(next, iterator, None)
+        while (item := following.result()) is not None:
+            following = maker.submit(next, iterator, None)
+            yield item
