@@ -13,12 +13,15 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.mariadb_bulk import MariaDbBulk
+from tranrepl.subscriber.mariadb_bulkable import bulk_rules
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_database import NumberedDatabase, procedure_ended_transaction, spelled
@@ -135,6 +138,13 @@ class MariaDb(NumberedDatabase):
             return []
         rows = session.exec_driver_sql("SHOW WARNINGS LIMIT 100")
         return [f"{level}: {text} ({code})" for level, code, text in rows]
+
+    def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> MariaDbBulk | None:
+        own = session.engine.url.database or ""
+        places = {number: self.place(it.destination) for number, it in articles.items()}
+        known = {number: (schema or own, name) for number, (schema, name) in places.items()}
+        rules = bulk_rules(session, articles, known)
+        return MariaDbBulk(session, rules) if rules.operations else None
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """With character sets and collations, which SQLAlchemy does not see where they are the table's."""

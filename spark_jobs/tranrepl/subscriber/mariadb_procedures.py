@@ -23,6 +23,7 @@ from tranrepl.subscriber.sql_target import SqlTarget
 LONGEST_NAME = 64
 _LONGEST_MESSAGE = 512
 _DIALECT = mysql.dialect()
+_BEFORE_BODY = "MODIFIES SQL DATA\n"
 
 
 class MariaDbScripter:
@@ -37,7 +38,7 @@ class MariaDbScripter:
             for argument in arguments(target.article, operation)
         )
         body = f"BEGIN\n{_body(target, operation)}END"
-        create = f"CREATE PROCEDURE {_qualified(name)}(\n  {declared})\nMODIFIES SQL DATA\n{body}"
+        create = f"CREATE PROCEDURE {_qualified(name)}(\n  {declared})\n{_BEFORE_BODY}{body}"
         return Procedure(name, create, body)
 
     def call(self, name: ProcedureName, passed: tuple[Argument, ...]) -> str:
@@ -69,6 +70,11 @@ class MariaDbScripter:
 
     def shared(self) -> tuple[Procedure, ...]:
         return ()
+
+
+def ends_with_body(text: str, body: str) -> bool:
+    """Whether a `CREATE PROCEDURE` of ours ends in this body."""
+    return text.endswith(_BEFORE_BODY + body)
 
 
 def _quoted(name: str) -> str:

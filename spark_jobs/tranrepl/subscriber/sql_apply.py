@@ -1,4 +1,5 @@
-"""Commands applied in order at a Subscriber that SQLAlchemy reaches: by statements, or by calling procedures.
+"""Commands applied at a Subscriber that SQLAlchemy reaches: in bulk where its database has a way; or in order, by
+statements or by calling procedures.
 
 Consecutive commands of one shape go together where the row count proves that every one met exactly one row. Where it
 does not, or on an error, they are rolled back to a savepoint and applied one by one, which finds the one that fails.
@@ -6,6 +7,7 @@ does not, or on an error, they are rolled back to a savepoint and applied one by
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from tranrepl.errors import (
 )
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_NOTICES
+from tranrepl.settings import Apply
 from tranrepl.subscriber.command_rows import Command, command_rows
 from tranrepl.subscriber.dialect import (
     ALONE,
@@ -41,6 +44,7 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
+from tranrepl.subscriber.sql_bulk import MismatchError, SqlBulk
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_statements import (
     ParameterError,
@@ -54,7 +58,7 @@ from tranrepl.subscriber.sql_statements import (
 )
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import Watermark
-from tranrepl.subscriber.steps import Operations, Step
+from tranrepl.subscriber.steps import InBulk, OneByOne, Operations, Step
 
 _MOST_TOGETHER = 1000
 
@@ -89,7 +93,9 @@ class SqlApplier:
         self._watermark = Watermark(session, key, self._where)
         self._targets: dict[int, SqlTarget] = {}
         self._statements: dict[Shape, Statement] = {}
-        self.bulk_operations: Mapping[int, Operations] = {}
+        with translated_errors(self._where, database):
+            self._bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
+        self.bulk_operations: Mapping[int, Operations] = self._bulk.operations if self._bulk else {}
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._where, self._database):
@@ -122,11 +128,43 @@ class SqlApplier:
         """Every commit is durable by itself."""
 
     def apply(self, steps: Sequence[Step]) -> Applied:
+        in_bulk, fallbacks = 0, Counter[str]()
+        staged = self._bulk.stage_seconds if self._bulk else 0.0
         for step in steps:
-            self._apply(step.commands)
-        return Applied()
+            if self._bulk is None or isinstance(step, OneByOne):
+                self._apply_one_by_one(step.commands)
+            elif (why := self._apply_in_bulk(self._bulk, step)) is not None:
+                fallbacks[why] += 1
+                self._apply_one_by_one(step.commands)
+            else:
+                in_bulk += len(step.commands)
+        return Applied(in_bulk, fallbacks, self._bulk.stage_seconds - staged if self._bulk else 0.0)
 
-    def _apply(self, commands: pa.Table) -> None:
+    def _apply_in_bulk(self, bulk: SqlBulk, step: InBulk) -> str | None:
+        """All of the step, or nothing and why."""
+        savepoint: sa.NestedTransaction | None = None
+        try:
+            bulk.prepare(step)
+            savepoint = self._session.begin_nested()
+            bulk.apply(step)
+        except MismatchError as mismatch:
+            why = str(mismatch)
+        except SQLAlchemyError as error:
+            problem = self._database.translate(self._where, error)
+            if not isinstance(problem, DataError | ConfigurationError):
+                # It may have ended the transaction with its savepoints.
+                raise problem from error
+            why = f"error {problem.number}"
+        else:
+            with translated_errors(self._where, self._database):
+                savepoint.commit()
+            return None
+        if savepoint is not None:
+            with translated_errors(self._where, self._database):
+                savepoint.rollback()
+        return why
+
+    def _apply_one_by_one(self, commands: pa.Table) -> None:
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
             self._apply_run(shape, list(run))
 

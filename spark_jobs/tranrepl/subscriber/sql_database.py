@@ -23,6 +23,7 @@ from sqlalchemy.exc import DataError as DriverDataError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
@@ -30,6 +31,7 @@ from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, Replic
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
+from tranrepl.subscriber.sql_bulk import SqlBulk
 from tranrepl.subscriber.sql_procedures import ProcedureScripter
 from tranrepl.subscriber.values import Binding, ColumnType
 
@@ -132,6 +134,11 @@ class SqlDatabase:
         """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
         del session, result
         return []
+
+    def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> SqlBulk | None:
+        """What applies in bulk what the catalogue lets it; None where there is no way but one by one."""
+        del session, articles
+        return None
 
     # Names and types
 

@@ -1,0 +1,28 @@
+"""What applies folded commands in bulk, where a database that SQLAlchemy reaches has a way for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tranrepl.subscriber.steps import InBulk, Operations
+
+
+class MismatchError(Exception):
+    """The Subscriber's rows, or the commands' values, are not what bulk can apply: one by one, they say which."""
+
+
+class SqlBulk(Protocol):
+    """Of one session. Errors of the database are raised as SQLAlchemy does."""
+
+    operations: Mapping[int, Operations]
+    """Which operations of which articles (by article_id) may go in bulk."""
+    stage_seconds: float
+
+    def prepare(self, step: InBulk) -> None:
+        """Make what the step is staged in. Before the savepoint that may undo the step."""
+        ...
+
+    def apply(self, step: InBulk) -> None:
+        """Apply inside the open transaction. Raises MismatchError: then nothing of the step may stay."""
+        ...
