@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -61,6 +61,12 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
 def plain_site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """Every database by procedures and by statements, in one call syntax."""
     return _site(request, request.param, tmp_path)
+
+
+@pytest.fixture
+def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Site]:
+    """A Subscriber of the kind that is named so."""
+    return lambda name: _site(request, next(it for it in KINDS if it.name == name), tmp_path)
 
 
 @pytest.fixture
