@@ -240,11 +240,15 @@ class Applier(Protocol):
         gone on from there, other than the unfinished batch says."""
         ...
 
-    def apply(self, steps: Sequence[Step]) -> Applied:
+    def apply(self, steps: Sequence[Step]) -> None:
         """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes one by one.
 
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article.
         """
+        ...
+
+    def take_applied(self) -> Applied:
+        """What was applied since it was asked last, also where an error ended it."""
         ...
 
     def take_skipped(self) -> list[ErrorReport]:

@@ -36,7 +36,7 @@ from tranrepl.subscriber.postgres_bulkable import BulkRules, bulk_rules
 from tranrepl.subscriber.postgres_procedures import Target, called, statements, trusted
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.staging import Kind, StagingLayout, copy_text, kinds_of, staging_layout
-from tranrepl.subscriber.steps import InBulk, OneByOne, Operations, Step
+from tranrepl.subscriber.steps import InBulk, Operations, Step
 
 _STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
 _APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
@@ -208,24 +208,27 @@ class PostgresApplier:
         rules = bulk_rules(session, articles) if options.apply is Apply.AUTO else BulkRules()
         self._bulk = BulkApply(session, self._serial.target, rules.parents_first)
         self.bulk_operations: Mapping[int, Operations] = rules.operations
+        self._in_bulk = 0
+        self._fallbacks: Counter[str] = Counter()
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._subscriber.where):
             self._subscriber.lock_watermark(watermark, stream, finishing)
 
-    def apply(self, steps: Sequence[Step]) -> Applied:
-        in_bulk, fallbacks, staged = 0, Counter[str](), self._bulk.stage_seconds
+    def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            why = self._apply_in_bulk(step) if isinstance(step, InBulk) else None
-            if isinstance(step, OneByOne) or why is not None:
-                self._serial.apply(step.commands)
-                fallbacks.update([why] if why is not None else [])
+            if isinstance(step, InBulk) and self._apply_in_bulk(step):
+                self._in_bulk += len(step.commands)
             else:
-                in_bulk += len(step.commands)
-        return Applied(in_bulk, fallbacks, self._bulk.stage_seconds - staged)
+                self._serial.apply(step.commands)
 
-    def _apply_in_bulk(self, step: InBulk) -> str | None:
-        """All of the step, or nothing and why."""
+    def take_applied(self) -> Applied:
+        applied = Applied(self._in_bulk, self._fallbacks, self._bulk.stage_seconds)
+        self._in_bulk, self._fallbacks, self._bulk.stage_seconds = 0, Counter(), 0.0
+        return applied
+
+    def _apply_in_bulk(self, step: InBulk) -> bool:
+        """All of the step, or nothing."""
         with translated_errors(self._subscriber.where):
             self._bulk.prepare(step)
             self._session.execute("SAVEPOINT tranrepl_bulk")
@@ -241,11 +244,12 @@ class PostgresApplier:
         else:
             with translated_errors(self._subscriber.where):
                 self._session.execute("RELEASE SAVEPOINT tranrepl_bulk")
-            return None
+            return True
         with translated_errors(self._subscriber.where):
             self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk")
             self._session.execute("RELEASE SAVEPOINT tranrepl_bulk")
-        return why
+        self._fallbacks[why] += 1
+        return False
 
     def take_skipped(self) -> list[ErrorReport]:
         return self._serial.take_skipped()

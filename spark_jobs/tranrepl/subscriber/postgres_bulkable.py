@@ -90,6 +90,8 @@ def _unedited(session: Session, articles: Mapping[int, RegisteredArticle]) -> se
             elif propagation.method is Method.STATEMENT:
                 plain.add((number, operation))
     found: dict[str, list[tuple[str, str]]] = {}
+    if session.execute(_MAY_READ_OBJECTS, [OBJECTS.as_string(session)]).fetchone() != (True,):
+        return plain
     query = sql.SQL(_PROCEDURES).format(OBJECTS)
     for name, text, body in session.execute(query, [SCHEMA, list(generated)]):
         found.setdefault(name, []).append((text, body))
@@ -151,6 +153,7 @@ SELECT article.number, c.oid::bigint,
  CROSS JOIN (SELECT CASE current_setting('session_replication_role')
                     WHEN 'replica' THEN ARRAY['A', 'R'] ELSE ARRAY['A', 'O'] END::"char"[] AS states) acting
 """
+_MAY_READ_OBJECTS = "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass(%s), 'SELECT')"
 _PROCEDURES = """
 SELECT o.object_name, o.object_text, p.prosrc
   FROM {} o JOIN pg_catalog.pg_proc p ON p.proname = o.object_name
