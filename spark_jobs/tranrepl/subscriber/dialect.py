@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
+import pyarrow as pa
+
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
@@ -15,6 +17,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorRepor
 from tranrepl.settings import Apply, Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import Operations, Step
 
 
@@ -245,6 +248,10 @@ class Applier(Protocol):
 
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article.
         """
+        ...
+
+    def staged_text(self, commands: pa.Table) -> StagedText | None:
+        """What will be copied for commands that go one by one, if that is known already. For another thread to ask."""
         ...
 
     def take_applied(self) -> Applied:

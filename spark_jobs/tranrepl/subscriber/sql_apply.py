@@ -54,6 +54,7 @@ from tranrepl.subscriber.sql_statements import (
 )
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import Watermark
+from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import Operations, Step
 
 _MOST_TOGETHER = 1000
@@ -124,6 +125,9 @@ class SqlApplier:
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
             self._apply(step.commands)
+
+    def staged_text(self, commands: pa.Table) -> StagedText | None:  # noqa: ARG002
+        return None
 
     def take_applied(self) -> Applied:
         return Applied()

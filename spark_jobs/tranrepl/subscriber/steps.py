@@ -17,6 +17,7 @@ import pyarrow as pa
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.subscriber.fold import Folded, NotFoldableError, fold
+from tranrepl.subscriber.staging import StagedText
 
 Bools = npt.NDArray[np.bool_]
 Operations = frozenset[Operation]
@@ -30,6 +31,8 @@ class OneByOne:
     """Commands to apply in order, each by itself."""
 
     commands: pa.Table
+    text: StagedText | None = None
+    """What is copied for them, where that is known before their turn comes."""
 
 
 @dataclass(frozen=True, slots=True)
