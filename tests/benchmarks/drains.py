@@ -1,0 +1,161 @@
+"""One backlog, drained by both systems one after the other."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from benchmarks.ends import Ends, Servers
+from benchmarks.memory import Role, peak_memory
+from benchmarks.modes import Mode
+from benchmarks.results import Measurement, Phase
+from benchmarks.workloads import Workload
+from sandbox.site import execute
+from tranrepl.jobs import JobResult
+
+_MOST_SECONDS = 1800
+_SUMMED = ("read", "decode", "transform")
+"""Phases of the log reader that lie within `read_to_store`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a job took and says of itself."""
+
+    seconds: float
+    phases: Mapping[str, float]
+    peak_mb: Mapping[str, float]
+
+
+def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list[Measurement]:
+    """Build the backlog and drain it. In even turns built-in replication comes first: whoever comes second finds the
+    disk's cache warm, and in the log, where both ends are one server, what the first has written."""
+    with _at_most(_MOST_SECONDS, workload.name):
+        workload.build(ends.publisher)
+        marker = ends.end_backlog()
+        store = Path(ends.site.publication.distributor.store)
+        _settle(ends, servers)
+        changes, slot_seconds = _decode_slot(ends)
+        before = _bytes_in(store)
+        read = _timed(ends.site.read_log)
+        stored = _bytes_in(store) - before
+        reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
+    # Of several Subscribers, each has every change.
+    everywhere = changes * ends.scenario.subscribers
+    measured: list[Measurement] = []
+    for mode, delivery in delivered.items():
+        whole = read.seconds + delivery.seconds
+        measured += [
+            Measurement(
+                workload.name,
+                mode,
+                Phase.LOG_READER,
+                changes,
+                read.seconds,
+                slot_seconds,
+                read.phases,
+                read.peak_mb,
+                stored,
+            ),
+            Measurement(
+                workload.name,
+                mode,
+                Phase.DISTRIBUTION,
+                everywhere,
+                delivery.seconds,
+                reference,
+                delivery.phases,
+                delivery.peak_mb,
+            ),
+            Measurement(workload.name, mode, Phase.WHOLE, everywhere, whole, reference),
+        ]
+    return measured
+
+
+def _drain_both(ends: Ends, servers: Servers, marker: int, *, built_in_first: bool) -> tuple[float, dict[Mode, _Job]]:
+    """Seconds of built-in replication, and our deliveries by mode."""
+    reference, delivered = 0.0, {}
+    first, *others = ends.modes
+    for mode in ([None, first] if built_in_first else [first, None]) + others:
+        _settle(ends, servers)
+        if mode is None:
+            reference = ends.built_in.drain(marker)
+        else:
+            delivered[mode] = _timed(_delivery(ends, mode))
+    return reference, delivered
+
+
+def _delivery(ends: Ends, mode: Mode) -> Callable[[], JobResult]:
+    return lambda: ends.deliver(mode)
+
+
+def _settle(ends: Ends, servers: Servers) -> None:
+    ends.vacuum()
+    servers.checkpoint()
+
+
+def _timed(job: Callable[[], JobResult]) -> _Job:
+    peaks: dict[Role, float] = {}
+    with peak_memory(peaks):
+        started = time.perf_counter()
+        result = job()
+        seconds = time.perf_counter() - started
+    result.raise_error()
+    return _Job(seconds, _phases(result.phases, seconds), {str(role): peak for role, peak in peaks.items()})
+
+
+def _phases(told: Mapping[str, float], seconds: float) -> dict[str, float]:
+    """A job's phases, and what they leave of its time: Spark's own, mostly."""
+    phases = dict(told)
+    if "read_to_store" in phases:
+        phases["store"] = phases.pop("read_to_store") - sum(phases.get(name, 0.0) for name in _SUMMED)
+    phases["other"] = max(0.0, seconds - sum(phases.values()))
+    return {name: round(it, 3) for name, it in phases.items()}
+
+
+def _decode_slot(ends: Ends) -> tuple[int, float]:
+    """Changes in the backlog, and seconds that the slot's own decoding takes (the better of two)."""
+    ((name,),) = execute(
+        ends.publisher,
+        "SELECT slot_name FROM pg_replication_slots "
+        "WHERE database = current_database() AND slot_name NOT LIKE 'reference%'",
+    )
+    peek = (
+        f"pg_logical_slot_peek_binary_changes('{name}', NULL, NULL, 'proto_version', '1', "
+        f"'publication_names', '{name}')"
+    )
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        execute(ends.publisher, f"SELECT count(*) FROM {peek}")
+        seconds.append(time.perf_counter() - started)
+    counted = execute(
+        ends.publisher,
+        f"SELECT count(*) FROM {peek} WHERE substr(data, 1, 1) IN ('I'::bytea, 'U'::bytea, 'D'::bytea)",
+    )
+    return int(counted[0][0]), min(seconds)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+@contextmanager
+def _at_most(seconds: int, what: str) -> Iterator[None]:
+    """Raises TimeoutError in this, the main thread."""
+
+    def too_late(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"{what}: not drained within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
