@@ -23,11 +23,12 @@ from benchmarks.drains import measure
 from benchmarks.ends import Servers, opened
 from benchmarks.limits import Limit, measure_limits
 from benchmarks.modes import measured_modes
-from benchmarks.report import console, show
+from benchmarks.report import show
 from benchmarks.results import Measurement, Results, medians
 from benchmarks.startup import StartUp, measure_startup
 from benchmarks.workloads import Scenario, Size, memory_scenario, scenarios, vendor_scenario
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
+from sandbox.progress import step
 from tranrepl.jobs import LOCAL_MASTER_SETTINGS
 from tranrepl.spark_job import SESSION_SETTINGS
 
@@ -49,7 +50,7 @@ def main() -> None:
     if results.rows:
         chart = options.output.with_suffix(".png")
         draw(results.rows, chart)
-        console.print(f"{options.output}, {chart}")
+        print(f"{options.output}, {chart}")
 
 
 def _options() -> argparse.Namespace:
@@ -130,7 +131,7 @@ def _server(home: Path) -> PostgresServer:
 
 def _startup(servers: Servers, plan: _Plan, store: Path) -> StartUp:
     with (
-        console.status("starting Spark, small runs"),
+        step("starting Spark, small runs"),
         opened(servers, vendor_scenario(1000), measured_modes()[:1], store) as ends,
     ):
         return measure_startup(ends, plan.small_runs, plan.rounds)
@@ -139,7 +140,7 @@ def _startup(servers: Servers, plan: _Plan, store: Path) -> StartUp:
 def _limits(server: PostgresServer, plan: _Plan) -> list[Limit]:
     server.create_database("limits")
     try:
-        with console.status("what the machine can do"):
+        with step("what the machine can do"):
             return measure_limits(server.connection("limits"), plan.size.rows, plan.rounds)
     finally:
         server.drop_database("limits")
@@ -149,11 +150,14 @@ def _drained(servers: Servers, scenario: Scenario, rounds: int, store: Path, spa
     # The default mode is enough to see what several Subscribers share.
     modes = measured_modes() if scenario.subscribers == 1 else measured_modes()[:1]
     measured: list[Measurement] = []
-    with opened(servers, scenario, modes, store, spark) as ends:
+    with ExitStack() as stack:
+        with step("databases, publication and subscriptions"):
+            ends = stack.enter_context(opened(servers, scenario, modes, store, spark))
         for turn, workload in product(range(rounds), scenario.workloads):
-            with console.status(f"{workload.name}, round {turn + 1}"):
+            with step(f"{workload.name}, round {turn + 1}"):
                 measured += measure(ends, servers, workload, turn)
-        ends.check_equal()
+        with step("all ends are equal"):
+            ends.check_equal()
     shutil.rmtree(store)
     return measured
 

@@ -83,7 +83,7 @@ class _Canvas:
 
     def write(self, path: Path) -> None:
         self._text(
-            "Changes a second, draining the same backlog (in brackets: of built-in replication's)",
+            "Changes a second, draining the same backlog (in brackets: times built-in replication)",
             16,
             24,
             bold=True,

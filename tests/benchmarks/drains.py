@@ -19,7 +19,7 @@ from sandbox.site import execute
 from tranrepl.jobs import JobResult
 
 _MOST_SECONDS = 1800
-_SUMMED = ("read", "decode", "transform")
+_BEFORE_STORE = ("read", "decode", "transform")
 """Phases of the log reader that lie within `read_to_store`."""
 
 
@@ -106,14 +106,16 @@ def _timed(job: Callable[[], JobResult]) -> _Job:
         result = job()
         seconds = time.perf_counter() - started
     result.raise_error()
-    return _Job(seconds, _phases(result.phases, seconds), {str(role): peak for role, peak in peaks.items()})
+    return _Job(
+        seconds, _phases(result.phases, max(seconds, result.seconds)), {str(role): peak for role, peak in peaks.items()}
+    )
 
 
 def _phases(told: Mapping[str, float], seconds: float) -> dict[str, float]:
     """A job's phases, and what they leave of its time: Spark's own, mostly."""
     phases = dict(told)
     if "read_to_store" in phases:
-        phases["store"] = phases.pop("read_to_store") - sum(phases.get(name, 0.0) for name in _SUMMED)
+        phases["store"] = phases.pop("read_to_store") - sum(phases.get(name, 0.0) for name in _BEFORE_STORE)
     phases["other"] = max(0.0, seconds - sum(phases.values()))
     return {name: round(it, 3) for name, it in phases.items()}
 

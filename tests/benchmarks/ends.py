@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JOBS_AT_ONCE = 2
 """As many as this machine is measured with has cores."""
 
-_ROWS = "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) FROM {} t"
+_ROWS = "SELECT '{0}', count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) FROM {0} t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,11 @@ class Ends:
     def check_equal(self) -> None:
         """Every Subscriber holds the same rows, and where there is no row filter, the Publisher's."""
         ends = self._subscribers() if self.scenario.row_filter else [self.publisher, *self._subscribers()]
-        for table in self.scenario.published:
-            contents = {str(execute(end, _ROWS.format(table))) for end in ends}
-            if len(contents) != 1:
-                raise AssertionError(f"{table} differs: {', '.join(sorted(contents))}")
+        rows = " UNION ALL ".join(_ROWS.format(table) for table in self.scenario.published)
+        first, *others = (set(execute(end, rows)) for end in ends)
+        for end, other in zip(ends[1:], others, strict=True):
+            if different := sorted({table for table, *_ in first ^ other}):
+                raise AssertionError(f"{ends[0].database} and {end.database} differ in {', '.join(different)}")
 
     def _subscribers(self) -> list[Connection]:
         ours = [self.site.connections[name] for names in self._subscriptions.values() for name in names]

@@ -160,14 +160,13 @@ def _filtered_table(number: int) -> str:
 def _create_filtered(end: Connection) -> None:
     """A hundred rows that pass the filter in every table."""
     _create("CREATE SEQUENCE vendor_ids START 1001", end)
-    for number in range(FILTERED_TABLES):
-        table = _filtered_table(number)
-        execute(
-            end,
-            f"CREATE TABLE {table} ({_VENDOR_COLUMNS})",
-            f"INSERT INTO {table} SELECT {VENDOR_VALUES} FROM generate_series(1, 100) n",
-            f"UPDATE {table} SET credit_rating = vendor_id % 4 + 2",
-        )
+    statements = [
+        f"CREATE TABLE {table} ({_VENDOR_COLUMNS}); "
+        f"INSERT INTO {table} SELECT {VENDOR_VALUES} FROM generate_series(1, 100) n; "
+        f"UPDATE {table} SET credit_rating = vendor_id % 4 + 2"
+        for table in map(_filtered_table, range(FILTERED_TABLES))
+    ]
+    execute(end, *statements)
 
 
 def _create_pgbench(bindir: Path, scale: int, end: Connection) -> None:
