@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -24,8 +25,8 @@ _BEFORE_STORE = ("read", "decode", "transform")
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """What a job took and says of itself."""
+class TimedJob:
+    """What a job took, and what it says of itself."""
 
     seconds: float
     phases: Mapping[str, float]
@@ -39,12 +40,14 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
         workload.build(ends.publisher)
         marker = ends.end_backlog()
         store = Path(ends.site.publication.distributor.store)
-        _settle(ends, servers)
+        ends.vacuum([ends.publisher])
+        servers.checkpoint()
         changes, slot_seconds = _decode_slot(ends)
         before = _bytes_in(store)
-        read = _timed(ends.site.read_log)
+        read = timed(ends.site.read_log)
         stored = _bytes_in(store) - before
         reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
+        ends.check_equal()
     # Of several Subscribers, each has every change.
     everywhere = changes * ends.scenario.subscribers
     measured: list[Measurement] = []
@@ -77,36 +80,32 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
     return measured
 
 
-def _drain_both(ends: Ends, servers: Servers, marker: int, *, built_in_first: bool) -> tuple[float, dict[Mode, _Job]]:
+def _drain_both(
+    ends: Ends, servers: Servers, marker: int, *, built_in_first: bool
+) -> tuple[float, dict[Mode, TimedJob]]:
     """Seconds of built-in replication, and our deliveries by mode."""
     reference, delivered = 0.0, {}
     first, *others = ends.modes
     for mode in ([None, first] if built_in_first else [first, None]) + others:
-        _settle(ends, servers)
+        servers.checkpoint()
         if mode is None:
             reference = ends.built_in.drain(marker)
+            ends.vacuum(ends.references)
         else:
-            delivered[mode] = _timed(_delivery(ends, mode))
+            delivered[mode] = timed(partial(ends.deliver, mode))
+            ends.vacuum(ends.subscribers(mode))
     return reference, delivered
 
 
-def _delivery(ends: Ends, mode: Mode) -> Callable[[], JobResult]:
-    return lambda: ends.deliver(mode)
-
-
-def _settle(ends: Ends, servers: Servers) -> None:
-    ends.vacuum()
-    servers.checkpoint()
-
-
-def _timed(job: Callable[[], JobResult]) -> _Job:
+def timed(job: Callable[[], JobResult]) -> TimedJob:
+    """Run it. Raises what stopped it."""
     peaks: dict[Role, float] = {}
     with peak_memory(peaks):
         started = time.perf_counter()
         result = job()
         seconds = time.perf_counter() - started
     result.raise_error()
-    return _Job(
+    return TimedJob(
         seconds, _phases(result.phases, max(seconds, result.seconds)), {str(role): peak for role, peak in peaks.items()}
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.modes import Mode, settings_of
 from benchmarks.reference import BuiltInReplication
+from benchmarks.session import CORES
 from benchmarks.workloads import VENDOR_VALUES, Scenario
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer
@@ -21,9 +22,6 @@ from tranrepl.jobs import JobResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-JOBS_AT_ONCE = 2
-"""As many as this machine is measured with has cores."""
 
 _ROWS = "SELECT '{0}', count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) FROM {0} t"
 
@@ -55,8 +53,8 @@ class Ends:
         self.scenario = scenario
         self.site = site
         self.built_in = built_in
+        self.references = references
         self._subscriptions = subscriptions
-        self._references = references
         self._markers = itertools.count(1)
 
     @property
@@ -82,17 +80,18 @@ class Ends:
                 f"(SELECT coalesce(max(vendor_id), 0) + {rows} FROM vendor)) n",
             )
 
-    def vacuum(self) -> None:
-        for end in (self.publisher, *self._subscribers()):
-            execute(end, "VACUUM")
+    def vacuum(self, ends: Sequence[Connection]) -> None:
+        """Now, so that no autovacuum does it while others are measured."""
+        for end in ends:
+            execute(end, f"VACUUM {', '.join(self.scenario.published)}")
 
     def deliver(self, mode: Mode) -> JobResult:
-        """To every Subscriber of the mode, `JOBS_AT_ONCE` at a time, as Airflow's tasks would; all jobs together."""
+        """To every Subscriber of the mode, `CORES` at a time, as Airflow's tasks would; all jobs together."""
         names = self._subscriptions[mode]
         if len(names) == 1:
             results = [self.site.deliver(names[0])]
         else:
-            with ThreadPoolExecutor(JOBS_AT_ONCE) as jobs:
+            with ThreadPoolExecutor(CORES) as jobs:
                 results = list(jobs.map(self.site.deliver, names))
         total = JobResult()
         for result in results:
@@ -102,16 +101,16 @@ class Ends:
 
     def check_equal(self) -> None:
         """Every Subscriber holds the same rows, and where there is no row filter, the Publisher's."""
-        ends = self._subscribers() if self.scenario.row_filter else [self.publisher, *self._subscribers()]
+        ours = [it for mode in self.modes for it in self.subscribers(mode)]
+        ends = [*([] if self.scenario.row_filter else [self.publisher]), *ours, *self.references]
         rows = " UNION ALL ".join(_ROWS.format(table) for table in self.scenario.published)
         first, *others = (set(execute(end, rows)) for end in ends)
         for end, other in zip(ends[1:], others, strict=True):
             if different := sorted({table for table, *_ in first ^ other}):
                 raise AssertionError(f"{ends[0].database} and {end.database} differ in {', '.join(different)}")
 
-    def _subscribers(self) -> list[Connection]:
-        ours = [self.site.connections[name] for names in self._subscriptions.values() for name in names]
-        return [*ours, *self._references]
+    def subscribers(self, mode: Mode) -> list[Connection]:
+        return [self.site.connections[name] for name in self._subscriptions[mode]]
 
 
 @contextmanager

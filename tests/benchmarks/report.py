@@ -14,18 +14,21 @@ from benchmarks.results import Phase, Results, Row
 from benchmarks.startup import StartUp
 
 _ORDER = ("read", "decode", "transform", "store", "plan", "stage", "apply", "commit", "register", "advance", "other")
+_REFERENCE = (
+    "reference: count(*) over the same slot (log reader), PostgreSQL's logical replication (distribution, whole); "
+    "total: with start-up"
+)
 console = Console(width=None if sys.stdout.isatty() else 150)
 
 
-def show(results: Results) -> None:
+def show(results: Results, reference: str = _REFERENCE) -> None:
+    """Print all there is."""
     rows = list(_log_read_once(results.rows))
     console.print(_rates(rows, results.limits))
-    console.print(
-        "reference: count(*) over the same slot (log reader), PostgreSQL's logical replication (distribution, whole). "
-        "Total: with start-up."
-    )
-    console.print(_phases(rows))
-    console.print(_memory(rows))
+    console.print(reference)
+    for table in (_phases(rows), _memory(rows)):
+        if table.row_count:
+            console.print(table)
     if results.startup is not None:
         console.print(_startup(results.startup))
 

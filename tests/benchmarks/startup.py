@@ -49,7 +49,7 @@ class StartUp:
 
 def measure_startup(ends: Ends, sizes: Sequence[int], rounds: int) -> StartUp:
     """`sizes` are the changes of the small runs; the last one is large enough for both jobs to start."""
-    os.environ |= connection_environment(ends.site.connections.values())
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"} | connection_environment(ends.site.connections.values())
     empty = statistics.median(_empty_job() for _ in range(rounds))
     runs = {changes: [_run(ends, changes) for _ in range(rounds)] for changes in sizes}
     small = [

@@ -73,11 +73,7 @@ def scenarios(size: Size, bindir: Path) -> list[Scenario]:
         Scenario(
             partial(_create, VENDOR),
             ("vendor",),
-            (
-                Workload("insert", partial(_insert, rows)),
-                Workload("update", partial(_update, rows)),
-                Workload("delete", partial(_delete, rows)),
-            ),
+            vendor_workloads(rows),
         ),
         Scenario(
             partial(_create_pgbench, bindir, size.scale),
@@ -112,6 +108,15 @@ def scenarios(size: Size, bindir: Path) -> list[Scenario]:
             subscribers=4,
         ),
     ]
+
+
+def vendor_workloads(rows: int) -> tuple[Workload, ...]:
+    """Each row is inserted, updated and deleted."""
+    return (
+        Workload("insert", partial(_insert, rows)),
+        Workload("update", partial(_update, rows)),
+        Workload("delete", partial(_delete, rows)),
+    )
 
 
 def memory_scenario(size: Size) -> Scenario:
