@@ -13,7 +13,7 @@ export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
 .PHONY: help env java demo airflow test lint format bench bench-quick fuzz chaos clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 env: $(PROJECT) ## Build .venv from the pinned versions; nothing when it is up to date
 
