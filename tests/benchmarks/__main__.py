@@ -16,13 +16,14 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.bounds import MOST_SECONDS, at_most
 from benchmarks.chart import draw
 from benchmarks.drains import measure
 from benchmarks.ends import Servers, opened
 from benchmarks.limits import Limit, measure_limits
 from benchmarks.modes import measured_modes
 from benchmarks.report import show
-from benchmarks.results import Measurement, Results, medians
+from benchmarks.results import Measurement, Results, medians, slot_decoding
 from benchmarks.session import spark_session
 from benchmarks.startup import StartUp, measure_startup
 from benchmarks.workloads import Scenario, Size, memory_scenario, scenarios, vendor_scenario
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _FULL = Size(rows=1_000_000, transactions=200_000, scale=10)
 _TENTH = Size(rows=100_000, transactions=20_000, scale=1)
 _WARM_UP_ROWS = 100_000
-_SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB", "max_worker_processes": "16"}
+_SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
 
 
 def main() -> None:
@@ -118,7 +119,8 @@ def _measured(plan: _Plan, number_of_servers: int) -> Results:
         measured: list[Measurement] = []
         for number, scenario in enumerate(plan.scenarios):
             measured += _drained(servers, scenario, plan.rounds, home / f"store_{number}", spark)
-    return Results(medians(measured, startup), limits, startup)
+    rows = medians(measured, startup)
+    return Results(rows, [*slot_decoding(rows), *limits], startup)
 
 
 def _server(home: Path) -> PostgresServer:
@@ -128,6 +130,7 @@ def _server(home: Path) -> PostgresServer:
 def _startup(servers: Servers, plan: _Plan, store: Path) -> StartUp:
     with (
         step("starting Spark, small runs"),
+        at_most(MOST_SECONDS, "small runs"),
         opened(servers, vendor_scenario(1000), measured_modes()[:1], store) as ends,
     ):
         return measure_startup(ends, plan.small_runs, plan.rounds)
@@ -150,7 +153,7 @@ def _drained(servers: Servers, scenario: Scenario, rounds: int, store: Path, spa
         with step("databases, publication and subscriptions"):
             ends = stack.enter_context(opened(servers, scenario, modes, store, spark))
         for turn, workload in product(range(rounds), scenario.workloads):
-            with step(f"{workload.name}, round {turn + 1}"):
+            with step(f"{workload.name}, round {turn + 1}"), at_most(MOST_SECONDS, workload.name):
                 measured += measure(ends, servers, workload, turn)
     shutil.rmtree(store)
     return measured

@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.modes import Mode
 from benchmarks.results import Phase, Row, read_rows
+from benchmarks.workloads import MEMORY
 
 _SCALE = 2
 """Pixels for one unit of the layout."""
@@ -49,9 +50,8 @@ class _Bar:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """One group of bars a workload. Needs Java, as Spark does, and a font."""
-    groups = {
-        name: _bars([row for row in rows if row.workload == name]) for name in dict.fromkeys(it.workload for it in rows)
-    }
+    names = [name for name in dict.fromkeys(row.workload for row in rows) if not name.startswith(MEMORY)]
+    groups = {name: _bars([row for row in rows if row.workload == name]) for name in names}
     with _java() as java:
         _Canvas(java, groups).write(path)
 

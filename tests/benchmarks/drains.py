@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from benchmarks.ends import Ends, Servers
 from benchmarks.memory import Role, peak_memory
@@ -19,7 +16,6 @@ from benchmarks.workloads import Workload
 from sandbox.site import execute
 from tranrepl.jobs import JobResult
 
-_MOST_SECONDS = 1800
 _BEFORE_STORE = ("read", "decode", "transform")
 """Phases of the log reader that lie within `read_to_store`."""
 
@@ -36,18 +32,17 @@ class TimedJob:
 def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list[Measurement]:
     """Build the backlog and drain it. In even turns built-in replication comes first: whoever comes second finds the
     disk's cache warm, and in the log, where both ends are one server, what the first has written."""
-    with _at_most(_MOST_SECONDS, workload.name):
-        workload.build(ends.publisher)
-        marker = ends.end_backlog()
-        store = Path(ends.site.publication.distributor.store)
-        ends.vacuum([ends.publisher])
-        servers.checkpoint()
-        changes, slot_seconds = _decode_slot(ends)
-        before = _bytes_in(store)
-        read = timed(ends.site.read_log)
-        stored = _bytes_in(store) - before
-        reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
-        ends.check_equal()
+    workload.build(ends.publisher)
+    marker = ends.end_backlog()
+    store = Path(ends.site.publication.distributor.store)
+    ends.vacuum([ends.publisher])
+    servers.checkpoint()
+    changes, slot_seconds = _decode_slot(ends)
+    before = _bytes_in(store)
+    read = timed(ends.site.read_log)
+    stored = _bytes_in(store) - before
+    reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
+    ends.check_equal()
     # Of several Subscribers, each has every change.
     everywhere = changes * ends.scenario.subscribers
     measured: list[Measurement] = []
@@ -144,19 +139,3 @@ def _decode_slot(ends: Ends) -> tuple[int, float]:
 
 def _bytes_in(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-@contextmanager
-def _at_most(seconds: int, what: str) -> Iterator[None]:
-    """Raises TimeoutError in this, the main thread."""
-
-    def too_late(_signal: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"{what}: not drained within {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, too_late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

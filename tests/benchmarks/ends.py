@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from benchmarks.modes import Mode, settings_of
 from benchmarks.reference import BuiltInReplication
 from benchmarks.session import CORES
-from benchmarks.workloads import VENDOR_VALUES, Scenario
+from benchmarks.workloads import Scenario
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site, execute
@@ -70,15 +70,6 @@ class Ends:
         number = next(self._markers)
         execute(self.publisher, f"INSERT INTO marker VALUES ({number})")
         return number
-
-    def insert_in_one_transaction(self, rows: int) -> None:
-        if rows:
-            execute(
-                self.publisher,
-                f"INSERT INTO vendor SELECT {VENDOR_VALUES} FROM generate_series("
-                f"(SELECT coalesce(max(vendor_id), 0) + 1 FROM vendor), "
-                f"(SELECT coalesce(max(vendor_id), 0) + {rows} FROM vendor)) n",
-            )
 
     def vacuum(self, ends: Sequence[Connection]) -> None:
         """Now, so that no autovacuum does it while others are measured."""

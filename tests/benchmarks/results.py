@@ -83,6 +83,12 @@ def read_rows(path: Path) -> list[Row]:
     return [Row(**{**row, "mode": Mode(row["mode"]), "phase": Phase(row["phase"])}) for row in document["rows"]]
 
 
+def slot_decoding(rows: Sequence[Row]) -> list[Limit]:
+    """What no log reader can pass: the slot's own decoding of each backlog."""
+    read = {row.workload: row for row in rows if row.phase is Phase.LOG_READER}
+    return [Limit(f"slot decoding alone: {name}", it.changes, it.reference_per_s) for name, it in read.items()]
+
+
 def medians(measured: Sequence[Measurement], startup: StartUp | None) -> list[Row]:
     """One row for each workload, mode and phase."""
     kinds = dict.fromkeys(it.kind for it in measured)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.ends import Ends
+from benchmarks.workloads import insert_in_one_transaction
 from sandbox.databases import connection_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
@@ -79,7 +80,8 @@ def _empty_job() -> float:
 
 def _run(ends: Ends, changes: int) -> tuple[tuple[float, JobResult], tuple[float, JobResult]]:
     """What each of the jobs took, and its own account."""
-    ends.insert_in_one_transaction(changes)
+    if changes:
+        insert_in_one_transaction(changes, ends.publisher)
     publication, connections = ends.site.publication, ends.site.connections
     reading = LogReaderRequest(publication=publication)
     delivering = DistributionRequest(publication=publication, subscription=publication.subscriptions[0].name)

@@ -17,6 +17,8 @@ FILTERED_TABLES = 200
 WIDE_COLUMNS = 40
 HOT_ROWS = 10
 MEMORY_FACTOR = 5
+MEMORY = "memory: "
+"""What the names of workloads begin with that are there for their peak memory."""
 
 _VENDOR_COLUMNS = """vendor_id int PRIMARY KEY, account_number varchar(15) NOT NULL,
     name varchar(50) NOT NULL, credit_rating smallint NOT NULL, preferred_vendor_status boolean NOT NULL,
@@ -89,7 +91,7 @@ def scenarios(size: Size, bindir: Path) -> list[Scenario]:
         Scenario(
             partial(_create, VENDOR),
             ("vendor",),
-            (Workload("one transaction", partial(_one_transaction, rows)),),
+            (Workload("one transaction", partial(insert_in_one_transaction, rows)),),
         ),
         Scenario(partial(_create_with_rows, rows), ("vendor",), (Workload("mixed 30/60/10", partial(_mixed, rows)),)),
         Scenario(
@@ -126,10 +128,10 @@ def memory_scenario(size: Size) -> Scenario:
         partial(_create, VENDOR),
         ("vendor",),
         (
-            Workload("memory: insert", partial(_insert, size.rows)),
-            Workload(f"memory: insert x {MEMORY_FACTOR}", partial(_insert, most)),
-            Workload("memory: one transaction", partial(_one_transaction, size.rows)),
-            Workload(f"memory: one transaction x {MEMORY_FACTOR}", partial(_one_transaction, most)),
+            Workload(f"{MEMORY}insert", partial(_insert, size.rows)),
+            Workload(f"{MEMORY}insert x {MEMORY_FACTOR}", partial(_insert, most)),
+            Workload(f"{MEMORY}one transaction", partial(insert_in_one_transaction, size.rows)),
+            Workload(f"{MEMORY}one transaction x {MEMORY_FACTOR}", partial(insert_in_one_transaction, most)),
         ),
     )
 
@@ -202,7 +204,7 @@ def _delete(rows: int, publisher: Connection) -> None:
     _in_transactions(publisher, rows, "DELETE FROM vendor WHERE vendor_id BETWEEN first AND last")
 
 
-def _one_transaction(rows: int, publisher: Connection) -> None:
+def insert_in_one_transaction(rows: int, publisher: Connection) -> None:
     execute(
         publisher,
         f"INSERT INTO vendor SELECT {VENDOR_VALUES} FROM generate_series("
