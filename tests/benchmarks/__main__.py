@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.bounds import MOST_SECONDS, at_most
+from benchmarks.bounds import MOST_SECONDS, at_most, end_in_order
 from benchmarks.chart import draw
 from benchmarks.drains import measure
 from benchmarks.ends import Servers, opened
@@ -40,6 +40,7 @@ _SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
 
 
 def main() -> None:
+    end_in_order()
     options = _options()
     results = _measured(_plan(options), options.servers)
     results.write(options.output)

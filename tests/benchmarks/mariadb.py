@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.bounds import end_in_order
 from benchmarks.drains import TimedJob, timed
 from benchmarks.mariadb_replication import DATABASE, SERVER_OPTIONS, MariaDbReplication, mariadb_replication
 from benchmarks.modes import Mode, measured_modes, settings_of
@@ -40,6 +41,7 @@ _METHODS: Mapping[str, Mapping[str, str]] = {
 
 
 def main() -> None:
+    end_in_order()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mariadb", description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000, help="rows to insert, update and delete")
     parser.add_argument("--rounds", type=int, default=3, help="all so many times; the median counts")

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.limits import Limit
 from benchmarks.modes import Mode
 from benchmarks.startup import StartUp
+from benchmarks.workloads import MEMORY
 
 
 class Phase(StrEnum):
@@ -85,7 +86,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def slot_decoding(rows: Sequence[Row]) -> list[Limit]:
     """What no log reader can pass: the slot's own decoding of each backlog."""
-    read = {row.workload: row for row in rows if row.phase is Phase.LOG_READER}
+    read = {row.workload: row for row in rows if row.phase is Phase.LOG_READER and not row.workload.startswith(MEMORY)}
     return [Limit(f"slot decoding alone: {name}", it.changes, it.reference_per_s) for name, it in read.items()]
 
 
