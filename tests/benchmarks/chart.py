@@ -22,6 +22,7 @@ _WIDTH, _LABELS, _RIGHT = 900, 190, 110
 _TOP, _BOTTOM = 66, 16
 _BAR, _BETWEEN_BARS, _BETWEEN_GROUPS = 13, 2, 14
 _INK, _FAINT, _PAPER = 0x24292F, 0xD8DEE4, 0xFFFFFF
+_END_SECONDS = 60
 _HEADLESS = "-Djava.awt.headless=true --add-opens=java.desktop/sun.java2d=ALL-UNNAMED"
 
 
@@ -149,6 +150,8 @@ def _java() -> Iterator[Any]:
         yield gateway.jvm
     finally:
         gateway.shutdown()
+        # It ends with its input.
+        gateway.proc.communicate(timeout=_END_SECONDS)
 
 
 if __name__ == "__main__":
