@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from benchmarks.ends import Ends, Servers
 from benchmarks.memory import Role, peak_memory
 from benchmarks.modes import Mode
-from benchmarks.results import Measurement, Phase
+from benchmarks.results import Measurement, Phase, TimedJob
 from benchmarks.workloads import Workload
 from sandbox.site import execute
 from tranrepl.jobs import JobResult
 
 _BEFORE_STORE = ("read", "decode", "transform")
 """Phases of the log reader that lie within `read_to_store`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedJob:
-    """What a job took, and what it says of itself."""
-
-    seconds: float
-    phases: Mapping[str, float]
-    peak_mb: Mapping[str, float]
 
 
 def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list[Measurement]:
@@ -46,31 +36,12 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
     # Of several Subscribers, each has every change.
     everywhere = changes * ends.scenario.subscribers
     measured: list[Measurement] = []
+    name = workload.name
     for mode, delivery in delivered.items():
-        whole = read.seconds + delivery.seconds
         measured += [
-            Measurement(
-                workload.name,
-                mode,
-                Phase.LOG_READER,
-                changes,
-                read.seconds,
-                slot_seconds,
-                read.phases,
-                read.peak_mb,
-                stored,
-            ),
-            Measurement(
-                workload.name,
-                mode,
-                Phase.DISTRIBUTION,
-                everywhere,
-                delivery.seconds,
-                reference,
-                delivery.phases,
-                delivery.peak_mb,
-            ),
-            Measurement(workload.name, mode, Phase.WHOLE, everywhere, whole, reference),
+            Measurement(name, mode, Phase.LOG_READER, changes, read, slot_seconds, stored),
+            Measurement(name, mode, Phase.DISTRIBUTION, everywhere, delivery, reference),
+            Measurement(name, mode, Phase.WHOLE, everywhere, read.then(delivery), reference),
         ]
     return measured
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bounds import end_in_order
-from benchmarks.drains import TimedJob, timed
+from benchmarks.drains import timed
 from benchmarks.mariadb_replication import DATABASE, SERVER_OPTIONS, MariaDbReplication, mariadb_replication
 from benchmarks.modes import Mode, measured_modes, settings_of
 from benchmarks.report import show
-from benchmarks.results import Measurement, Phase, Results, medians
+from benchmarks.results import Measurement, Phase, Results, TimedJob, medians
 from benchmarks.session import spark_session
 from benchmarks.workloads import VENDOR, vendor_workloads
 from sandbox.databases import Databases
@@ -97,8 +97,8 @@ def _race(
             for mode, delivery in delivered.items():
                 name = f"MariaDB, {method}: {workload.name}"
                 measured += [
-                    Measurement(name, mode, Phase.DISTRIBUTION, rows, delivery.seconds, reference, delivery.phases),
-                    Measurement(name, mode, Phase.WHOLE, rows, read.seconds + delivery.seconds, reference),
+                    Measurement(name, mode, Phase.DISTRIBUTION, rows, delivery, reference),
+                    Measurement(name, mode, Phase.WHOLE, rows, read.then(delivery), reference),
                 ]
     return measured
 

@@ -26,7 +26,8 @@ def show(results: Results, reference: str = _REFERENCE) -> None:
     rows = list(_log_read_once(results.rows))
     console.print(_rates(rows, results.limits))
     console.print(reference)
-    for table in (_phases(rows), _memory(rows)):
+    jobs = [row for row in rows if row.phase is not Phase.WHOLE]
+    for table in (_phases(jobs), _memory(jobs)):
         if table.row_count:
             console.print(table)
     if results.startup is not None:

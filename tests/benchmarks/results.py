@@ -26,6 +26,26 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TimedJob:
+    """What a job took, and what it says of itself."""
+
+    seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each."""
+    peak_mb: Mapping[str, float] = field(default_factory=dict)
+    """By role of a process, the largest one."""
+
+    def then(self, other: TimedJob) -> TimedJob:
+        """Both, one after the other."""
+        phases, peaks = {**self.phases, **other.phases}, {**self.peak_mb, **other.peak_mb}
+        return TimedJob(
+            self.seconds + other.seconds,
+            {it: self.phases.get(it, 0.0) + other.phases.get(it, 0.0) for it in phases},
+            {it: max(self.peak_mb.get(it, 0.0), other.peak_mb.get(it, 0.0)) for it in peaks},
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One phase of one backlog, once. Start-up of Spark is not in it."""
 
@@ -34,12 +54,8 @@ class Measurement:
     phase: Phase
     changes: int
     """Of the backlog, for each Subscriber."""
-    seconds: float
+    ours: TimedJob
     reference_seconds: float
-    phases: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each of the job's own phases."""
-    peak_mb: Mapping[str, float] = field(default_factory=dict)
-    """By role of a process, the largest one."""
     stored_bytes: int | None = None
 
     @property
@@ -98,9 +114,9 @@ def medians(measured: Sequence[Measurement], startup: StartUp | None) -> list[Ro
 
 def _median(rounds: Sequence[Measurement], startup: StartUp | None) -> Row:
     first = rounds[0]
-    ours = statistics.median(it.changes / it.seconds for it in rounds)
+    ours = statistics.median(it.changes / it.ours.seconds for it in rounds)
     reference = statistics.median(it.changes / it.reference_seconds for it in rounds)
-    seconds = statistics.median(it.seconds for it in rounds)
+    seconds = statistics.median(it.ours.seconds for it in rounds)
     before = _startup_seconds(first.phase, startup) if startup else None
     stored = [it.stored_bytes / it.changes for it in rounds if it.stored_bytes is not None]
     return Row(
@@ -112,8 +128,8 @@ def _median(rounds: Sequence[Measurement], startup: StartUp | None) -> Row:
         reference,
         ours / reference,
         seconds,
-        {name: statistics.median(it.phases.get(name, 0.0) for it in rounds) for name in first.phases},
-        {role: max(it.peak_mb.get(role, 0.0) for it in rounds) for role in first.peak_mb},
+        {name: statistics.median(it.ours.phases.get(name, 0.0) for it in rounds) for name in first.ours.phases},
+        {role: max(it.ours.peak_mb.get(role, 0.0) for it in rounds) for role in first.ours.peak_mb},
         statistics.median(stored) if stored else None,
         before,
         None if before is None else before + seconds,

@@ -13,7 +13,7 @@ from benchmarks.chart import draw
 from benchmarks.drains import measure
 from benchmarks.ends import Servers, opened
 from benchmarks.modes import Mode, measured_modes
-from benchmarks.results import Measurement, Phase, medians
+from benchmarks.results import Measurement, Phase, TimedJob, medians
 from benchmarks.workloads import Size, scenarios, vendor_scenario
 from conftest import DatabaseFactory
 from sandbox.embedded_postgres import PostgresServer, embedded_bindir
@@ -43,8 +43,8 @@ def test_a_backlog_is_drained_by_both_and_the_ends_are_compared(
         assert [(it.mode, it.phase) for it in measured] == list(product(modes, Phase))
         # The last one is the marker.
         assert {it.changes for it in measured} == {_ROWS + 1}
-        assert all(it.seconds > 0 and it.reference_seconds > 0 for it in measured)
-        assert {"read", "decode", "transform", "store"} <= measured[0].phases.keys()
+        assert all(it.ours.seconds > 0 and it.reference_seconds > 0 for it in measured)
+        assert {"read", "decode", "transform", "store"} <= measured[0].ours.phases.keys()
         assert all((it.stored_bytes or 0) > _ROWS for it in measured if it.phase is Phase.LOG_READER)
 
         execute(ends.subscribers(modes[-1])[0], "UPDATE vendor SET name = 'another' WHERE vendor_id = 7")
@@ -77,7 +77,7 @@ def _changed(publisher: Connection) -> tuple[int, ...]:
 def test_the_chart_is_a_png_with_a_group_of_bars_for_each_workload(tmp_path: Path) -> None:
     heights = []
     for workloads in (["insert"], ["insert", "update"]):
-        measured = [Measurement(it, Mode.AUTO, Phase.DISTRIBUTION, 10, 1.0, 2.0) for it in workloads]
+        measured = [Measurement(it, Mode.AUTO, Phase.DISTRIBUTION, 10, TimedJob(1.0), 2.0) for it in workloads]
         draw(medians(measured, None), tmp_path / "chart.png")
         signature, width, height = struct.unpack(">8s8xII", (tmp_path / "chart.png").read_bytes()[:24])
         assert (signature, width) == (b"\x89PNG\r\n\x1a\n", 1800)

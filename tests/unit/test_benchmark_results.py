@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.limits import Limit
 from benchmarks.modes import Mode
-from benchmarks.results import Measurement, Phase, Results, medians, read_rows
+from benchmarks.results import Measurement, Phase, Results, TimedJob, medians, read_rows
 from benchmarks.startup import SmallRun, StartUp
 
 _STARTUP = StartUp(4.0, 5.0, 6.0, (SmallRun(1000, 7.0, 8.0, 1.9),))
@@ -15,7 +15,13 @@ _STARTUP = StartUp(4.0, 5.0, 6.0, (SmallRun(1000, 7.0, 8.0, 1.9),))
 
 def _round(seconds: float, reference: float, phase: Phase = Phase.DISTRIBUTION, memory: float = 1.0) -> Measurement:
     return Measurement(
-        "insert", Mode.AUTO, phase, 1000, seconds, reference, {"apply": seconds / 2}, {"driver JVM": memory}, 6000
+        "insert",
+        Mode.AUTO,
+        phase,
+        1000,
+        TimedJob(seconds, {"apply": seconds / 2}, {"driver JVM": memory}),
+        reference,
+        6000,
     )
 
 
@@ -30,6 +36,14 @@ def test_each_workload_mode_and_phase_has_its_row() -> None:
     rounds = [_round(1, 1, Phase.LOG_READER), _round(1, 1, Phase.WHOLE), _round(2, 1, Phase.LOG_READER)]
     rows = medians(rounds, _STARTUP)
     assert [(row.phase, row.startup_seconds) for row in rows] == [(Phase.LOG_READER, 5), (Phase.WHOLE, 11)]
+
+
+def test_two_jobs_take_what_both_take_and_hold_what_the_larger_holds() -> None:
+    read = TimedJob(1, {"read": 1, "other": 2}, {"driver JVM": 3, "Python worker": 4})
+    delivered = TimedJob(2, {"apply": 4, "other": 3}, {"driver JVM": 5})
+    assert read.then(delivered) == TimedJob(
+        3, {"read": 1, "other": 5, "apply": 4}, {"driver JVM": 5, "Python worker": 4}
+    )
 
 
 def test_the_file_has_the_shape_that_was_agreed_and_is_read_again(tmp_path: Path) -> None:
