@@ -21,7 +21,6 @@ from benchmarks.chart import draw
 from benchmarks.drains import measure
 from benchmarks.ends import Servers, opened
 from benchmarks.limits import Limit, measure_limits
-from benchmarks.modes import measured_modes
 from benchmarks.report import show
 from benchmarks.results import Measurement, Results, medians, slot_decoding
 from benchmarks.session import spark_session
@@ -29,6 +28,7 @@ from benchmarks.startup import StartUp, measure_startup
 from benchmarks.workloads import Scenario, Size, memory_scenario, scenarios, vendor_scenario
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
 from sandbox.progress import step
+from tranrepl.settings import Apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,7 +132,7 @@ def _startup(servers: Servers, plan: _Plan, store: Path) -> StartUp:
     with (
         step("starting Spark, small runs"),
         at_most(MOST_SECONDS, "small runs"),
-        opened(servers, vendor_scenario(1000), measured_modes()[:1], store) as ends,
+        opened(servers, vendor_scenario(1000), tuple(Apply)[:1], store) as ends,
     ):
         return measure_startup(ends, plan.small_runs, plan.rounds)
 
@@ -148,7 +148,7 @@ def _limits(server: PostgresServer, plan: _Plan) -> list[Limit]:
 
 def _drained(servers: Servers, scenario: Scenario, rounds: int, store: Path, spark: SparkSession) -> list[Measurement]:
     # The default mode is enough to see what several Subscribers share.
-    modes = measured_modes() if scenario.subscribers == 1 else measured_modes()[:1]
+    modes = tuple(Apply) if scenario.subscribers == 1 else tuple(Apply)[:1]
     measured: list[Measurement] = []
     with ExitStack() as stack:
         with step("databases, publication and subscriptions"):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.modes import Mode
 from benchmarks.results import Phase, Row, read_rows
 from benchmarks.workloads import MEMORY
+from tranrepl.settings import Apply
 
 _SCALE = 2
 """Pixels for one unit of the layout."""
@@ -30,16 +30,16 @@ _HEADLESS = "-Djava.awt.headless=true --add-opens=java.desktop/sun.java2d=ALL-UN
 class _Series:
     label: str
     colour: int
-    mode: Mode | None
+    mode: Apply | None
     """None: built-in replication, which every row has beside it."""
     phase: Phase
 
 
 _SERIES = (
     _Series("built-in logical replication", 0x8C959F, None, Phase.DISTRIBUTION),
-    _Series("distribution (bulk)", 0x0969DA, Mode.AUTO, Phase.DISTRIBUTION),
-    _Series("log reader + distribution (bulk)", 0x79B8FF, Mode.AUTO, Phase.WHOLE),
-    _Series("distribution (apply: commands)", 0xD4A72C, Mode.COMMANDS, Phase.DISTRIBUTION),
+    _Series("distribution (bulk)", 0x0969DA, Apply.AUTO, Phase.DISTRIBUTION),
+    _Series("log reader + distribution (bulk)", 0x79B8FF, Apply.AUTO, Phase.WHOLE),
+    _Series("distribution (apply: commands)", 0xD4A72C, Apply.COMMANDS, Phase.DISTRIBUTION),
 )
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from benchmarks.ends import Ends, Servers
 from benchmarks.memory import Role, peak_memory
-from benchmarks.modes import Mode
 from benchmarks.results import Measurement, Phase, TimedJob
 from benchmarks.workloads import Workload
 from sandbox.site import execute
 from tranrepl.jobs import JobResult
+from tranrepl.settings import Apply
 
 _BEFORE_STORE = ("read", "decode", "transform")
 """Phases of the log reader that lie within `read_to_store`."""
@@ -48,7 +48,7 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
 
 def _drain_both(
     ends: Ends, servers: Servers, marker: int, *, built_in_first: bool
-) -> tuple[float, dict[Mode, TimedJob]]:
+) -> tuple[float, dict[Apply, TimedJob]]:
     """Seconds of built-in replication, and our deliveries by mode."""
     reference, delivered = 0.0, {}
     first, *others = ends.modes

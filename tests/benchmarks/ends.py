@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.modes import Mode, settings_of
 from benchmarks.reference import BuiltInReplication
 from benchmarks.session import CORES
 from benchmarks.workloads import Scenario
@@ -19,6 +18,7 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.jobs import JobResult
+from tranrepl.settings import Apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ class Ends:
         self,
         scenario: Scenario,
         site: Site,
-        subscriptions: dict[Mode, list[str]],
+        subscriptions: dict[Apply, list[str]],
         built_in: BuiltInReplication,
         references: Sequence[Connection],
     ) -> None:
@@ -62,7 +62,7 @@ class Ends:
         return self.site.databases.publisher
 
     @property
-    def modes(self) -> Sequence[Mode]:
+    def modes(self) -> Sequence[Apply]:
         return list(self._subscriptions)
 
     def end_backlog(self) -> int:
@@ -76,7 +76,7 @@ class Ends:
         for end in ends:
             execute(end, f"VACUUM {', '.join(self.scenario.published)}")
 
-    def deliver(self, mode: Mode) -> JobResult:
+    def deliver(self, mode: Apply) -> JobResult:
         """To every Subscriber of the mode, `CORES` at a time, as Airflow's tasks would; all jobs together."""
         names = self._subscriptions[mode]
         if len(names) == 1:
@@ -100,13 +100,13 @@ class Ends:
             if different := sorted({table for table, *_ in first ^ other}):
                 raise AssertionError(f"{ends[0].database} and {end.database} differ in {', '.join(different)}")
 
-    def subscribers(self, mode: Mode) -> list[Connection]:
+    def subscribers(self, mode: Apply) -> list[Connection]:
         return [self.site.connections[name] for name in self._subscriptions[mode]]
 
 
 @contextmanager
 def opened(
-    servers: Servers, scenario: Scenario, modes: Sequence[Mode], store: Path, spark: SparkSession | None = None
+    servers: Servers, scenario: Scenario, modes: Sequence[Apply], store: Path, spark: SparkSession | None = None
 ) -> Iterator[Ends]:
     """The scenario's databases with their first rows, as long as the context. Without a session, jobs are submitted."""
     with ExitStack() as stack:
@@ -136,7 +136,7 @@ def _site(
     scenario: Scenario,
     publisher: Connection,
     distribution: Connection,
-    ours: dict[Mode, list[Connection]],
+    ours: dict[Apply, list[Connection]],
     store: Path,
     spark: SparkSession | None,
 ) -> Site:
@@ -151,7 +151,7 @@ def _site(
         ],
         spark,
         [
-            {"name": it.connection_id, "connection": it.connection_id, **settings_of(mode)}
+            {"name": it.connection_id, "connection": it.connection_id, "apply": mode.value}
             for mode, connections in ours.items()
             for it in connections
         ],

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from benchmarks.bounds import end_in_order
 from benchmarks.drains import timed
 from benchmarks.mariadb_replication import DATABASE, SERVER_OPTIONS, MariaDbReplication, mariadb_replication
-from benchmarks.modes import Mode, measured_modes, settings_of
 from benchmarks.report import show
 from benchmarks.results import Measurement, Phase, Results, TimedJob, medians
 from benchmarks.session import spark_session
@@ -29,6 +28,7 @@ from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.mariadb import MariaDbServer, installed
 from sandbox.progress import step
 from sandbox.site import Site, execute
+from tranrepl.settings import Apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def main() -> None:
 @dataclass(frozen=True, slots=True)
 class _Servers:
     postgres: PostgresServer
-    subscribers: Mapping[Mode, MariaDbServer]
+    subscribers: Mapping[Apply, MariaDbServer]
     """One for each mode: an article's destination is the same database in all."""
     replication: MariaDbReplication
 
@@ -69,7 +69,7 @@ def _measured(home: Path, rows: int, rounds: int) -> list[Measurement]:
         with step("servers and Spark"):
             servers = _Servers(
                 stack.enter_context(PostgresServer(ServerSettings(home / "postgres"))),
-                {mode: stack.enter_context(MariaDbServer(home / mode, SERVER_OPTIONS)) for mode in measured_modes()},
+                {mode: stack.enter_context(MariaDbServer(home / mode, SERVER_OPTIONS)) for mode in tuple(Apply)},
                 stack.enter_context(mariadb_replication(home)),
             )
             spark = stack.enter_context(spark_session())
@@ -103,7 +103,7 @@ def _race(
     return measured
 
 
-def _drain_both(servers: _Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Mode, TimedJob]]:
+def _drain_both(servers: _Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Apply, TimedJob]]:
     """Seconds of MariaDB's own replication, and our deliveries by mode."""
     reference = servers.replication.drain() if replica_first else None
     delivered = {mode: timed(partial(site.deliver, mode.value)) for mode in servers.subscribers}
@@ -125,7 +125,7 @@ def _site(servers: _Servers, method: Mapping[str, str], store: Path, spark: Spar
         store,
         [{"source": "public.vendor", "destination": f"{DATABASE}.vendor", **method}],
         spark,
-        [{"name": mode.value, "connection": mode.value, **settings_of(mode)} for mode in subscribers],
+        [{"name": mode.value, "connection": mode.value, "apply": mode.value} for mode in subscribers],
     )
     site.connections |= {mode.value: it for mode, it in subscribers.items()}
     try:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.limits import Limit
-from benchmarks.modes import Mode
 from benchmarks.startup import StartUp
 from benchmarks.workloads import MEMORY
+from tranrepl.settings import Apply
 
 
 class Phase(StrEnum):
@@ -50,7 +50,7 @@ class Measurement:
     """One phase of one backlog, once. Start-up of Spark is not in it."""
 
     workload: str
-    mode: Mode
+    mode: Apply
     phase: Phase
     changes: int
     """Of the backlog, for each Subscriber."""
@@ -59,7 +59,7 @@ class Measurement:
     stored_bytes: int | None = None
 
     @property
-    def kind(self) -> tuple[str, Mode, Phase]:
+    def kind(self) -> tuple[str, Apply, Phase]:
         return self.workload, self.mode, self.phase
 
 
@@ -68,7 +68,7 @@ class Row:
     """A phase of a workload: medians over the rounds; of peaks, the highest."""
 
     workload: str
-    mode: Mode
+    mode: Apply
     phase: Phase
     changes: int
     ours_per_s: float
@@ -97,7 +97,7 @@ class Results:
 def read_rows(path: Path) -> list[Row]:
     """The rows of a file that `Results.write` wrote."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return [Row(**{**row, "mode": Mode(row["mode"]), "phase": Phase(row["phase"])}) for row in document["rows"]]
+    return [Row(**{**row, "mode": Apply(row["mode"]), "phase": Phase(row["phase"])}) for row in document["rows"]]
 
 
 def slot_decoding(rows: Sequence[Row]) -> list[Limit]:

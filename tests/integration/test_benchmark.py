@@ -12,13 +12,13 @@ import pytest
 from benchmarks.chart import draw
 from benchmarks.drains import measure
 from benchmarks.ends import Servers, opened
-from benchmarks.modes import Mode, measured_modes
 from benchmarks.results import Measurement, Phase, TimedJob, medians
 from benchmarks.workloads import Size, scenarios, vendor_scenario
 from conftest import DatabaseFactory
 from sandbox.embedded_postgres import PostgresServer, embedded_bindir
 from sandbox.site import Rows, execute
 from tranrepl.connections import Connection
+from tranrepl.settings import Apply
 
 _ROWS = 1000
 # Rows inserted, updated and deleted.
@@ -37,7 +37,7 @@ _CHANGES = {
 def test_a_backlog_is_drained_by_both_and_the_ends_are_compared(
     postgres: PostgresServer, tmp_path: Path, spark: Any
 ) -> None:
-    servers, scenario, modes = Servers(postgres, postgres), vendor_scenario(_ROWS), measured_modes()
+    servers, scenario, modes = Servers(postgres, postgres), vendor_scenario(_ROWS), tuple(Apply)
     with opened(servers, scenario, modes, tmp_path / "store", spark) as ends:
         measured = measure(ends, servers, scenario.workloads[0], 0)
         assert [(it.mode, it.phase) for it in measured] == list(product(modes, Phase))
@@ -77,7 +77,7 @@ def _changed(publisher: Connection) -> tuple[int, ...]:
 def test_the_chart_is_a_png_with_a_group_of_bars_for_each_workload(tmp_path: Path) -> None:
     heights = []
     for workloads in (["insert"], ["insert", "update"]):
-        measured = [Measurement(it, Mode.AUTO, Phase.DISTRIBUTION, 10, TimedJob(1.0), 2.0) for it in workloads]
+        measured = [Measurement(it, Apply.AUTO, Phase.DISTRIBUTION, 10, TimedJob(1.0), 2.0) for it in workloads]
         draw(medians(measured, None), tmp_path / "chart.png")
         signature, width, height = struct.unpack(">8s8xII", (tmp_path / "chart.png").read_bytes()[:24])
         assert (signature, width) == (b"\x89PNG\r\n\x1a\n", 1800)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from benchmarks.limits import Limit
-from benchmarks.modes import Mode
 from benchmarks.results import Measurement, Phase, Results, TimedJob, medians, read_rows
 from benchmarks.startup import SmallRun, StartUp
+from tranrepl.settings import Apply
 
 _STARTUP = StartUp(4.0, 5.0, 6.0, (SmallRun(1000, 7.0, 8.0, 1.9),))
 
@@ -16,7 +16,7 @@ _STARTUP = StartUp(4.0, 5.0, 6.0, (SmallRun(1000, 7.0, 8.0, 1.9),))
 def _round(seconds: float, reference: float, phase: Phase = Phase.DISTRIBUTION, memory: float = 1.0) -> Measurement:
     return Measurement(
         "insert",
-        Mode.AUTO,
+        Apply.AUTO,
         phase,
         1000,
         TimedJob(seconds, {"apply": seconds / 2}, {"driver JVM": memory}),
