@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,25 +12,27 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from tranrepl.commands import ROW_LAYOUT
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
-from tranrepl.distribution.stored_range import StoredRange, damaged, mounted_folder
+from tranrepl.distribution.stored_range import (
+    Mapped,
+    StoredRange,
+    damaged,
+    deliver_stored,
+    first_stored_at_or_after,
+    map_stored,
+    mounted_folder,
+)
 from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
-from tranrepl.distributor.stored_commands import read_folder
 from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.jobs import LOST_WORKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Commands(Protocol):
@@ -63,29 +65,10 @@ class _ReadByWorkers:
 
     def delivered(self, delivery: Delivery) -> list[str]:
         one = self.spark.sparkContext.parallelize([0], 1)
-        return one.mapPartitions(partial(_deliver, self.stored, delivery)).collect()
+        return one.mapPartitions(partial(deliver_stored, self.stored, delivery)).collect()
 
     def mapped(self, function: Mapped, ddl: str) -> DataFrame:
-        return self.spark.range(0, 1, 1, 1).mapInArrow(partial(_map, self.stored, function), ddl)
-
-
-def _deliver(stored: StoredRange, delivery: Delivery, one: Iterable[int]) -> Iterator[str]:
-    """For `mapPartitions` over any one element."""
-    _consume(one)
-    for rows in delivery(stored.commands()):
-        yield from rows["result"].to_pylist()
-
-
-def _map(stored: StoredRange, function: Mapped, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over any one row."""
-    _consume(batches)
-    return function(stored.commands())
-
-
-def _consume(given: Iterable[object]) -> None:
-    """A worker that leaves something unread is not used again."""
-    for _ in given:
-        pass
+        return self.spark.range(0, 1, 1, 1).mapInArrow(partial(map_stored, self.stored, function), ddl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +101,7 @@ def first_at_or_after(spark: SparkSession, record: PublicationRecord, batch: Bat
     if mounted_path(record.store) is None:
         return _first_by_spark(spark, record, batch, bound)
     _require_all_commands(record, batch)
-    late = pc.field("commit_time") >= pa.scalar(bound, ROW_LAYOUT.field("commit_time").type)
-    seqnos = read_folder(str(mounted_folder(record, batch)), late, ["xact_seqno"])["xact_seqno"]
-    return bytes(pc.min(seqnos).as_py()) if len(seqnos) else None
+    return first_stored_at_or_after(record, batch, bound)
 
 
 def _first_by_spark(spark: SparkSession, record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:

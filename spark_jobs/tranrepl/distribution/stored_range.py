@@ -5,8 +5,9 @@ Rows that pass from Parquet through Spark's JVM to Python cost more than reading
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ from tranrepl.distributor.command_file import mounted_path, stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
+
+Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `mapInArrow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,36 @@ class StoredRange:
         if self.before is not None:
             chosen = pc.and_(chosen, pc.less(seqnos, _binary(self.before)))
         return rows if pc.all(chosen).as_py() else rows.filter(chosen)
+
+
+def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) -> Iterator[str]:
+    """For `mapPartitions` over any one element: a delivery's results."""
+    _consume(one)
+    for rows in delivery(stored.commands()):
+        yield from rows["result"].to_pylist()
+
+
+def map_stored(stored: StoredRange, function: Mapped, one: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over any one row: what the function makes of all commands."""
+    _consume(one)
+    return function(stored.commands())
+
+
+def _consume(given: Iterable[object]) -> None:
+    """A worker that leaves something unread is not used again."""
+    for _ in given:
+        pass
+
+
+def first_stored_at_or_after(record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
+    """`xact_seqno` of the first transaction of a batch that was committed then; None where there is none."""
+    time = pa.scalar(bound, ROW_LAYOUT.field("commit_time").type)
+    for file in stored_files(mounted_folder(record, batch)):
+        commands = pq.ParquetFile(file).read(["xact_seqno", "commit_time"])
+        late = commands.filter(pc.greater_equal(commands["commit_time"], time))["xact_seqno"]
+        if len(late):
+            return bytes(pc.min(late).as_py())
+    return None
 
 
 def _binary(seqno: bytes) -> pa.Scalar:
