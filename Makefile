@@ -25,7 +25,7 @@ $(PROJECT): $(PACKAGES) pyproject.toml
 	@$(BUILD) package
 	@touch $@
 
-java:
+java: env
 	@$(BUILD) java
 
 demo: env java ## Replicate a demo database through Airflow and Spark, and prove both sides equal

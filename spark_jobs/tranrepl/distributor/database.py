@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tranrepl.article import PublishedColumn, RegisteredArticle
@@ -130,6 +128,10 @@ class DistributionDatabase:
 
     def migrate(self) -> None:
         """Bring the schema to this version. Idempotent."""
+        # Nothing for jobs, which start often.
+        from alembic import command
+        from alembic.config import Config
+
         with self._begin() as connection:
             config = Config()
             config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
