@@ -6,6 +6,7 @@ a result file, whether it succeeds or fails, so that its caller raises the typed
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,8 +24,10 @@ LOCAL_MASTER_SETTINGS = {
     # A local master has no workers to talk to, and nothing of ours listens anywhere else.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # One stream of short-lived objects: the parallel collectors only take time from the Python side.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    # One stream of short-lived objects: the parallel collectors only take time from the Python side. So does the
+    # optimising compiler, which is done when the job is.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.log.level": "WARN",
 }
 """What whoever submits a job adds for a `local` master."""
 
@@ -143,3 +146,9 @@ def entry_point(job: Literal["log_reader", "distribution"]) -> Path:
     package = Path(__file__).parent
     candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")
     return next(path for path in candidates if path.is_file())
+
+
+def spark_submit_binary() -> str:
+    """spark-submit beside this Python, where pyspark is installed there; else whatever PATH has."""
+    beside_python = Path(sys.executable).with_name("spark-submit")
+    return str(beside_python) if beside_python.exists() else "spark-submit"

@@ -65,7 +65,7 @@ class Delivery:
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
         bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
-        return Planner(bulkable, piece_of, one_by_one=self.mode is ApplyMode.SINGLE_CONNECTION)
+        return Planner(bulkable, applier.staged_text, piece_of, one_by_one=self.mode is ApplyMode.SINGLE_CONNECTION)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""
@@ -180,11 +180,10 @@ class _Connection:
             self._applier.begin(self.watermark, finishing=self._delivery.finishing)
             self._open = True
             reach(Failpoint.BEGIN)
-        how = apply_piece(self._applier, piece.commands, planned.steps, self._delivery.articles)
+        self._tally.planned(planned)
+        apply_piece(self._applier, piece.commands, planned.steps, self._delivery.articles, self._tally)
         self._skipped += take_skipped(self._applier, piece.commands, self._delivery.articles)
         reach(Failpoint.APPLIED)
-        self._tally.planned(planned)
-        self._tally.applied(piece.commands, self._delivery.articles, how)
         self._tally.notices |= dict.fromkeys(self._applier.take_notices())
         self._tally.seconds["apply"] += time.perf_counter() - started
 
@@ -208,13 +207,15 @@ def _itself(piece: Piece) -> Piece:
 
 
 def apply_piece(
-    applier: Applier, commands: pa.Table, steps: Steps, articles: Mapping[int, RegisteredArticle]
-) -> Applied:
-    """Apply in the open transaction. Errors about a command say its key, and what it was."""
+    applier: Applier, commands: pa.Table, steps: Steps, articles: Mapping[int, RegisteredArticle], tally: Tally
+) -> None:
+    """Apply in the open transaction, and count. Errors about a command say its key, and what it was."""
     try:
-        return applier.apply(steps.steps)
+        applier.apply(steps.steps)
     except ReplicationError as problem:
         raise describe_command(problem.to_report(), commands, articles).to_exception() from problem
+    finally:
+        tally.applied(commands, articles, applier.take_applied())
 
 
 def take_skipped(applier: Applier, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[ErrorReport]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -17,7 +17,8 @@ from tranrepl.distribution.meeting_place import MeetingPlace
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import Group, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
-from tranrepl.distribution.stored import batch_errors, read_batches
+from tranrepl.distribution.stored import Commands, batch_errors, first_at_or_after, stored_commands
+from tranrepl.distribution.stored_range import StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
@@ -29,7 +30,7 @@ from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -172,19 +173,11 @@ class _Job:
         with batch_errors(self._opened.record, group.batches):
             return _collect(commands, delivery)
 
-    def _commands(self, group: Group, after: bytes, last: bytes) -> DataFrame:
-        """The group's commands after one transaction and up to another, in order, in one partition."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
-        record = self._opened.record
-        commands = read_batches(self._spark, record, group.batches)
-        chosen = (F.col("xact_seqno") > F.lit(after)) & (F.col("xact_seqno") <= F.lit(last))
-        if group.before is not None:
-            chosen &= F.col("xact_seqno") < F.lit(group.before)
-        commands = commands.where(chosen).coalesce(1)
-        # A batch is one file, written in order and read as one piece; several together must be put in order.
-        return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")
+    def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
+        """The group's commands after one transaction and up to another, in order."""
+        rows = _rows_per_batch(group)
+        stored = StoredRange(self._opened.record, group.batches, after, last, group.before, rows)
+        return stored_commands(self._spark, stored)
 
 
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
@@ -211,35 +204,32 @@ def _rows_per_batch(group: Group) -> int:
     return min(_MOST_ROWS, max(1, _HANDED_OVER_BYTES // weight))
 
 
-def _collect(commands: DataFrame, delivery: Delivery) -> JobResult:
-    (result,) = _results(commands.mapInArrow(delivery, RESULT_DDL), 1)
+def _collect(commands: Commands, delivery: Delivery) -> JobResult:
+    (result,) = _results(commands.delivered(delivery), 1)
     return result
 
 
-def _collect_streams(commands: DataFrame, divider: Divider, delivery: StreamDelivery) -> JobResult:
+def _collect_streams(commands: Commands, divider: Divider, delivery: StreamDelivery) -> JobResult:
     from pyspark.sql import functions as F  # noqa: N812
 
     divided = (
-        commands.mapInArrow(divider, STREAM_COMMANDS_DDL)
+        commands.mapped(divider, STREAM_COMMANDS_DDL)
         .repartitionById(delivery.streams, F.col("stream"))
         .sortWithinPartitions("xact_seqno", "command_id")
     )
-    return together(_results(divided.mapInArrow(delivery, RESULT_DDL, barrier=True), delivery.streams))
+    delivered = divided.mapInArrow(delivery, RESULT_DDL, barrier=True).collect()
+    return together(_results([row["result"] for row in delivered], delivery.streams))
 
 
-def _results(delivered: DataFrame, connections: int) -> list[JobResult]:
+def _results(delivered: Sequence[str], connections: int) -> list[JobResult]:
     """Of each connection."""
-    rows = delivered.collect()
-    if len(rows) != connections:
-        raise InternalError(f"a delivery over {connections} connections gave {len(rows)} results")
-    return [JobResult.model_validate_json(row["result"]) for row in rows]
+    if len(delivered) != connections:
+        raise InternalError(f"a delivery over {connections} connections gave {len(delivered)} results")
+    return [JobResult.model_validate_json(result) for result in delivered]
 
 
 def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Batch, bound: datetime) -> bytes:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    commands = read_batches(spark, opened.record, [batch])
-    row = commands.where(F.col("commit_time") >= F.lit(bound)).agg(F.min("xact_seqno").alias("first")).first()
-    if row is None or row["first"] is None:
+    first = first_at_or_after(spark, opened.record, batch, bound)
+    if first is None:
         raise InternalError(f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so")
-    return bytes(row["first"])
+    return first

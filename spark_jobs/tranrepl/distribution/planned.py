@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+import pyarrow as pa
+
 from tranrepl.subscriber.commit_batches import Piece
-from tranrepl.subscriber.steps import Bulkable, OneByOne, Steps
+from tranrepl.subscriber.staging import StagedText
+from tranrepl.subscriber.steps import Bulkable, OneByOne, Step, Steps
 
 Item = TypeVar("Item")
 
@@ -29,6 +32,7 @@ class Planner(Generic[Item]):
     """Plans pieces in order. `one_by_one`: so the first commit batch is to be applied, whatever may be bulk."""
 
     bulkable: Bulkable
+    staged_text: Callable[[pa.Table], StagedText | None]
     piece_of: Callable[[Item], Piece]
     one_by_one: bool = False
 
@@ -41,10 +45,12 @@ class Planner(Generic[Item]):
             started = time.perf_counter()
 
     def _steps(self, piece: Piece) -> Steps:
-        if not self.one_by_one:
-            return self.bulkable.steps(piece.commands)
-        self.one_by_one = not piece.ends_commit_batch
-        return Steps((OneByOne(piece.commands),))
+        planned = Steps((OneByOne(piece.commands),)) if self.one_by_one else self.bulkable.steps(piece.commands)
+        self.one_by_one &= not piece.ends_commit_batch
+        return replace(planned, steps=tuple(self._with_text(step) for step in planned.steps))
+
+    def _with_text(self, step: Step) -> Step:
+        return OneByOne(step.commands, self.staged_text(step.commands)) if isinstance(step, OneByOne) else step
 
 
 def ahead(items: Iterable[Item]) -> Generator[Item, None, None]:

@@ -117,8 +117,7 @@ class _Worker:
         self.tally.seconds["apply"] += time.perf_counter() - started
 
     def _apply_steps(self, applier: Applier, planned: Planned[StreamPiece]) -> None:
-        commands, articles = planned.item.piece.commands, self.delivery.articles
-        self.tally.applied(commands, articles, apply_piece(applier, commands, planned.steps, articles))
+        apply_piece(applier, planned.item.piece.commands, planned.steps, self.delivery.articles, self.tally)
 
     def _end(self, applier: Applier, piece: Piece, division: Division) -> bool:
         """The vote and the commits; whether the delivery goes on."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
+import pyarrow as pa
+
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
@@ -15,6 +17,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorRepor
 from tranrepl.settings import Apply, Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import Operations, Step
 
 
@@ -240,11 +243,19 @@ class Applier(Protocol):
         gone on from there, other than the unfinished batch says."""
         ...
 
-    def apply(self, steps: Sequence[Step]) -> Applied:
+    def apply(self, steps: Sequence[Step]) -> None:
         """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes one by one.
 
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article.
         """
+        ...
+
+    def staged_text(self, commands: pa.Table) -> StagedText | None:
+        """What will be copied for commands that go one by one, if that is known already. For another thread to ask."""
+        ...
+
+    def take_applied(self) -> Applied:
+        """What was applied since it was asked last, also where an error ended it."""
         ...
 
     def take_skipped(self) -> list[ErrorReport]:

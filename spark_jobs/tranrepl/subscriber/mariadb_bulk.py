@@ -51,7 +51,7 @@ class MariaDbBulk:
         self._rank = rules.parents_first
         self._largest: int = session.scalar(sa.text("SELECT @@max_allowed_packet"))
         self.operations: Mapping[int, Operations] = rules.operations
-        self.stage_seconds = 0.0
+        self._stage_seconds = 0.0
 
     def prepare(self, step: InBulk) -> None:
         """Make the staging tables anew: a TRUNCATE would commit, and what a rollback leaves in them is open."""
@@ -71,6 +71,10 @@ class MariaDbBulk:
             if folded.updates is not None:
                 self._update(folded.article, folded.updates)
             self._insert(folded)
+
+    def take_stage_seconds(self) -> float:
+        seconds, self._stage_seconds = self._stage_seconds, 0.0
+        return seconds
 
     def _make(self, stage: _Stage) -> None:
         declared = ", ".join(f"{_quoted(name)} {declaration}" for name, declaration in stage.columns)
@@ -129,7 +133,7 @@ class MariaDbBulk:
         started = time.perf_counter()
         if self._insert_into(_quoted(stage.name), [name for name, _ in stage.columns], values) != len(values[0]):
             raise MismatchError("not every row was staged")
-        self.stage_seconds += time.perf_counter() - started
+        self._stage_seconds += time.perf_counter() - started
 
     def _insert_into(self, table: str, columns: Sequence[str], values: Sequence[pa.StringArray]) -> int:
         start = f"INSERT INTO {table} ({', '.join(map(_quoted, columns))}) VALUES "

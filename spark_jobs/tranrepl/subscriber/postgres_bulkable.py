@@ -7,7 +7,7 @@ unique, so that the number of rows that a statement meets proves that each was m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -36,15 +36,21 @@ class BulkRules:
     """Rank of each article: one that a foreign key refers to comes before the one that refers."""
 
 
-def bulk_rules(session: Session, articles: Mapping[int, RegisteredArticle]) -> BulkRules:
-    """Read the catalogue, for all articles at once."""
+def bulk_rules(
+    session: Session, articles: Mapping[int, RegisteredArticle], unedited: Collection[tuple[int, Operation]]
+) -> BulkRules:
+    """Read the catalogue, for all articles at once. `unedited`: whose generated procedures are as setup made them."""
     numbers = list(articles)
     names = [qualified(articles[it].destination).as_string(session) for it in numbers]
     rows = session.execute(_TABLES, [numbers, names]).fetchall()
     tables = {row[0]: _Table(*row[1:]) for row in rows}
-    unedited = _unedited(session, articles)
     operations = {
-        number: frozenset(it for it in PREFIXES if table.allows(it, articles[number]) and (number, it) in unedited)
+        number: frozenset(
+            it
+            for it in PREFIXES
+            if table.allows(it, articles[number])
+            and ((number, it) in unedited or articles[number].propagation(it).method is Method.STATEMENT)
+        )
         for number, table in tables.items()
     }
     return BulkRules({number: it for number, it in operations.items() if it}, _ranks(session, tables))
@@ -77,24 +83,24 @@ class _Table:
                 return not self.cascades
 
 
-def _unedited(session: Session, articles: Mapping[int, RegisteredArticle]) -> set[tuple[int, Operation]]:
-    """What is applied by a statement, or by a generated procedure that is still as setup made it."""
+def unedited_procedures(
+    session: Session, articles: Mapping[int, RegisteredArticle]
+) -> frozenset[tuple[int, Operation]]:
+    """Articles and operations whose generated procedure is still as setup made it; none where we may not know."""
     generated: dict[str, list[tuple[int, Operation]]] = {}
-    plain = set()
     for number, article in articles.items():
         for operation in PREFIXES:
-            propagation = article.propagation(operation)
-            if generates(propagation):
+            if generates(article.propagation(operation)):
                 name = procedure_name(operation, article.destination, LONGEST_NAME)
                 generated.setdefault(name, []).append((number, operation))
-            elif propagation.method is Method.STATEMENT:
-                plain.add((number, operation))
+    if session.execute(_MAY_READ_OBJECTS, [OBJECTS.as_string(session)]).fetchone() != (True,):
+        return frozenset()
     found: dict[str, list[tuple[str, str]]] = {}
     query = sql.SQL(_PROCEDURES).format(OBJECTS)
     for name, text, body in session.execute(query, [SCHEMA, list(generated)]):
         found.setdefault(name, []).append((text, body))
     unedited = [name for name, texts in found.items() if len(texts) == 1 and ends_with_body(*texts[0])]
-    return plain.union(*(generated[name] for name in unedited))
+    return frozenset(it for name in unedited for it in generated[name])
 
 
 def _ranks(session: Session, tables: Mapping[int, _Table]) -> dict[int, int]:
@@ -151,6 +157,7 @@ SELECT article.number, c.oid::bigint,
  CROSS JOIN (SELECT CASE current_setting('session_replication_role')
                     WHEN 'replica' THEN ARRAY['A', 'R'] ELSE ARRAY['A', 'O'] END::"char"[] AS states) acting
 """
+_MAY_READ_OBJECTS = "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass(%s), 'SELECT')"
 _PROCEDURES = """
 SELECT o.object_name, o.object_text, p.prosrc
   FROM {} o JOIN pg_catalog.pg_proc p ON p.proname = o.object_name

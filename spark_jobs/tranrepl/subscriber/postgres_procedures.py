@@ -71,7 +71,7 @@ class Procedure:
         )
 
 
-def called(article: RegisteredArticle, operation: Operation) -> sql.Identifier:
+def called_by(article: RegisteredArticle, operation: Operation) -> sql.Identifier:
     """The procedure that a command calls, generated or custom."""
     propagation = article.propagation(operation)
     schema, name = called_procedure(propagation, operation, article.destination, LONGEST_NAME)

@@ -58,6 +58,7 @@ from tranrepl.subscriber.sql_statements import (
 )
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import Watermark
+from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import InBulk, OneByOne, Operations, Step
 
 _MOST_TOGETHER = 1000
@@ -95,6 +96,7 @@ class SqlApplier:
         self._statements: dict[Shape, Statement] = {}
         with translated_errors(self._where, database):
             self._bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
+        self._in_bulk, self._fallbacks = 0, Counter[str]()
         self.bulk_operations: Mapping[int, Operations] = self._bulk.operations if self._bulk else {}
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
@@ -127,21 +129,22 @@ class SqlApplier:
     def flush(self) -> None:
         """Every commit is durable by itself."""
 
-    def apply(self, steps: Sequence[Step]) -> Applied:
-        in_bulk, fallbacks = 0, Counter[str]()
-        staged = self._bulk.stage_seconds if self._bulk else 0.0
+    def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            if self._bulk is None or isinstance(step, OneByOne):
+            if self._bulk is None or isinstance(step, OneByOne) or not self._apply_in_bulk(self._bulk, step):
                 self._apply_one_by_one(step.commands)
-            elif (why := self._apply_in_bulk(self._bulk, step)) is not None:
-                fallbacks[why] += 1
-                self._apply_one_by_one(step.commands)
-            else:
-                in_bulk += len(step.commands)
-        return Applied(in_bulk, fallbacks, self._bulk.stage_seconds - staged if self._bulk else 0.0)
 
-    def _apply_in_bulk(self, bulk: SqlBulk, step: InBulk) -> str | None:
-        """All of the step, or nothing and why."""
+    def staged_text(self, commands: pa.Table) -> StagedText | None:  # noqa: ARG002
+        return None
+
+    def take_applied(self) -> Applied:
+        staged = self._bulk.take_stage_seconds() if self._bulk else 0.0
+        applied = Applied(self._in_bulk, self._fallbacks, staged)
+        self._in_bulk, self._fallbacks = 0, Counter()
+        return applied
+
+    def _apply_in_bulk(self, bulk: SqlBulk, step: InBulk) -> bool:
+        """All of the step, or nothing."""
         savepoint: sa.NestedTransaction | None = None
         try:
             bulk.prepare(step)
@@ -158,11 +161,13 @@ class SqlApplier:
         else:
             with translated_errors(self._where, self._database):
                 savepoint.commit()
-            return None
+            self._in_bulk += len(step.commands)
+            return True
+        self._fallbacks[why] += 1
         if savepoint is not None:
             with translated_errors(self._where, self._database):
                 savepoint.rollback()
-        return why
+        return False
 
     def _apply_one_by_one(self, commands: pa.Table) -> None:
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):

@@ -17,7 +17,6 @@ class SqlBulk(Protocol):
 
     operations: Mapping[int, Operations]
     """Which operations of which articles (by article_id) may go in bulk."""
-    stage_seconds: float
 
     def prepare(self, step: InBulk) -> None:
         """Make what the step is staged in. Before the savepoint that may undo the step."""
@@ -25,4 +24,8 @@ class SqlBulk(Protocol):
 
     def apply(self, step: InBulk) -> None:
         """Apply inside the open transaction. Raises MismatchError: then nothing of the step may stay."""
+        ...
+
+    def take_stage_seconds(self) -> float:
+        """How long staging took since it was asked last."""
         ...

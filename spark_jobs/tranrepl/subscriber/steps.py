@@ -17,6 +17,7 @@ import pyarrow as pa
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.subscriber.fold import Folded, NotFoldableError, fold
+from tranrepl.subscriber.staging import StagedText
 
 Bools = npt.NDArray[np.bool_]
 Operations = frozenset[Operation]
@@ -30,6 +31,8 @@ class OneByOne:
     """Commands to apply in order, each by itself."""
 
     commands: pa.Table
+    text: StagedText | None = None
+    """What is copied for them, where that is known before their turn comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Bulkable:
     articles: Mapping[int, RegisteredArticle]
     operations: Mapping[int, Operations] = field(default_factory=dict)
     own_order: frozenset[int] = frozenset()
-    """Articles whose commands, where they go one by one, keep their order among themselves only."""
+    """Articles whose commands, where one of a piece goes one by one, keep their order among themselves only."""
 
     def steps(self, commands: pa.Table) -> Steps:
         """Divide a piece of commands (row layout, in order)."""
@@ -83,9 +86,10 @@ class Bulkable:
         return (*self._runs(commands.filter(kept), bulk[~later]), OneByOne(commands.filter(moved)))
 
     def _in_their_own_order(self, commands: pa.Table, bulk: Bools) -> Bools:
-        """Commands that go one by one, of articles whose order among others does not matter."""
-        own = np.isin(commands["article_id"].to_numpy(), list(self.own_order))
-        return np.asarray(~bulk & own, dtype=np.bool_)
+        """Commands of articles whose order among others does not matter, and of which some go one by one."""
+        numbers = commands["article_id"].to_numpy()
+        own = np.intersect1d(numbers[~bulk], list(self.own_order))
+        return np.asarray(np.isin(numbers, own), dtype=np.bool_)
 
     def _runs(self, commands: pa.Table, bulk: Bools) -> tuple[Step, ...]:
         cuts = np.flatnonzero(bulk[1:] != bulk[:-1]) + 1

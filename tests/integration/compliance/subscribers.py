@@ -102,10 +102,12 @@ class Site:
         watermark: bytes = FIRST_XACT_SEQNO,
         transactions: int = 1000,
         options: ApplierOptions = AS_CONFIGURED,
+        own_order: frozenset[int] = frozenset(),
     ) -> JobResult:
         """What a job would do with these commands, all of them after `watermark`."""
         table = history.table() if isinstance(history, History) else history
-        delivery = Delivery(self.connection, KEY, self.articles, watermark, CommitLimits(transactions, 10_000), options)
+        limits = CommitLimits(transactions, 10_000)
+        delivery = Delivery(self.connection, KEY, self.articles, watermark, limits, options, own_order=own_order)
         return deliver(delivery, table.to_batches(max_chunksize=self.chunk))
 
     def rows(self, table: str, *columns: str, order: int = 1) -> Rows:

@@ -1,0 +1,34 @@
+"""The warm session that the jobs are measured in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tranrepl.jobs import LOCAL_MASTER_SETTINGS
+from tranrepl.spark_job import SESSION_SETTINGS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CORES = 2
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """With the jobs' own settings, on loopback."""
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    from pyspark.sql import SparkSession
+
+    settings = {**SESSION_SETTINGS, **LOCAL_MASTER_SETTINGS, "spark.log.level": "ERROR"}
+    builder = SparkSession.builder.master(f"local[{CORES}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
