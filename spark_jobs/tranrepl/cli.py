@@ -32,13 +32,14 @@ from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
 from tranrepl.reinitialization import reinitialize
 from tranrepl.settings import Publication, json_schema, load_publication
 from tranrepl.setup import set_up
+from tranrepl.snapshot.agent import idle_result as idle_snapshot
 from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus, SubscriptionStatus
 from tranrepl.status import status as publication_status
 from tranrepl.submit import submit
@@ -280,15 +281,69 @@ def run(
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,
 ) -> None:
-    """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection."""
+    """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection.
+
+    A subscription, or an article of it, that waits for its initial snapshot gets it first.
+    """
     with _failing_clearly():
         publication, connections = _load(file)
         results = {"log reader": _read_log(publication, connections, master)}
         if results["log reader"].error is None:
             for name in _chosen(publication, subscription):
-                results[name] = _deliver_with_retry(publication, connections, name, master)
+                taken = _take_snapshot(publication, connections, name, (), master)
+                if taken.snapshot or taken.error is not None:
+                    results[f"{name} snapshot"] = taken
+                if taken.error is None:
+                    results[name] = _deliver_with_retry(publication, connections, name, master)
         _report(results, as_json)
         _raise_first(results)
+
+
+ArticleOption = Annotated[
+    str | None, typer.Option("--article", "-a", help="Only this article, by its source table.", show_default="all")
+]
+
+
+@app.command(epilog="Example: [bold]tranrepl snapshot dags/publications/purchasing.yaml -s reporting[/]")
+def snapshot(
+    file: File,
+    subscription: SubscriptionOption = None,
+    article: ArticleOption = None,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Give subscriptions that wait for it the Publisher's rows, as of one point of its log, while it works on.
+
+    A new subscription waits for it, and so does an article that was added. What needs none is left alone.
+    """
+    with _failing_clearly():
+        publication, connections = _load(file)
+        results = {
+            name: _take_snapshot(publication, connections, name, _one(publication, article), master)
+            for name in _chosen(publication, subscription)
+        }
+        _report(results, as_json)
+        _raise_first(results)
+
+
+def _one(publication: Publication, article: str | None) -> tuple[str, ...]:
+    if article is None:
+        return ()
+    allowed = [str(it.source) for it in publication.articles]
+    if article not in allowed:
+        raise ConfigurationError(
+            f"--article: publication {publication.publication} has no article {article!r}",
+            remedy=f"allowed: {', '.join(allowed)}",
+        )
+    return (article,)
+
+
+def _take_snapshot(
+    publication: Publication, connections: Mapping[str, Connection], name: str, articles: tuple[str, ...], master: str
+) -> JobResult:
+    request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
+    with err.status(f"snapshot for {name}"):
+        return _attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -362,12 +417,13 @@ def _report(results: Mapping[str, JobResult], as_json: bool) -> None:
     for heading in ("transactions", "commands", "seconds", "commands/s"):
         table.add_column(heading, justify="right")
     for name, result in results.items():
-        rate = f"{result.commands / result.seconds:,.0f}" if result.seconds and result.commands else ""
+        done = result.commands or sum(it.rows for it in result.snapshot)
+        rate = f"{done / result.seconds:,.0f}" if result.seconds and done else ""
         table.add_row(
             name,
             _state(result),
-            f"{result.transactions:,}",
-            f"{result.commands:,}",
+            "" if result.snapshot else f"{result.transactions:,}",
+            f"{done:,} rows" if result.snapshot else f"{done:,}",
             f"{result.seconds:.1f}",
             rate,
         )
@@ -377,7 +433,7 @@ def _report(results: Mapping[str, JobResult], as_json: bool) -> None:
 def _state(result: JobResult) -> str:
     if result.error is not None:
         return f"[red]{result.error.kind} error[/]"
-    return "[green]done[/]" if result.commands else "nothing to do"
+    return "[green]done[/]" if result.commands or result.snapshot else "nothing to do"
 
 
 SubscriptionName = Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)]
@@ -438,11 +494,7 @@ def browse(
     with _failing_clearly():
         publication, connections = _load(file)
         selection = Selection(_seqno(first), _seqno(last), article)
-        if article is not None and article not in [str(it.source) for it in publication.articles]:
-            raise ConfigurationError(
-                f"--article: publication {publication.publication} has no article {article!r}",
-                remedy=f"allowed: {', '.join(str(it.source) for it in publication.articles)}",
-            )
+        _one(publication, article)
         database = DistributionDatabase(connections[publication.distributor.connection])
         try:
             record = database.publication(publication.publication)

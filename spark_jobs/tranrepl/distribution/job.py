@@ -70,14 +70,17 @@ def _deliver(
 ) -> JobResult:
     job = _Job(spark, request, opened)
     standing = opened.subscriber.standing()
+    job.leave_out(opened.left_out())
     opened.refuse_incomplete(standing.watermark)
     total = JobResult(last_xact_seqno=standing.watermark.hex(), notices=job.notices)
     if standing.unfinished is not None:
         total = total.plus(job.finish(standing.watermark, standing.unfinished))
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
+        registered = opened.database.batches_after(opened.record, watermark)
+        job.leave_out(opened.left_out())
         batches, before = deliverable(
-            opened.database.batches_after(opened.record, watermark),
+            registered,
             request.committed_before,
             lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
         )
@@ -86,6 +89,7 @@ def _deliver(
             if total.error is not None:
                 break
             total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
+            total = job.pass_over(group, total)
             tell(total)
     for notice in total.notices:
         log.warning("%s", notice)
@@ -106,9 +110,22 @@ class _Job:
         wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
         cores = spark.sparkContext.defaultParallelism
         self._streams = min(wanted, cores)
+        self._left_out: dict[str, bytes | None] = {}
         self.notices = (_fewer_streams(request.subscription, wanted, cores),) if cores < wanted else ()
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
+
+    def leave_out(self, left_out: Mapping[str, bytes | None]) -> None:
+        """Commands that the snapshots of articles have in them, as `OpenDistribution.left_out` says."""
+        self._left_out = dict(left_out)
+
+    def pass_over(self, group: Group, total: JobResult) -> JobResult:
+        """Where a group ended in commands that were left out, nobody else sets the watermark."""
+        last, watermark = group.batches[-1].last_xact_seqno, bytes.fromhex(total.last_xact_seqno or "")
+        if not self._left_out or group.before is not None or watermark >= last:
+            return total
+        self._opened.subscriber.move_watermark(watermark, last)
+        return total.model_copy(update={"last_xact_seqno": last.hex()})
 
     @cached_property
     def _constraints(self) -> Constraints:
@@ -164,6 +181,11 @@ class _Job:
         chosen = (F.col("xact_seqno") > F.lit(after)) & (F.col("xact_seqno") <= F.lit(last))
         if group.before is not None:
             chosen &= F.col("xact_seqno") < F.lit(group.before)
+        for source, last_of_snapshot in self._left_out.items():
+            ids = [number for number, article in self._articles.items() if str(article.source) == source]
+            later = F.lit(False) if last_of_snapshot is None else F.col("xact_seqno") > F.lit(last_of_snapshot)
+            if last_of_snapshot is None or last_of_snapshot > after:
+                chosen &= ~F.col("article_id").isin(ids) | later
         commands = commands.where(chosen).coalesce(1)
         # A batch is one file, written in order and read as one piece; several together must be put in order.
         return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")

@@ -106,8 +106,10 @@ def _deactivated(
 def _remove_batches(
     database: DistributionDatabase, record: PublicationRecord, active: Sequence[ActiveSubscription], youngest: timedelta
 ) -> list[Batch]:
+    """`record` is of before the subscriptions were looked at: a snapshot that has begun since shows all that it says is
+    registered, and needs what is registered later."""
     watermarks = [it.watermark for it in active]
     known = [it for it in watermarks if it is not None]
     if len(known) < len(watermarks):
         return []
-    return database.remove_batches(record, min(known, default=None), youngest)
+    return database.remove_batches(record, min([*known, record.registered_xact_seqno or FIRST_XACT_SEQNO]), youngest)
