@@ -37,9 +37,10 @@ from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
 from tranrepl.reinitialization import reinitialize
-from tranrepl.settings import Publication, json_schema, load_publication
+from tranrepl.settings import Publication, SyncType, json_schema, load_publication
 from tranrepl.setup import set_up
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
+from tranrepl.snapshot.anew import subscribe_anew
 from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus, SubscriptionStatus
 from tranrepl.status import status as publication_status
 from tranrepl.submit import submit
@@ -643,13 +644,29 @@ def cleanup(file: File, as_json: JsonOption = False) -> None:
 def reinitialize_subscription(
     file: File,
     subscription: Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)],
+    article: ArticleOption = None,
+    master: MasterOption = "local[*]",
 ) -> None:
-    """Let a subscription begin anew after the last stored transaction, and be active again.
+    """Begin a subscription, or one article of it, anew, from a snapshot; a deactivated one is active again.
 
-    While nobody writes at the Publisher: run the log reader, load the Publisher's rows, reinitialize.
+    With sync_type: replication_support_only, it begins after the last stored transaction. While nobody writes at the
+    Publisher: run the log reader, load the Publisher's rows, reinitialize.
     """
     with _failing_clearly():
         publication, connections = _load(file)
+        articles = _one(publication, article)
+        if publication.subscription(subscription).sync_type is SyncType.AUTOMATIC:
+            request = SnapshotRequest(publication=publication, subscription=subscription, articles=articles)
+            subscribe_anew(request, connections)
+            result = _take_snapshot(publication, connections, subscription, articles, master)
+            _report({subscription: result}, as_json=False)
+            _raise_first({subscription: result})
+            return
+        if articles:
+            raise ConfigurationError(
+                f"--article: subscription {subscription} takes no snapshots",
+                remedy="sync_type: automatic for it, or load the rows by hand and reinitialize the whole subscription",
+            )
         start = reinitialize(publication, connections, subscription)
         out.print(f"{subscription}: begins after 0x{start.hex()}")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,18 +13,26 @@ from sandbox.site import Site
 from tranrepl.errors import ConfigurationError
 from tranrepl.status import status
 
-_SUBSCRIPTION = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
-
 _TABLES = """
 CREATE TABLE vendor (vendor_id int PRIMARY KEY, name text UNIQUE, rating int, note text);
 CREATE TABLE orders (order_id int PRIMARY KEY, vendor_id int NOT NULL REFERENCES vendor, total numeric);
 """
 
 
-def _site(databases: DatabasesFactory, tmp_path: Path, **settings: Any) -> Site:
-    articles = settings.pop("articles", ["public.vendor", "public.orders"])
-    subscription = {**_SUBSCRIPTION, **settings.pop("subscription", {})}
-    site = Site(databases(), tmp_path / "store", articles, subscriptions=[subscription], **settings)
+def automatic_site(
+    databases: DatabasesFactory, tmp_path: Path, articles: Sequence[Mapping[str, object] | str], **subscription: object
+) -> Site:
+    """With one subscription, which takes a snapshot. No table is there."""
+    settings = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic", **subscription}
+    return Site(databases(), tmp_path / "store", articles, subscriptions=[settings])
+
+
+def _site(
+    databases: DatabasesFactory,
+    tmp_path: Path,
+    articles: Sequence[Mapping[str, object] | str] = ("public.vendor", "public.orders"),
+) -> Site:
+    site = automatic_site(databases, tmp_path, articles)
     site.at_publisher(
         _TABLES,
         "INSERT INTO vendor SELECT n, 'v' || n, n % 5, CASE WHEN n % 3 > 0 THEN E'tab\\tline\\n\\\\ \\b\\f\\v' END "
@@ -70,7 +78,7 @@ def test_rows_come_by_snapshot_and_changes_by_the_log(databases: DatabasesFactor
 @pytest.mark.parametrize("command", ["none", "drop", "delete", "truncate"])
 def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: str) -> None:
     articles = [{"source": "public.vendor", "filter": "vendor.rating > 1", "pre_creation_cmd": command}]
-    site = _site(databases, tmp_path, articles=articles)
+    site = _site(databases, tmp_path, articles)
     site.at_subscriber(
         "CREATE TABLE vendor (note text, vendor_id int PRIMARY KEY, name text, rating int, own int DEFAULT 7)",
         "INSERT INTO vendor VALUES ('theirs', 9000, 'x', 0), ('theirs', 3, 'y', 3)",
@@ -89,12 +97,3 @@ def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: 
     )
     assert (total, theirs, own) == (300 + (command == "delete"), int(command == "delete"), int(command != "drop"))
     assert site.at_publisher("SELECT count(*) FROM vendor WHERE rating > 1") == [(300,)]
-
-
-def test_sync_types_without_a_snapshot(databases: DatabasesFactory, tmp_path: Path) -> None:
-    site = _site(databases, tmp_path)
-    site.set_up()
-    ((lsn,),) = site.at_publisher("SELECT pg_current_wal_insert_lsn()::text")
-    site.at_publisher("UPDATE vendor SET rating = 9 WHERE vendor_id = 1")
-    site.take_snapshot()
-    assert site.differences() == []

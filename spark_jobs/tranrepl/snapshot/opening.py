@@ -25,7 +25,7 @@ from tranrepl.subscriber.snapshot import SnapshotArticle, SubscriberSnapshot
 log = logging.getLogger(__name__)
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
-_LARGE_BYTES = 16 * 1024 * 1024
+LARGE_BYTES = 16 * 1024 * 1024
 """From here on, indexes are built after the load."""
 
 
@@ -66,14 +66,7 @@ class OpenSnapshot:
 def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Waiting:
     """Raises ConfigurationError where the subscription is inactive, or an article does not exist or cannot begin before
     the others."""
-    articles = opened.database.active_articles(request.publication, opened.record)
-    known = {str(it.source) for it in articles}
-    for name in request.articles:
-        if name not in known:
-            raise ConfigurationError(
-                f"publication {opened.record.publication} has no article {name!r}",
-                remedy=f"allowed: {', '.join(sorted(known))}",
-            )
+    articles = published_articles(request, opened)
     status = opened.subscription.status
     if status in _WAITING:
         if request.articles:
@@ -89,6 +82,19 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
     return Waiting(
         tuple(it for it in waiting if not request.articles or str(it.source) in request.articles), whole=False
     )
+
+
+def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> list[RegisteredArticle]:
+    """All of them. Raises ConfigurationError where the request names another."""
+    articles = opened.database.active_articles(request.publication, opened.record)
+    known = {str(it.source) for it in articles}
+    for name in request.articles:
+        if name not in known:
+            raise ConfigurationError(
+                f"publication {opened.record.publication} has no article {name!r}",
+                remedy=f"allowed: {', '.join(sorted(known))}",
+            )
+    return articles
 
 
 @contextmanager
@@ -137,6 +143,6 @@ def _described(
                 remedy="run `tranrepl setup FILE`",
                 article=str(article.source),
             )
-        large = sizes[str(article.source)].bytes >= _LARGE_BYTES
+        large = sizes[str(article.source)].bytes >= LARGE_BYTES
         described.append(SnapshotArticle(article, by_source[article.source], source, large))
     return tuple(described)

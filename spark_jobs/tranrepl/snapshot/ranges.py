@@ -9,8 +9,9 @@ from psycopg import sql
 from tranrepl.article import RegisteredArticle
 from tranrepl.postgres import Session, qualified, translated_errors
 
-_SMALLEST = 8 * 1024 * 1024
-_LARGEST = 128 * 1024 * 1024
+SMALLEST_RANGE = 8 * 1024 * 1024
+"""Bytes."""
+LARGEST_RANGE = 128 * 1024 * 1024
 _RANGES_A_CORE = 4
 
 
@@ -62,7 +63,7 @@ def table_size(session: Session, article: RegisteredArticle) -> TableSize:
 
 def range_bytes(total: int, cores: int) -> int:
     """How much of a table a range should hold, so that all cores are busy to the end."""
-    return min(_LARGEST, max(_SMALLEST, total // (cores * _RANGES_A_CORE)))
+    return min(LARGEST_RANGE, max(SMALLEST_RANGE, total // (cores * _RANGES_A_CORE)))
 
 
 def table_ranges(article: RegisteredArticle, size: TableSize, bytes_each: int) -> list[TableRange]:
