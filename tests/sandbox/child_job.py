@@ -35,8 +35,8 @@ CLEANUP: Job = _clean_up
 
 
 def _take_snapshot(site: Site) -> JobResult:
-    """With ranges of two pages, and indexes built after the load."""
-    ranges.SMALLEST_RANGE, ranges.LARGEST_RANGE, opening.LARGE_BYTES = 16_384, 16_384, 0
+    """With ranges of eight pages, and indexes built after the load."""
+    ranges.SMALLEST_RANGE, ranges.LARGEST_RANGE, opening.LARGE_BYTES = 65_536, 65_536, 0
     return site.take_snapshot()
 
 

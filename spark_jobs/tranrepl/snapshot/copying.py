@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -17,6 +18,7 @@ from tranrepl.publisher.exported_snapshot import article_query, set_search_path,
 from tranrepl.snapshot.ranges import TableRange
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.snapshot import Loader
 
 _CHUNK_BYTES = 256 * 1024
 
@@ -45,22 +47,28 @@ class RangeCopy:
     options: ApplierOptions
 
     def __call__(self, ranges: Iterable[TableRange]) -> Iterator[CopiedRange]:
-        for chosen in ranges:
-            error: ErrorReport | None = None
+        left = deque(ranges)
+        while left:
             try:
-                self._copy(chosen)
+                with self._sessions() as (session, loader):
+                    while left:
+                        set_search_path(session, left[0].article)
+                        loader.load(left[0].article, left[0].number, copied_chunks(session, left[0]))
+                        done = left.popleft()
+                        yield CopiedRange(article=done.name, number=done.number)
             except ReplicationError as problem:
-                error = problem.to_report()
-            yield CopiedRange(article=chosen.name, number=chosen.number, error=error)
+                # Neither session is fit for another range.
+                failed = left.popleft()
+                yield CopiedRange(article=failed.name, number=failed.number, error=problem.to_report())
 
-    def _copy(self, chosen: TableRange) -> None:
+    @contextmanager
+    def _sessions(self) -> Iterator[tuple[Session, Loader]]:
         dialect = dialect_of(self.subscriber)
         with (
             snapshot_session(self.publisher, self.exported, "tranrepl snapshot") as session,
             dialect.loader(self.subscriber, self.key, self.snapshot, self.options) as loader,
         ):
-            set_search_path(session, chosen.article)
-            loader.load(chosen.article, chosen.number, copied_chunks(session, chosen))
+            yield session, loader
 
 
 def copied_chunks(session: Session, chosen: TableRange) -> Iterator[bytes]:
