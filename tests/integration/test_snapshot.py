@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 from conftest import DatabasesFactory
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import SnapshotRequest
+from tranrepl.settings import Publication
+from tranrepl.snapshot import agent, job, ranges
+from tranrepl.snapshot.anew import subscribe_anew
+from tranrepl.snapshot.copying import CopiedRange, RangeCopy
+from tranrepl.snapshot.ranges import TableRange
 from tranrepl.status import status
 
 _TABLES = """
@@ -97,3 +107,104 @@ def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: 
     )
     assert (total, theirs, own) == (300 + (command == "delete"), int(command == "delete"), int(command != "drop"))
     assert site.at_publisher("SELECT count(*) FROM vendor WHERE rating > 1") == [(300,)]
+
+
+def _with_articles(site: Site, *sources: str) -> Site:
+    articles = [{"source": source, "pre_creation_cmd": "truncate"} for source in sources]
+    settings = site.publication.model_dump(mode="json")
+    site.publication = Publication.model_validate({**settings, "articles": articles})
+    return site
+
+
+def test_an_article_that_joins_is_copied_alone_and_loses_nothing(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    site = _site(databases, tmp_path, ["public.vendor"])
+    site.spark = spark
+    site.set_up()
+    site.take_snapshot()
+    # Setup would wait for the open writer before it altered the table.
+    site.at_publisher("UPDATE vendor SET rating = 1 WHERE vendor_id < 10", "ALTER TABLE orders REPLICA IDENTITY FULL")
+    with psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as still_open:  # type: ignore[arg-type]
+        still_open.execute("INSERT INTO orders VALUES (5000, 1, 1)")
+        _with_articles(site, "public.vendor", "public.orders").set_up()
+        site.at_publisher("UPDATE orders SET total = 0 WHERE order_id < 10")
+        read_log_into_store(site).raise_error()
+        # The article's commands are left out until its snapshot is there, the others' are not.
+        site.deliver().raise_error()
+        assert site.at_subscriber("SELECT count(*) FROM vendor WHERE rating = 1 AND vendor_id < 10") == [(9,)]
+        assert site.at_subscriber("SELECT count(*) FROM orders") == [(0,)]
+        threading.Timer(0.5, still_open.commit).start()
+        taken = site.take_snapshot()
+    assert [(it.article, it.rows) for it in taken.snapshot] == [("public.orders", 2001)]
+    site.at_publisher(
+        "UPDATE orders SET order_id = order_id + 10000 WHERE order_id BETWEEN 100 AND 200",
+        "UPDATE vendor SET note = 'later' WHERE vendor_id = 3",
+        "DELETE FROM orders WHERE order_id = 5000",
+    )
+    # Commands that the snapshot has in it are stored only now.
+    read_log_into_store(site).raise_error()
+    site.deliver().raise_error()
+    assert site.differences() == []
+    assert site.deliver().commands == 0
+
+    site.at_publisher("INSERT INTO orders VALUES (6000, 1, 1)")
+    _with_articles(site, "public.vendor").set_up()
+    site.at_publisher("UPDATE vendor SET note = 'alone'", "INSERT INTO orders VALUES (6001, 1, 1)")
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    assert site.differences() == []
+    assert site.at_subscriber("SELECT count(*) FROM orders WHERE order_id IN (6000, 6001)") == [(0,)]
+
+
+def test_one_article_is_mended_alone(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _with_articles(_site(databases, tmp_path), "public.vendor", "public.orders")
+    site.set_up()
+    site.take_snapshot()
+    site.at_subscriber("DELETE FROM orders WHERE order_id > 7", "UPDATE vendor SET rating = 77 WHERE vendor_id = 5")
+    site.at_publisher(
+        "UPDATE orders SET total = 1 WHERE order_id = 9", "UPDATE vendor SET note = 'n' WHERE vendor_id = 6"
+    )
+    read_log_into_store(site).raise_error()
+    request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))
+    subscribe_anew(request, site.connections)
+    assert [it.article for it in site.take_snapshot().snapshot] == ["public.orders"]
+    deliver_stored(site).raise_error()
+    assert site.differences() == ["public.vendor"]
+    assert site.at_subscriber("SELECT vendor_id FROM vendor WHERE rating = 77") == [(5,)]
+
+
+def test_a_job_on_spark_goes_on_where_a_worker_was_killed(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "SMALL_BYTES", 0)
+    monkeypatch.setattr(ranges, "SMALLEST_RANGE", 16_384)
+    monkeypatch.setattr(ranges, "LARGEST_RANGE", 16_384)
+    site = _site(databases, tmp_path)
+    site.spark = spark
+    site.set_up()
+    attempts: list[int] = []
+    whole_attempt = job.OnSpark.__call__
+
+    def attempt(self: job.OnSpark, copy: RangeCopy, chosen: Sequence[TableRange]) -> list[CopiedRange]:
+        attempts.append(len(chosen))
+        return whole_attempt(self, copy if len(attempts) > 1 else _dying_worker(copy), chosen)
+
+    monkeypatch.setattr(job.OnSpark, "__call__", attempt)
+    assert [it.rows for it in site.take_snapshot().snapshot] == [500, 2000]
+    # What was committed before is not copied again.
+    assert len(attempts) == 2
+    assert attempts[1] < attempts[0]
+    assert site.differences() == []
+
+
+def _dying_worker(copy: RangeCopy) -> Any:
+    """A task's process ends with its third range, as one that is out of memory."""
+
+    def copy_until_then(chosen: Iterable[TableRange]) -> Iterator[CopiedRange]:
+        for it in chosen:
+            if it.number == 3:
+                os._exit(9)
+            yield from copy([it])
+
+    return copy_until_then
