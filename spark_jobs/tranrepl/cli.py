@@ -6,9 +6,10 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from tranrepl import __version__
@@ -31,6 +33,7 @@ from tranrepl.connections import Connection, from_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
@@ -97,6 +100,7 @@ def _print_error(error: ReplicationError) -> None:
         err.print(f"  [green]→[/] {escape(error.remedy)}", highlight=False)
 
 
+_LOOKED_EVERY_SECONDS = 2.0
 _PAUSES = (1.0, 4.0)
 """Seconds before each retry of what may pass by itself."""
 
@@ -343,8 +347,34 @@ def _take_snapshot(
     publication: Publication, connections: Mapping[str, Connection], name: str, articles: tuple[str, ...], master: str
 ) -> JobResult:
     request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
-    with err.status(f"snapshot for {name}"):
+    with err.status(f"snapshot for {name}") as shown, _following(publication, connections, name, shown):
         return _attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
+
+
+@contextmanager
+def _following(
+    publication: Publication, connections: Mapping[str, Connection], name: str, shown: Status
+) -> Iterator[None]:
+    """Show what the history says of a snapshot that goes on."""
+    over = Event()
+
+    def follow() -> None:
+        database = DistributionDatabase(connections[publication.distributor.connection])
+        while not over.wait(_LOOKED_EVERY_SECONDS):
+            with suppress(ReplicationError):
+                record = database.publication(publication.publication)
+                row = database.last_history(record, database.subscription(record, name))
+                if row is not None and row["runstatus"] == RunStatus.IN_PROGRESS:
+                    shown.update(escape(str(row["comments"])))
+        database.close()
+
+    follower = Thread(target=follow, daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -585,6 +615,8 @@ def _show_status(current: PublicationStatus) -> None:
 
 def _standing(subscription: SubscriptionStatus) -> str:
     said: list[str] = [subscription.state]
+    if subscription.waiting_articles:
+        said.append(f"waits for the snapshot of {', '.join(subscription.waiting_articles)}")
     if subscription.undelivered_commands:
         transactions = _counted(subscription.undelivered_transactions, "transaction")
         said.append(f"{transactions} to deliver in about {_counted(subscription.estimated_seconds, 'second')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from integration.shell import publication_file, typed
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from tranrepl.errors import ConfigurationError
@@ -208,3 +210,30 @@ def _dying_worker(copy: RangeCopy) -> Any:
             yield from copy([it])
 
     return copy_until_then
+
+
+def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    articles = [{"source": it, "pre_creation_cmd": "delete"} for it in ("public.vendor", "public.orders")]
+    subscription = {"name": "reporting", "connection": "subscriber"}
+    file = publication_file(tmp_path, articles, subscriptions=[subscription])
+    environment = site.databases.environment
+    assert typed("setup", file, environment=environment).status == 0
+    shown = typed("status", file, environment=environment).out
+    assert "Uninitialized, waits for the snapshot of public.vendor, public.orders" in shown
+    # So little is copied without Spark.
+    ran = typed("run", file, "--master", "spark://127.0.0.1:1", "--json", environment=environment)
+    assert ran.status == 0, ran
+    assert [it["rows"] for it in json.loads(ran.out)["reporting snapshot"]["snapshot"]] == [500, 2000]
+    assert site.differences() == []
+    assert "Not running" in typed("status", file, environment=environment).out
+
+    site.at_subscriber("DELETE FROM orders", "UPDATE vendor SET name = 'wrong' WHERE vendor_id = 3")
+    one = ("-s", "reporting", "--article", "public.orders")
+    assert "2,000 rows" in typed("reinitialize", file, *one, environment=environment).out
+    assert site.differences() == ["public.vendor"]
+    assert typed("reinitialize", file, "-s", "reporting", environment=environment).status == 0
+    assert site.differences() == []
+    assert "nothing to do" in typed("snapshot", file, environment=environment).out
+    wrong = typed("snapshot", file, "--article", "public.order", environment=environment)
+    assert (wrong.status, "allowed: public.vendor, public.orders" in wrong.err) == (1, True)

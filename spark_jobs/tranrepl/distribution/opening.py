@@ -40,8 +40,8 @@ class OpenDistribution:
         raise ConfigurationError(
             f"subscription {self.subscription.subscription} of publication {self.record.publication} {why}: it must "
             "be reinitialized",
-            remedy="load the Publisher's rows into its Subscriber anew, then "
-            f"`tranrepl reinitialize FILE -s {self.subscription.subscription}`",
+            remedy=f"`tranrepl reinitialize FILE -s {self.subscription.subscription}` begins it anew; with "
+            "sync_type: replication_support_only, load the Publisher's rows into its Subscriber before",
             number=MUST_BE_REINITIALIZED,
         )
 

@@ -96,7 +96,8 @@ def _deactivated(
         message=f"subscription {name} of publication {record.publication} was deactivated: its first undelivered "
         f"command, of {waiting.first_commit_time:%Y-%m-%d %H:%M:%S} UTC, is older than "
         f"{longest // timedelta(hours=1)} hours (max_distretention)",
-        remedy=f"load the Publisher's rows into its Subscriber anew, then `tranrepl reinitialize FILE -s {name}`",
+        remedy=f"`tranrepl reinitialize FILE -s {name}` begins it anew; with sync_type: replication_support_only, "
+        "load the Publisher's rows into its Subscriber before",
         xact_seqno=waiting.first_xact_seqno.hex(),
     )
     database.record_error(record, error, name)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tranrepl.connections import Connection
-from tranrepl.distributor.database import RunRow
+from tranrepl.distributor.database import RunRow, snapshot_comments
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs import JobResult, SnapshotRequest
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import Runner, initialize
 from tranrepl.snapshot.opening import OpenSnapshot, open_snapshot, open_waiting
 from tranrepl.snapshot.ranges import TableRange
+
+log = logging.getLogger(__name__)
 
 SMALL_BYTES = 64 * 1024 * 1024
 """Tables of this size together are copied sooner than Spark has started."""
@@ -40,6 +43,7 @@ def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
 
     def tell(so_far: JobResult) -> None:
         opened.database.tell_progress(row, _timed(so_far, clock))
+        log.info("%s", snapshot_comments(so_far.snapshot))
 
     with _ending(plan, row, clock):
         result = _timed(initialize(plan, runner, tell), clock)

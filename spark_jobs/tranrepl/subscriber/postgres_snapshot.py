@@ -94,6 +94,10 @@ class PostgresSnapshot:
     ) -> bytes:
         with translated_errors(self.where), self._session.transaction():
             fence = self._fence_off(whole=whole)
+            # Ranges that still load hold these first, and the tables after.
+            self._session.execute(
+                sql.SQL("SELECT FROM {} WHERE {} AND range_number = 0 FOR UPDATE").format(SNAPSHOTS, _MINE), self._mine
+            )
             if not_for_replication:
                 self._session.execute("SET LOCAL session_replication_role = replica")
             for problem in self.problems(articles):
