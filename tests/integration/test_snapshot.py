@@ -12,12 +12,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from conftest import DatabasesFactory
+from conftest import DatabaseFactory, DatabasesFactory
 from integration.shell import publication_file, typed
+from sandbox.child_job import SNAPSHOT, ChildJob
 from sandbox.in_process import deliver_stored, read_log_into_store
-from sandbox.site import Site
+from sandbox.site import Site, execute
+from tranrepl.cleanup import clean_up
 from tranrepl.errors import ConfigurationError
+from tranrepl.failpoint import Failpoint
 from tranrepl.jobs import SnapshotRequest
+from tranrepl.publisher.postgres import lsn_number
 from tranrepl.settings import Publication
 from tranrepl.snapshot import agent, job, ranges
 from tranrepl.snapshot.anew import subscribe_anew
@@ -218,7 +222,7 @@ def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: Databases
     subscription = {"name": "reporting", "connection": "subscriber"}
     file = publication_file(tmp_path, articles, subscriptions=[subscription])
     environment = site.databases.environment
-    assert typed("setup", file, environment=environment).status == 0
+    site.set_up()
     shown = typed("status", file, environment=environment).out
     assert "Uninitialized, waits for the snapshot of public.vendor, public.orders" in shown
     # So little is copied without Spark.
@@ -237,3 +241,47 @@ def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: Databases
     assert "nothing to do" in typed("snapshot", file, environment=environment).out
     wrong = typed("snapshot", file, "--article", "public.order", environment=environment)
     assert (wrong.status, "allowed: public.vendor, public.orders" in wrong.err) == (1, True)
+
+
+def _also(site: Site, **subscription: object) -> None:
+    """With a second subscription of the same Subscriber's kind, in a database of its own."""
+    settings = site.publication.model_dump(mode="json")
+    second = {"name": "second", "connection": "second", **subscription}
+    site.publication = Publication.model_validate({**settings, "subscriptions": [*settings["subscriptions"], second]})
+
+
+def test_a_subscription_begins_at_an_lsn_whose_commands_are_kept(
+    databases: DatabasesFactory, database: DatabaseFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.connections["second"] = database("second")
+    _also(site, sync_type="initialize_from_lsn", subscription_lsn="0/1")
+    with pytest.raises(ConfigurationError, match="commands from there on are not stored"):
+        site.set_up()
+    ((lsn,),) = site.at_publisher("SELECT pg_current_wal_insert_lsn()::text")
+    site.publication = site.publication.model_copy(update={"subscriptions": site.publication.subscriptions[:1]})
+    _also(site, sync_type="initialize_from_lsn", subscription_lsn=lsn)
+    site.set_up()
+    assert site.set_up() == []
+    current = {it.subscription: it.watermark for it in status(site.publication, site.connections).subscriptions}
+    assert int(current["second"], 16) == lsn_number(lsn) - 1
+    assert site.take_snapshot(subscription="second").snapshot == ()
+
+
+def test_commands_that_an_interrupted_snapshot_needs_are_kept_until_they_are_too_old(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.set_up()
+    with ChildJob(SNAPSHOT, site, Failpoint.SNAPSHOT_LOADED) as killed:
+        assert killed.killed()
+    site.at_publisher("UPDATE vendor SET rating = 9")
+    read_log_into_store(site).raise_error()
+    assert clean_up(site.publication, site.connections).batches == 0
+    execute(site.databases.distribution, "UPDATE msrepl_batches SET entry_time = now() - interval '100 hours'")
+    assert list(clean_up(site.publication, site.connections).deactivated) == ["reporting"]
+    with pytest.raises(ConfigurationError, match="must be reinitialized"):
+        site.take_snapshot()
+    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.connections)
+    site.take_snapshot()
+    assert site.differences() == []

@@ -37,14 +37,15 @@ SELECT found.rank, found.remove, found.create FROM (
            format('ALTER TABLE %%s ADD CONSTRAINT %%I %%s', c.conrelid::regclass, c.conname,
                   pg_catalog.pg_get_constraintdef(c.oid)) AS create
       FROM pg_catalog.pg_constraint c
-     WHERE c.conrelid = %(table)s AND (c.contype = 'f' OR %(large)s AND c.contype IN ('p', 'u', 'x'))
+     WHERE c.conrelid = %(table)s AND c.contype IN ('f', 'p', 'u', 'x')
     UNION ALL
     SELECT 1, format('DROP INDEX %%s', i.indexrelid::regclass), pg_catalog.pg_get_indexdef(i.indexrelid)
       FROM pg_catalog.pg_index i
-     WHERE i.indrelid = %(table)s AND %(large)s AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint c
+     WHERE i.indrelid = %(table)s AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint c
            WHERE c.conindid = i.indexrelid AND c.contype IN ('p', 'u', 'x'))) found
  ORDER BY found.rank
 """
+_FOREIGN_KEY = 2
 _REFERENCED_FROM = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint
                 WHERE contype = 'f' AND confrelid = %(table)s AND conrelid <> ALL (%(ours)s::oid[]))
@@ -168,10 +169,11 @@ class PostgresSnapshot:
             referenced = self._session.execute(
                 _REFERENCED_FROM, {"table": table, "ours": [table for _, table in ours.values()]}
             ).fetchone() == (True,)
-            chosen = {"table": table, "large": it.large and not referenced}
             with qualified_names(self._session):
-                rows = self._session.execute(_DEFERRABLE, chosen).fetchall()
-            self._remember(name, [(rank, create) for rank, _, create in rows])
+                there = self._session.execute(_DEFERRABLE, {"table": table}).fetchall()
+            rows = [row for row in there if row[0] == _FOREIGN_KEY or (it.large and not referenced)]
+            interrupted = set(self._deferred([name])) - {(rank, create) for rank, _, create in there}
+            self._remember(name, sorted(interrupted | {(rank, create) for rank, _, create in rows}))
             found += rows
         for _, remove, _ in sorted(found, reverse=True):
             self._session.execute(trusted(remove))
@@ -187,15 +189,12 @@ class PostgresSnapshot:
         ).fetchone()
         return None if row is None else int(row[0])
 
-    def _remember(self, name: str, found: Sequence[tuple[int, str]]) -> None:
-        """With what an interrupted snapshot has left to be built."""
-        left = [(rank, create) for rank, create in self._deferred([name])]
-        both = sorted({*left, *found})
+    def _remember(self, name: str, left: Sequence[tuple[int, str]]) -> None:
         self._session.execute(
             sql.SQL("UPDATE {} SET deferred = %s WHERE {} AND article = %s AND range_number = 0").format(
                 SNAPSHOTS, _MINE
             ),
-            [json.dumps(both) if both else None, *self._mine, name],
+            [json.dumps(left) if left else None, *self._mine, name],
         )
 
     def _deferred(self, names: Sequence[str]) -> list[tuple[int, str]]:
