@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.reference import BuiltInReplication
+from benchmarks.session import spark_session
 from benchmarks.workloads import PGBENCH_TABLES, Workload, create_tables, workloads
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.site import Site, execute
 from tranrepl.connections import Connection
-from tranrepl.jobs import LOCAL_MASTER_SETTINGS
-from tranrepl.spark_job import SESSION_SETTINGS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 console = Console()
 TABLES = ("vendor", "marker", *PGBENCH_TABLES)
@@ -95,7 +88,7 @@ def _measure(folder: Path, options: argparse.Namespace) -> list[Row]:
         second = first
         if options.servers == 2:
             second = stack.enter_context(PostgresServer(ServerSettings(folder / "subscriber", options=_SERVER_OPTIONS)))
-        spark = stack.enter_context(_spark())
+        spark = stack.enter_context(spark_session())
         publisher = _database(first, "publisher")
         subscriber, distribution, reference = (
             _database(second, name) for name in ("subscriber", "distribution", "reference")
@@ -201,22 +194,6 @@ class _Bench:
         different = self._site.differences()
         if different:
             raise AssertionError(f"Publisher and Subscriber differ in {', '.join(different)}")
-
-
-@contextmanager
-def _spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    settings = {**SESSION_SETTINGS, **LOCAL_MASTER_SETTINGS, "spark.log.level": "ERROR"}
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 def _show(rows: list[Row]) -> None:
