@@ -88,6 +88,10 @@ def test_rows_come_by_snapshot_and_changes_by_the_log(databases: DatabasesFactor
     _deliver(site)
     assert site.differences() == []
     assert site.take_snapshot().snapshot == ()
+    # As a Subscriber does that was restored from a backup of before.
+    site.at_subscriber("UPDATE msreplication_subscriptions SET transaction_timestamp = '\\x0000000000000000'")
+    with pytest.raises(ConfigurationError, match="before the snapshot that it began with"):
+        site.deliver()
     assert site.at_subscriber("SELECT count(*) FROM msreplication_snapshots WHERE range_number <> 0") == [(0,)]
 
 

@@ -14,6 +14,7 @@ from tranrepl.jobs import DistributionRequest
 from tranrepl.settings import Publication
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.snapshot import stands_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,15 @@ class OpenDistribution:
         waits for its snapshot."""
         if self.subscription.status in (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED):
             raise _without_snapshot(f"subscription {self.subscription.subscription}")
-        removed = self.record.removed_xact_seqno
-        inactive = self.subscription.status is SubscriptionStatus.INACTIVE
-        if not inactive and (removed is None or watermark >= removed):
+        removed, began = self.record.removed_xact_seqno, self.subscription.subscription_seqno
+        if self.subscription.status is SubscriptionStatus.INACTIVE:
+            why = "is inactive"
+        elif began is not None and stands_before(watermark, began):
+            why = f"stands at 0x{watermark.hex()}, before the snapshot that it began with"
+        elif removed is not None and watermark < removed:
+            why = f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
+        else:
             return
-        why = "is inactive" if inactive else f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
         raise ConfigurationError(
             f"subscription {self.subscription.subscription} of publication {self.record.publication} {why}: it must "
             "be reinitialized",

@@ -88,6 +88,8 @@ class SubscriptionRecord:
     subscription: str
     status: SubscriptionStatus
     subscriber_db: str
+    subscription_seqno: bytes | None = None
+    """The watermark that it began with, where a snapshot was its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,8 +417,11 @@ class DistributionDatabase:
             if changed.rowcount != len(articles):
                 raise self._another_snapshot(subscription)
 
-    def activate(self, subscription: SubscriptionRecord, articles: Sequence[str], xact_seqno: bytes) -> None:
-        """The Subscriber has the snapshot that began there: deliveries may go on. Raises FencedError where another
+    def activate(
+        self, subscription: SubscriptionRecord, articles: Sequence[str], xact_seqno: bytes, *, whole: bool
+    ) -> None:
+        """The Subscriber has the snapshot that began there: deliveries may go on. `whole`: it is the subscription's
+        beginning. Raises FencedError where another
         snapshot has begun since, ConfigurationError where the subscription was deactivated."""
         with self._begin() as connection:
             status = self._locked_status(connection, subscription)
@@ -434,6 +439,12 @@ class DistributionDatabase:
             if changed.rowcount != len(articles):
                 raise self._another_snapshot(subscription)
             _set_status(connection, subscription, SubscriptionStatus.ACTIVE)
+            if whole:
+                connection.execute(
+                    mssubscriptions.update()
+                    .where(mssubscriptions.c.subscription_id == subscription.subscription_id)
+                    .values(subscription_seqno=xact_seqno)
+                )
 
     def _another_snapshot(self, subscription: SubscriptionRecord) -> FencedError:
         return FencedError(
@@ -875,7 +886,14 @@ def _article_state(row: sa.Row[Any]) -> ArticleState:
 
 
 def _subscription(row: sa.Row[Any]) -> SubscriptionRecord:
-    return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status), row.subscriber_db)
+    seqno = row.subscription_seqno
+    return SubscriptionRecord(
+        row.subscription_id,
+        row.subscription,
+        SubscriptionStatus(row.status),
+        row.subscriber_db,
+        bytes(seqno) if seqno is not None else None,
+    )
 
 
 def _batch(row: sa.Row[Any]) -> Batch:

@@ -102,6 +102,7 @@ mssubscriptions = sa.Table(
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("subscription_time", _Time, nullable=False, server_default=sa.func.now()),
     sa.Column("delivered_commands", sa.JSON, comment="By article, of history that clean-up has removed"),
+    sa.Column("subscription_seqno", _Seqno, comment="Watermark of the snapshot that it began with"),
     sa.UniqueConstraint("publication_id", "subscription"),
 )
 

@@ -18,6 +18,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -31,7 +32,7 @@ from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.ranges import TableRange, range_bytes, table_ranges, table_size
 from tranrepl.subscriber.dialects import dialect_of
-from tranrepl.subscriber.snapshot import LoadedRange
+from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def initialize(plan: OpenSnapshot, runner: Runner, tell: Tell) -> JobResult:
         reach(Failpoint.SNAPSHOT_EXPORTED)
         database.tell_snapshot(subscription, plan.names, exported.xact_seqno)
         progress = _Loading(plan, exported, runner, tell).run()
-    database.activate(subscription, plan.names, exported.xact_seqno)
+    database.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
     reach(Failpoint.SNAPSHOT_ACTIVATED)
     return JobResult(last_xact_seqno=exported.xact_seqno.hex() if plan.whole else None, snapshot=progress)
 
@@ -116,12 +117,25 @@ class _Loading:
             with self._telling():
                 for level in order.levels:
                     self._load([it for name in level for it in by_name[name]])
+        self._build()
         target.finish(plan.articles, plan.foreign_keys.wanted)
         done = self._progress(target.loaded(self.snapshot))
         reach(Failpoint.SNAPSHOT_LOADED)
         target.end(self.snapshot, plan.articles, fence, self.exported.xact_seqno if plan.whole else None)
         reach(Failpoint.SNAPSHOT_ENDED)
         return done
+
+    def _build(self) -> None:
+        """Indexes, over as many sessions as ranges were copied by at a time."""
+        opened = self.plan.opened
+
+        def build(article: SnapshotArticle) -> None:
+            with dialect_of(opened.connection).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target:
+                target.build(article)
+
+        with ThreadPoolExecutor(self.runner.cores, "tranrepl-build") as executor:
+            # Reading the results raises what stopped one.
+            list(executor.map(build, self.plan.articles))
 
     def _load(self, ranges: Sequence[TableRange]) -> None:
         """Copy ranges until all are committed. What a killed task had not committed is copied again."""

@@ -245,12 +245,18 @@ class PostgresSnapshot:
             ).fetchall()
         return [LoadedRange(*row) for row in rows]
 
+    def build(self, article: SnapshotArticle) -> None:
+        with translated_errors(self.where):
+            for rank, create in self._deferred([article.name]):
+                if rank != _FOREIGN_KEY:
+                    self._build(create)
+            self._session.execute(sql.SQL("ANALYZE {}").format(qualified(article.article.destination)))
+
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
         with translated_errors(self.where):
-            for _, create in self._deferred([it.name for it in articles]):
-                self._build(create)
-            for it in articles:
-                self._session.execute(sql.SQL("ANALYZE {}").format(qualified(it.article.destination)))
+            for rank, create in self._deferred([it.name for it in articles]):
+                if rank == _FOREIGN_KEY:
+                    self._build(create)
         dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
         for key in foreign_keys:
             if key.table in dropped or key.referenced in dropped:

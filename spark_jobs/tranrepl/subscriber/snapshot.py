@@ -73,8 +73,13 @@ class SubscriberSnapshot(Protocol):
         """What is committed of this snapshot."""
         ...
 
+    def build(self, article: SnapshotArticle) -> None:
+        """Build the indexes of one destination that were left for after the load. Several sessions may, each another
+        one's."""
+        ...
+
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
-        """Build what was left for after the load: indexes, constraints, statistics."""
+        """Make the foreign keys that were left for after the load."""
         ...
 
     def end(self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes | None) -> None:
@@ -128,6 +133,11 @@ def fence_after(watermark: bytes) -> bytes:
     number = int.from_bytes(watermark, "big")
     first = number - number % _LSN_ALIGNMENT
     return (first + (number - first + 1) % _LSN_ALIGNMENT).to_bytes(XACT_SEQNO_BYTES, "big")
+
+
+def stands_before(watermark: bytes, other: bytes) -> bool:
+    """Whether a transaction lies between the two, or might."""
+    return int.from_bytes(watermark, "big") // _LSN_ALIGNMENT < int.from_bytes(other, "big") // _LSN_ALIGNMENT
 
 
 def not_empty(where: str, article: SnapshotArticle) -> ConfigurationError:

@@ -172,6 +172,9 @@ class SqlSnapshot:
             ).all()
         return [LoadedRange(*row) for row in rows]
 
+    def build(self, article: SnapshotArticle) -> None:
+        """Nothing was left: tables are filled with their indexes."""
+
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
         dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
         for key in foreign_keys:

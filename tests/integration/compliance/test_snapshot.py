@@ -66,6 +66,7 @@ def test_ranges_are_loaded_once_and_the_watermark_comes_last(plain_site: Site) -
             loader.load(it.article, 2, [_SECOND])
         assert (first.rows, first.bytes) == (2, len(_FIRST))
         assert sorted((part.number, part.rows) for part in target.loaded("second")) == [(1, 2), (2, 1)]
+        target.build(it)
         target.finish([it], [])
         with pytest.raises(FencedError):
             target.end("given up", [it], fence, _START)
@@ -90,6 +91,7 @@ def test_what_is_done_with_rows_that_are_there(plain_site: Site, command: PreCre
                 target.begin("first", [it], whole=True, not_for_replication=False)
         else:
             fence = target.begin("first", [it], whole=False, not_for_replication=False)
+            target.build(it)
             target.finish([it], [])
             target.end("first", [it], fence, None)
     left = {PreCreation.NONE: [5, 5000], PreCreation.DELETE: [5000]}.get(command, [])

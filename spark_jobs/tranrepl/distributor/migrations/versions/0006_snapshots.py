@@ -21,6 +21,15 @@ def upgrade() -> None:
             comment="Where reading the log began; NULL where an earlier version began it",
         ),
     )
+    op.add_column(
+        "mssubscriptions",
+        sa.Column(
+            "subscription_seqno",
+            sa.LargeBinary(16),
+            nullable=True,
+            comment="Watermark of the snapshot that it began with",
+        ),
+    )
     op.create_table(
         "msarticle_subscriptions",
         sa.Column("subscription_id", sa.Integer(), nullable=False),
@@ -44,4 +53,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("msarticle_subscriptions")
+    op.drop_column("mssubscriptions", "subscription_seqno")
     op.drop_column("mspublications", "start_lsn")
