@@ -182,8 +182,7 @@ class InitializeOperator(ReplicationSparkOperator):
     def _reinitialize(self, context: Context) -> None:
         wanted = [it.partition(":") for it in context["params"].get(REINITIALIZE) or ()]
         mine = [article for subscription, _, article in wanted if subscription == self.subscription]
-        # A second try goes on with what waits since the first.
-        if not mine or context["ti"].try_number > 1:
+        if not mine:
             return
         # Imported here: database drivers are not for whoever parses a DAG file.
         from tranrepl.snapshot.anew import subscribe_anew

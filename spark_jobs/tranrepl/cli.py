@@ -346,9 +346,15 @@ def _one(publication: Publication, article: str | None) -> tuple[str, ...]:
 def _take_snapshot(
     publication: Publication, connections: Mapping[str, Connection], name: str, articles: tuple[str, ...], master: str
 ) -> JobResult:
+    """What may pass by itself is tried again: it begins anew then."""
     request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
     with err.status(f"snapshot for {name}") as shown, _following(publication, connections, name, shown):
-        return _attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
+        for pause in (*_PAUSES, None):
+            result = _attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
+            if pause is None or result.error is None or result.error.kind is not ErrorKind.TRANSIENT:
+                break
+            time.sleep(pause)
+        return result
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.image_lines import values
 from tranrepl.settings import PreCreation
 from tranrepl.subscriber.command_rows import Command
-from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.snapshot import (
@@ -128,6 +128,9 @@ class SqlSnapshot:
 
     def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
         order = self.load_order(articles, not_for_replication=not_for_replication)
+        if not_for_replication:
+            self._database.obey(self._session, ApplierOptions(not_for_replication=True))
+            self._session.rollback()
         by_name = {it.name: it for it in articles}
         children_first = [by_name[name] for level in reversed(order.levels) for name in level]
         for it in children_first:
