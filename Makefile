@@ -10,10 +10,10 @@ PROJECT := $(VENV)/.project
 export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
 
 .DEFAULT_GOAL := help
-.PHONY: help env java demo airflow test lint format bench fuzz chaos clean
+.PHONY: help env java demo airflow test lint format bench bench-quick fuzz chaos clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 env: $(PROJECT) ## Build .venv from the pinned versions; nothing when it is up to date
 
@@ -25,7 +25,7 @@ $(PROJECT): $(PACKAGES) pyproject.toml
 	@$(BUILD) package
 	@touch $@
 
-java:
+java: env
 	@$(BUILD) java
 
 demo: env java ## Replicate a demo database through Airflow and Spark, and prove both sides equal
@@ -53,11 +53,18 @@ format: env ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: env java ## Measure the jobs beside PostgreSQL's own logical replication
-	@PYTHONPATH=tests $(BIN)/python -m benchmarks
+bench: env java ## Measure the jobs beside PostgreSQL's and MariaDB's own replication; BENCH_ARGS="--only insert"
+	@$(BUILD) mariadb
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
+ifndef BENCH_ARGS
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.mariadb
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.stored_bytes
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.fallbacks
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.snapshot
+endif
+
+bench-quick: env java ## Measure a tenth of it, beside PostgreSQL's only
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
 
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
 	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/test_propagation.py

@@ -2,9 +2,16 @@
 
 import sys
 
-from tranrepl.distribution.job import run
 from tranrepl.jobs import DistributionRequest
-from tranrepl.spark_job import main
+from tranrepl.spark_job import Run, main
+
+
+def job() -> Run[DistributionRequest]:
+    """Imported while the session starts."""
+    from tranrepl.distribution.job import run
+
+    return run
+
 
 if __name__ == "__main__":
-    sys.exit(main(DistributionRequest, run))
+    sys.exit(main(DistributionRequest, job))

@@ -3,8 +3,15 @@
 import sys
 
 from tranrepl.jobs import LogReaderRequest
-from tranrepl.log_reader.job import run
-from tranrepl.spark_job import main
+from tranrepl.spark_job import Run, main
+
+
+def job() -> Run[LogReaderRequest]:
+    """Imported while the session starts."""
+    from tranrepl.log_reader.job import run
+
+    return run
+
 
 if __name__ == "__main__":
-    sys.exit(main(LogReaderRequest, run))
+    sys.exit(main(LogReaderRequest, job))

@@ -3,8 +3,15 @@
 import sys
 
 from tranrepl.jobs import SnapshotRequest
-from tranrepl.snapshot.job import run
-from tranrepl.spark_job import main
+from tranrepl.spark_job import Run, main
+
+
+def job() -> Run[SnapshotRequest]:
+    """Imported while the session starts."""
+    from tranrepl.snapshot.job import run
+
+    return run
+
 
 if __name__ == "__main__":
-    sys.exit(main(SnapshotRequest, run))
+    sys.exit(main(SnapshotRequest, job))

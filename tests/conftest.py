@@ -15,6 +15,7 @@ import pytest
 
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
+from tranrepl.class_archive import start_variables
 from tranrepl.connections import Connection
 from tranrepl.jobs import LOCAL_MASTER_SETTINGS
 from tranrepl.spark_job import SESSION_SETTINGS
@@ -44,9 +45,10 @@ class DatabasesFactory(Protocol):
 
 
 def pytest_configure() -> None:
-    """Every Spark, also the jobs that tests submit, listens on loopback and runs our Python."""
+    """Every Spark, also the jobs that tests submit, listens on loopback, runs our Python and starts fast."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.update(start_variables())
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from pydantic import ValidationError
 
+from tranrepl.class_archive import start_variables
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.java import require_java
 from tranrepl.jobs import (
@@ -125,7 +127,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         before = (self.application, self.application_args, self.env_vars, self.conf, self._spark_binary)
         self.application = application
         self.application_args = arguments
-        self.env_vars = {**(self.env_vars or {}), **connections.environment}
+        given = self.env_vars or {}
+        self.env_vars = {**given, **start_variables({**os.environ, **given}), **connections.environment}
         self.conf = {**spark.default_conf(), **(self.conf or {})}
         self._spark_binary = self._spark_binary or spark.submit_binary()
         # A hook of an earlier try would submit that try's arguments. It stays after this one: a task that ran out

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
@@ -13,12 +14,18 @@ from tranrepl.errors import ConfigurationError
 MINIMUM_JAVA = 17
 
 
+def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The Java that spark-submit starts; None where there is none."""
+    home = environment.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    return Path(java) if java is not None and Path(java).is_file() else None
+
+
 def require_java() -> None:
     """Raises ConfigurationError where there is no Java, or one too old for Spark 4."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    home, java = os.environ.get("JAVA_HOME"), find_java()
     remedy = "install Java 17 (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one"
-    if java is None or not Path(java).is_file():
+    if java is None:
         where = f"JAVA_HOME={home}" if home else "on PATH"
         raise ConfigurationError(f"Spark needs Java, and there is none ({where})", remedy=remedy)
     try:

@@ -6,6 +6,7 @@ a result file, whether it succeeds or fails, so that its caller raises the typed
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,8 +24,10 @@ LOCAL_MASTER_SETTINGS = {
     # A local master has no workers to talk to, and nothing of ours listens anywhere else.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # One stream of short-lived objects: the parallel collectors only take time from the Python side.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    # One stream of short-lived objects: the parallel collectors only take time from the Python side. So does the
+    # optimising compiler, which is done when the job is.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.log.level": "WARN",
 }
 """What whoever submits a job adds for a `local` master."""
 
@@ -127,6 +130,10 @@ class JobResult(BaseModel):
     """From the last transaction's commit at the Publisher to the end of what this job does with it."""
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
+    in_bulk: int = 0
+    """Of the commands, those that went in bulk; the others went one by one."""
+    fallbacks: dict[str, int] = {}
+    """Why commands that may go in bulk went one by one, and in how many steps."""
     skipped: int = 0
     """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
     snapshot: tuple[TableProgress, ...] = ()
@@ -149,6 +156,8 @@ class JobResult(BaseModel):
                 name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0)
                 for name in {**self.phases, **later.phases}
             },
+            in_bulk=self.in_bulk + later.in_bulk,
+            fallbacks=dict(Counter(self.fallbacks) + Counter(later.fallbacks)),
             skipped=self.skipped + later.skipped,
             snapshot=self.snapshot + later.snapshot,
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
@@ -177,3 +186,9 @@ def entry_point(job: Literal["log_reader", "distribution", "snapshot"]) -> Path:
     package = Path(__file__).parent
     candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")
     return next(path for path in candidates if path.is_file())
+
+
+def spark_submit_binary() -> str:
+    """spark-submit beside this Python, where pyspark is installed there; else whatever PATH has."""
+    beside_python = Path(sys.executable).with_name("spark-submit")
+    return str(beside_python) if beside_python.exists() else "spark-submit"

@@ -242,6 +242,24 @@ class StreamAssignment(StrEnum):
     """By transaction: those that share a key, a unique value or a foreign key value go to one stream."""
 
 
+class CommandOrder(StrEnum):
+    """Among which commands those of an article keep their order, where they are applied one by one."""
+
+    TRANSACTIONS = "transactions"
+    """All of them: a procedure or trigger sees every table as commit order promises."""
+    OWN_ARTICLE = "own_article"
+    """The article's own: they do not divide what goes in bulk."""
+
+
+class Apply(StrEnum):
+    """How commands are applied at the Subscriber."""
+
+    AUTO = "auto"
+    """In bulk, checked, where the outcome is the same; one by one where it may not be."""
+    COMMANDS = "commands"
+    """Every command by itself, in order."""
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -311,6 +329,10 @@ class Article(_Settings):
     """`full`: setup sets REPLICA IDENTITY FULL, so that only changed values travel. `default`: the table is left as
     it is, and an UPDATE sends every value that the log carries."""
 
+    order: CommandOrder = CommandOrder.TRANSACTIONS
+    """Which commands those of this article keep their order among, where they are applied one by one (a custom or
+    edited procedure, a trigger): transactions (all), or own_article."""
+
     @property
     def destination_table(self) -> TableName:
         return self.destination or self.source
@@ -347,11 +369,13 @@ class Subscription(_Settings):
     lock_timeout: Annotated[int, Field(ge=1, le=3600)] = 10
     """Seconds that one of several streams waits for a lock, before the batch is rolled back and retried over a single
     connection."""
+    apply: Apply = Apply.AUTO
+    """auto (in bulk where that gives the same rows, else one by one) or commands (always one by one)."""
     skip_errors: list[SkippableError] = []
     """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors."""
-    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """A commit at the Subscriber holds at most this many transactions (CommitBatchSize)."""
-    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """… or ends with the transaction that reaches this many commands (CommitBatchThreshold)."""
     not_for_replication: bool = False
     """The Subscriber's foreign keys and ordinary triggers do not act on delivered changes (NOT FOR REPLICATION).

@@ -7,6 +7,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Request = TypeVar("Request", LogReaderRequest, DistributionRequest, SnapshotRequest)
+Run = Callable[["SparkSession", Request, Mapping[str, Connection]], JobResult]
+"""What a job does in its session."""
 
 SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -54,27 +57,27 @@ def spark_session(name: str) -> SparkSession:
 
 def main(
     request_class: type[Request],
-    run: Callable[[SparkSession, Request, Mapping[str, Connection]], JobResult],
+    job: Callable[[], Run[Request]],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run a job and write its result file. Exit status 0 done, 1 failed (the result says why)."""
-    parser = argparse.ArgumentParser(description=run.__doc__)
+    """Run what `job` imports, and write the result file. Exit status 0 done, 1 failed (the result says why)."""
+    parser = argparse.ArgumentParser(description=request_class.__doc__)
     parser.add_argument("--request", type=Path, required=True, help="the request, a JSON file")
     parser.add_argument("--result", type=Path, required=True, help="where to write the result")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), run)
+    result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), job)
     write_private(options.result, result.model_dump_json())
     if result.error is not None:
         print(f"error: {result.error.message}", file=sys.stderr)  # noqa: T201
     return 1 if result.error else 0
 
 
-def _run(request: Request, run: Callable[[SparkSession, Request, Mapping[str, Connection]], JobResult]) -> JobResult:
+def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
     try:
         publication = request.publication
         connections = {name: from_environment(name) for name in request.connection_ids()}
-        spark = spark_session(f"tranrepl {request.job} {publication.publication}")
+        spark, run = _started(f"tranrepl {request.job} {publication.publication}", job)
         try:
             return run(spark, request, connections)
         finally:
@@ -85,3 +88,14 @@ def _run(request: Request, run: Callable[[SparkSession, Request, Mapping[str, Co
         traceback.print_exc()
         message = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
         return JobResult(error=ErrorReport(kind=ErrorKind.INTERNAL, message=message))
+
+
+def _started(name: str, job: Callable[[], Run[Request]]) -> tuple[SparkSession, Run[Request]]:
+    """The session, and the job, whose imports take as long as the session's start."""
+    # Before the other thread begins: the job's modules import it too.
+    import pyspark.sql  # noqa: F401
+
+    with ThreadPoolExecutor(1) as thread:
+        importing = thread.submit(job)
+        spark = spark_session(name)
+        return spark, importing.result()

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tranrepl.class_archive import start_variables
 from tranrepl.errors import InternalError
 from tranrepl.java import require_java
 from tranrepl.jobs import (
@@ -17,6 +18,7 @@ from tranrepl.jobs import (
     LogReaderRequest,
     SnapshotRequest,
     entry_point,
+    spark_submit_binary,
     write_private,
 )
 
@@ -34,7 +36,12 @@ def submit(request: LogReaderRequest | DistributionRequest | SnapshotRequest, ma
         write_private(request_path, request.model_dump_json())
         process = subprocess.run(
             [*_command(request, master), "--request", str(request_path), "--result", str(result_path)],
-            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+            env={
+                **os.environ,
+                **start_variables(),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -52,9 +59,8 @@ def submit(request: LogReaderRequest | DistributionRequest | SnapshotRequest, ma
 def _command(request: LogReaderRequest | DistributionRequest | SnapshotRequest, master: str) -> list[str]:
     settings = LOCAL_MASTER_SETTINGS if master.startswith("local") else {}
     configuration = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    spark_submit = Path(sys.executable).parent / "spark-submit"
     return [
-        str(spark_submit) if spark_submit.exists() else "spark-submit",
+        spark_submit_binary(),
         "--master",
         master,
         "--name",

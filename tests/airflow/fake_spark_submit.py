@@ -18,6 +18,7 @@ call = {
     "request": request,
     "request_mode": stat.S_IMODE(request_path.stat().st_mode),
     "folder_mode": stat.S_IMODE(request_path.parent.stat().st_mode),
+    "java_options": os.environ.get("SPARK_SUBMIT_OPTS"),
     "environment": {name: value for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_")},
 }
 Path(folder, f"{time.time_ns()}.call").write_text(json.dumps(call), encoding="utf-8")

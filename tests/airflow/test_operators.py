@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
+from tranrepl import class_archive
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, entry_point
 from tranrepl.settings import Publication
@@ -140,6 +141,21 @@ def test_the_request_is_the_owners_alone_and_gone_afterwards(
     (call,) = fake_spark.calls
     assert (call["request_mode"], call["folder_mode"]) == (0o600, 0o700)
     assert not Path(call["argv"][call["argv"].index("--request") + 1]).parent.exists()
+
+
+def test_the_job_starts_from_the_archive_of_classes(
+    run: Run, publication: Publication, fake_spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "find_archive", lambda _: Path("/archive.jsa"))
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    run(log_reader(publication))
+    run(log_reader(publication, env_vars={"SPARK_SUBMIT_OPTS": "-Dmine=1"}))
+    monkeypatch.setattr(class_archive, "find_archive", lambda _: None)
+    run(log_reader(publication))
+    first, own, without = (call["java_options"] for call in fake_spark.calls)
+    assert first.startswith('"-XX:SharedArchiveFile=/archive.jsa" -Xshare:auto ')
+    assert own == f"{first} -Dmine=1"
+    assert without is None
 
 
 def test_passwords_travel_in_the_environment_alone(

@@ -1,216 +1,163 @@
-"""`make bench`: the log reader beside the slot's own decoding, the distribution beside built-in replication.
+"""`make bench`: the same backlogs, drained by the jobs and by PostgreSQL's own logical replication.
 
-Both sides drain the same backlog of the same Publisher, one after the other, in alternating order. Start-up of Spark
-is left out: the session is warm. Each workload is measured several times, and the median counts.
+One Publisher, equal Subscribers, in alternating order, VACUUM and CHECKPOINT between, the median of the rounds. The
+session of Spark is warm; what starting one costs is measured apart.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
+import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.reference import BuiltInReplication
+from benchmarks.bounds import MOST_SECONDS, at_most, end_in_order
+from benchmarks.chart import draw
+from benchmarks.drains import measure
+from benchmarks.ends import Servers, opened
+from benchmarks.limits import Limit, measure_limits
+from benchmarks.report import show
+from benchmarks.results import Measurement, Results, medians, slot_decoding
 from benchmarks.session import spark_session
-from benchmarks.workloads import PGBENCH_TABLES, Workload, create_tables, workloads
-from sandbox.databases import Databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings
-from sandbox.site import Site, execute
-from tranrepl.connections import Connection
+from benchmarks.startup import StartUp, measure_startup
+from benchmarks.workloads import Scenario, Size, memory_scenario, scenarios, vendor_scenario
+from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
+from sandbox.progress import step
+from tranrepl.settings import Apply
 
-console = Console()
-TABLES = ("vendor", "marker", *PGBENCH_TABLES)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FULL = Size(rows=1_000_000, transactions=200_000, scale=10)
+_TENTH = Size(rows=100_000, transactions=20_000, scale=1)
 _WARM_UP_ROWS = 100_000
 _SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure beside its reference, both in changes a second."""
-
-    workload: str
-    phase: str
-    changes: int
-    ours_per_s: float
-    reference_per_s: float
-
-    @property
-    def ratio(self) -> float:
-        return self.ours_per_s / self.reference_per_s
-
-
 def main() -> None:
+    end_in_order()
+    options = _options()
+    results = _measured(_plan(options), options.servers)
+    results.write(options.output)
+    show(results)
+    if results.rows:
+        chart = options.output.with_suffix(".png")
+        draw(results.rows, chart)
+        print(f"{options.output}, {chart}")
+
+
+def _options() -> argparse.Namespace:
+    names = [it.name for scenario in scenarios(_FULL, embedded_bindir()) for it in scenario.workloads]
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows to insert, update and delete")
-    parser.add_argument("--transactions", type=int, default=100_000, help="TPC-B transactions")
-    parser.add_argument("--scale", type=int, default=10, help="pgbench scale")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the changes, in one round")
+    parser.add_argument("--rows", type=int, help=f"changes of a workload; default {_FULL.rows:,}")
+    parser.add_argument("--transactions", type=int, help=f"TPC-B transactions; default {_FULL.transactions:,}")
+    parser.add_argument("--scale", type=int, help=f"pgbench scale; default {_FULL.scale}")
+    parser.add_argument("--rounds", type=int, help="each workload so many times, the median counts; default 3")
     parser.add_argument("--servers", type=int, choices=(1, 2), default=1, help="2: the Publisher on one of its own")
-    parser.add_argument("--rounds", type=int, default=3, help="each workload so many times; the median counts")
-    parser.add_argument("--output", type=Path, default=Path(".bench/results.json"))
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tranrepl-bench-") as folder:
-        measured = _measure(Path(folder), options)
-    rows = _medians(measured)
-    options.output.parent.mkdir(exist_ok=True)
-    results = [{**asdict(row), "mode": "commands", "ratio": row.ratio} for row in rows]
-    options.output.write_text(json.dumps({"rows": results}, indent=2) + "\n")
-    _show(rows)
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=names,
+        metavar="WORKLOAD",
+        help=f"only this one, and those it builds upon; may be repeated: {', '.join(names)}",
+    )
+    parser.add_argument("--memory", action="store_true", help="also five times as many changes, for peak memory")
+    parser.add_argument("--no-startup", action="store_true", help="leave out spark-submit and the small runs")
+    parser.add_argument("--output", type=Path, default=Path(".bench/results.json"), help="the chart goes beside it")
+    return parser.parse_args()
 
 
-def _medians(measured: Sequence[Row]) -> list[Row]:
-    """One row for each workload and phase: the medians of either side's rates over all rounds."""
-    kinds = dict.fromkeys((row.workload, row.phase) for row in measured)
-    return [_median([row for row in measured if (row.workload, row.phase) == kind]) for kind in kinds]
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is measured, and how often."""
+
+    size: Size
+    scenarios: Sequence[Scenario]
+    warm_up: Scenario
+    rounds: int
+    small_runs: Sequence[int]
+    """Their changes; none: start-up is not measured."""
 
 
-def _median(rows: Sequence[Row]) -> Row:
-    return replace(
-        rows[0],
-        ours_per_s=statistics.median(row.ours_per_s for row in rows),
-        reference_per_s=statistics.median(row.reference_per_s for row in rows),
+def _plan(options: argparse.Namespace) -> _Plan:
+    base = _TENTH if options.quick else _FULL
+    size = Size(options.rows or base.rows, options.transactions or base.transactions, options.scale or base.scale)
+    bindir = embedded_bindir()
+    chosen = [
+        scenario
+        for scenario in scenarios(size, bindir)
+        if not options.only or any(it.name in options.only for it in scenario.workloads)
+    ]
+    if options.memory:
+        chosen.append(memory_scenario(size))
+    small_runs = (0, 1000) if options.quick else (0, 10, 1000)
+    return _Plan(
+        size,
+        chosen,
+        scenarios(replace(size, rows=min(size.rows, _WARM_UP_ROWS)), bindir)[0],
+        options.rounds or (1 if options.quick else 3),
+        () if options.no_startup else small_runs,
     )
 
 
-def _measure(folder: Path, options: argparse.Namespace) -> list[Row]:
-    measured: list[Row] = []
-    with ExitStack() as stack:
-        first = stack.enter_context(PostgresServer(ServerSettings(folder / "publisher", options=_SERVER_OPTIONS)))
-        second = first
-        if options.servers == 2:
-            second = stack.enter_context(PostgresServer(ServerSettings(folder / "subscriber", options=_SERVER_OPTIONS)))
+def _measured(plan: _Plan, number_of_servers: int) -> Results:
+    with tempfile.TemporaryDirectory(prefix="tranrepl-bench-") as folder, ExitStack() as stack:
+        home = Path(folder)
+        publisher = stack.enter_context(_server(home / "publisher"))
+        others = stack.enter_context(_server(home / "others")) if number_of_servers == 2 else publisher
+        servers = Servers(publisher, others)
+        startup = _startup(servers, plan, home / "small") if plan.small_runs else None
+        limits = _limits(others, plan)
         spark = stack.enter_context(spark_session())
-        publisher = _database(first, "publisher")
-        subscriber, distribution, reference = (
-            _database(second, name) for name in ("subscriber", "distribution", "reference")
-        )
-        bindir = first.settings.bindir
-        with console.status("creating tables"):
-            create_tables(publisher, bindir, options.scale)
-            for end in (subscriber, reference):
-                create_tables(end, bindir, options.scale)
-        site = Site(
-            Databases(publisher, subscriber, distribution),
-            folder / "store",
-            [f"public.{table}" for table in TABLES],
-            spark,
-        )
-        site.set_up()
-        built_in = BuiltInReplication(publisher, reference, _publication(publisher))
-        built_in.set_up()
-        bench = _Bench(site, built_in, publisher, reference)
-        bench.warm_up()
-        every = workloads(publisher, bindir, options.rows, options.transactions)
-        for number, (turn, workload) in enumerate(product(range(options.rounds), every), start=1):
-            with console.status(f"{workload.name}, round {turn + 1}"):
-                measured += bench.measure(number, workload)
-        built_in.drop()
-        bench.check_equal()
+        # The first jobs of a session load and compile classes; nobody wants that in a rate.
+        _drained(servers, plan.warm_up, 1, home / "warm_up", spark)
+        measured: list[Measurement] = []
+        for number, scenario in enumerate(plan.scenarios):
+            measured += _drained(servers, scenario, plan.rounds, home / f"store_{number}", spark)
+    rows = medians(measured, startup)
+    return Results(rows, [*slot_decoding(rows), *limits], startup)
+
+
+def _server(home: Path) -> PostgresServer:
+    return PostgresServer(ServerSettings(home, options=_SERVER_OPTIONS))
+
+
+def _startup(servers: Servers, plan: _Plan, store: Path) -> StartUp:
+    with (
+        step("starting Spark, small runs"),
+        at_most(MOST_SECONDS, "small runs"),
+        opened(servers, vendor_scenario(1000), tuple(Apply)[:1], store) as ends,
+    ):
+        return measure_startup(ends, plan.small_runs, plan.rounds)
+
+
+def _limits(server: PostgresServer, plan: _Plan) -> list[Limit]:
+    server.create_database("limits")
+    try:
+        with step("what the machine can do"):
+            return measure_limits(server.connection("limits"), plan.size.rows, plan.rounds)
+    finally:
+        server.drop_database("limits")
+
+
+def _drained(servers: Servers, scenario: Scenario, rounds: int, store: Path, spark: SparkSession) -> list[Measurement]:
+    # The default mode is enough to see what several Subscribers share.
+    modes = tuple(Apply) if scenario.subscribers == 1 else tuple(Apply)[:1]
+    measured: list[Measurement] = []
+    with ExitStack() as stack:
+        with step("databases, publication and subscriptions"):
+            ends = stack.enter_context(opened(servers, scenario, modes, store, spark))
+        for turn, workload in product(range(rounds), scenario.workloads):
+            with step(f"{workload.name}, round {turn + 1}"), at_most(MOST_SECONDS, workload.name):
+                measured += measure(ends, servers, workload, turn)
+    shutil.rmtree(store)
     return measured
-
-
-def _database(server: PostgresServer, name: str) -> Connection:
-    server.create_database(name)
-    return server.connection(name)
-
-
-def _publication(publisher: Connection) -> str:
-    return str(execute(publisher, "SELECT pubname FROM pg_publication")[0][0])
-
-
-class _Bench:
-    def __init__(self, site: Site, built_in: BuiltInReplication, publisher: Connection, reference: Connection) -> None:
-        self._site = site
-        self._built_in = built_in
-        self._publisher = publisher
-        self._reference = reference
-
-    def warm_up(self) -> None:
-        """The first jobs of a session load and compile classes; nobody wants that in a rate."""
-        for procedure in ("insert_vendors", "update_vendors", "delete_vendors"):
-            execute(self._publisher, f"CALL {procedure}({_WARM_UP_ROWS})")
-        execute(self._publisher, "INSERT INTO marker VALUES (0)")
-        self._site.run()
-        self._built_in.drain(0)
-
-    def measure(self, number: int, workload: Workload) -> list[Row]:
-        workload.build()
-        execute(self._publisher, f"INSERT INTO marker VALUES ({number})", "VACUUM", "CHECKPOINT")
-        for end in (self._site.databases.subscriber, self._reference):
-            execute(end, "VACUUM")
-        changes, slot_seconds = self._decode_slot()
-        log_reader = self._timed_log_reader()
-        # Whoever comes second finds the Publisher's log and the disk's cache warm.
-        if number % 2:
-            distribution, reference = self._timed_distribution(), self._built_in.drain(number)
-        else:
-            reference = self._built_in.drain(number)
-            distribution = self._timed_distribution()
-        return [
-            Row(workload.name, "log_reader", changes, changes / log_reader, changes / slot_seconds),
-            Row(workload.name, "distribution", changes, changes / distribution, changes / reference),
-        ]
-
-    def _decode_slot(self) -> tuple[int, float]:
-        """Changes in the backlog, and seconds that the slot's own decoding takes (the better of two)."""
-        name = execute(self._publisher, "SELECT slot_name FROM pg_replication_slots WHERE slot_name <> 'reference'")[0][
-            0
-        ]
-        peek = (
-            f"pg_logical_slot_peek_binary_changes('{name}', NULL, NULL, 'proto_version', '1', "
-            f"'publication_names', '{name}')"
-        )
-        seconds = []
-        for _ in range(2):
-            started = time.perf_counter()
-            execute(self._publisher, f"SELECT count(*) FROM {peek}")
-            seconds.append(time.perf_counter() - started)
-        counted = execute(
-            self._publisher,
-            f"SELECT count(*) FROM {peek} WHERE substr(data, 1, 1) IN ('I'::bytea, 'U'::bytea, 'D'::bytea)",
-        )
-        return int(counted[0][0]), min(seconds)
-
-    def _timed_log_reader(self) -> float:
-        started = time.perf_counter()
-        self._site.read_log().raise_error()
-        return time.perf_counter() - started
-
-    def _timed_distribution(self) -> float:
-        started = time.perf_counter()
-        self._site.deliver().raise_error()
-        return time.perf_counter() - started
-
-    def check_equal(self) -> None:
-        different = self._site.differences()
-        if different:
-            raise AssertionError(f"Publisher and Subscriber differ in {', '.join(different)}")
-
-
-def _show(rows: list[Row]) -> None:
-    table = Table("workload", "phase", title="changes a second")
-    for heading in ("changes", "ours", "reference", "ratio"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(
-            row.workload,
-            row.phase.replace("_", " "),
-            f"{row.changes:,}",
-            f"{row.ours_per_s:,.0f}",
-            f"{row.reference_per_s:,.0f}",
-            f"{row.ratio:.2f}",
-        )
-    console.print(table)
-    console.print("reference: count(*) over the same slot (log reader), built-in logical replication (distribution)")
 
 
 if __name__ == "__main__":

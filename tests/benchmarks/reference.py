@@ -1,9 +1,12 @@
-"""PostgreSQL's own logical replication, draining the same backlog into a database of its own."""
+"""PostgreSQL's own logical replication, draining the same backlog into databases of its own."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
+import psycopg
 from psycopg import conninfo, sql
 
 from sandbox.site import execute
@@ -11,49 +14,83 @@ from tranrepl.connections import Connection
 
 NAME = "reference"
 _POLL_SECONDS = 0.02
-_MOST_SECONDS = 600.0
+_MOST_SECONDS = 900.0
+
+Session = psycopg.Connection[tuple[object, ...]]
 
 
 class BuiltInReplication:
-    """A subscription with default settings, enabled only while it drains."""
+    """Subscriptions with default settings to one publication, enabled only while they drain.
 
-    def __init__(self, publisher: Connection, subscriber: Connection, publication: str) -> None:
+    `published` maps each table to its row filter.
+    """
+
+    def __init__(
+        self, publisher: Connection, subscribers: Sequence[Connection], published: Mapping[str, str | None]
+    ) -> None:
         self._publisher = publisher
-        self._subscriber = subscriber
-        self._publication = publication
+        self._subscribers = {f"{NAME}_{number}": it for number, it in enumerate(subscribers, start=1)}
+        self._published = published
 
     def set_up(self) -> None:
-        """Create the subscription on tables that exist; publisher and subscriber may be one cluster, so the slot is
-        made by hand."""
-        source = conninfo.make_conninfo("", **self._publisher.libpq_parameters("reference"))
-        execute(self._publisher, f"SELECT pg_create_logical_replication_slot('{NAME}', 'pgoutput')")
-        statement = sql.SQL(
-            "CREATE SUBSCRIPTION {name} CONNECTION {source} PUBLICATION {publication} "
-            "WITH (create_slot = false, slot_name = {slot}, enabled = false, copy_data = false)"
-        ).format(
-            name=sql.Identifier(NAME),
-            source=sql.Literal(source),
-            publication=sql.Identifier(self._publication),
-            slot=sql.Literal(NAME),
+        """Create publication and subscriptions on tables that exist. Publisher and Subscriber may be one cluster, so
+        the slots are made by hand."""
+        tables = ", ".join(
+            table if row_filter is None else f"{table} WHERE ({row_filter})"
+            for table, row_filter in self._published.items()
         )
-        execute(self._subscriber, statement.as_string(None))
+        execute(self._publisher, f"CREATE PUBLICATION {NAME} FOR TABLE {tables}")
+        source = conninfo.make_conninfo("", **self._publisher.libpq_parameters(NAME))
+        for name, subscriber in self._subscribers.items():
+            execute(self._publisher, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+            statement = sql.SQL(
+                "CREATE SUBSCRIPTION {name} CONNECTION {source} PUBLICATION {publication} "
+                "WITH (create_slot = false, slot_name = {slot}, enabled = false, copy_data = false)"
+            ).format(
+                name=sql.Identifier(name),
+                source=sql.Literal(source),
+                publication=sql.Identifier(NAME),
+                slot=sql.Literal(name),
+            )
+            execute(subscriber, statement.as_string(None))
 
     def drain(self, marker: int) -> float:
-        """Seconds until the row `marker`, the backlog's last, is there."""
-        execute(self._subscriber, f"ALTER SUBSCRIPTION {NAME} ENABLE")
-        started = time.perf_counter()
-        while not execute(self._subscriber, f"SELECT 1 FROM marker WHERE id = {marker}"):
-            if time.perf_counter() - started > _MOST_SECONDS:
-                raise TimeoutError(f"built-in replication did not drain the backlog in {_MOST_SECONDS:.0f} s")
-            time.sleep(_POLL_SECONDS)
-        seconds = time.perf_counter() - started
-        execute(self._subscriber, f"ALTER SUBSCRIPTION {NAME} DISABLE")
+        """Seconds until the row `marker`, the backlog's last, is everywhere."""
+        with ExitStack() as stack:
+            sessions = {
+                name: stack.enter_context(_session(subscriber)) for name, subscriber in self._subscribers.items()
+            }
+            started = time.perf_counter()
+            for name, session in sessions.items():
+                session.execute(f"ALTER SUBSCRIPTION {name} ENABLE".encode())
+            for session in sessions.values():
+                _wait_for(session, f"SELECT 1 FROM marker WHERE id = {marker}")
+            seconds = time.perf_counter() - started
+            for name, session in sessions.items():
+                session.execute(f"ALTER SUBSCRIPTION {name} DISABLE".encode())
+                _wait_for(session, f"SELECT 1 FROM pg_stat_subscription WHERE subname = '{name}' AND pid IS NULL")
         return seconds
 
     def drop(self) -> None:
-        execute(
-            self._subscriber,
-            f"ALTER SUBSCRIPTION {NAME} DISABLE",
-            f"ALTER SUBSCRIPTION {NAME} SET (slot_name = NONE)",
-            f"DROP SUBSCRIPTION {NAME}",
-        )
+        for name, subscriber in self._subscribers.items():
+            execute(
+                subscriber,
+                f"ALTER SUBSCRIPTION {name} DISABLE",
+                f"ALTER SUBSCRIPTION {name} SET (slot_name = NONE)",
+                f"DROP SUBSCRIPTION {name}",
+            )
+
+
+@contextmanager
+def _session(connection: Connection) -> Iterator[Session]:
+    with psycopg.connect(**connection.libpq_parameters(NAME), autocommit=True) as session:  # type: ignore[arg-type]
+        yield session
+
+
+def _wait_for(session: Session, question: str) -> None:
+    """Until it has a row."""
+    started = time.perf_counter()
+    while session.execute(question.encode()).fetchone() is None:
+        if time.perf_counter() - started > _MOST_SECONDS:
+            raise TimeoutError(f"built-in replication did not drain the backlog in {_MOST_SECONDS:.0f} s")
+        time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""A Spark session with the jobs' own settings, on two cores."""
+"""The warm session that the jobs are measured in."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from tranrepl.spark_job import SESSION_SETTINGS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CORES = 2
+
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    """With the jobs' own settings, on loopback."""
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     from pyspark.sql import SparkSession
 
     settings = {**SESSION_SETTINGS, **LOCAL_MASTER_SETTINGS, "spark.log.level": "ERROR"}
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(f"local[{CORES}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

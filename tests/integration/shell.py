@@ -34,7 +34,9 @@ class Outcome:
         return self.err.removesuffix("\n").removeprefix("error: ").split("\nerror: ")
 
 
-def tranrepl(*arguments: str | Path, environment: Mapping[str, str], cwd: Path | None = None) -> Outcome:
+def tranrepl(
+    *arguments: str | Path, environment: Mapping[str, str], cwd: Path | None = None, timeout: float = 120
+) -> Outcome:
     """Run it with nothing of ours in its environment but what is given."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}
     process = subprocess.run(
@@ -45,7 +47,7 @@ def tranrepl(*arguments: str | Path, environment: Mapping[str, str], cwd: Path |
         text=True,
         check=False,
         cwd=cwd,
-        timeout=120,
+        timeout=timeout,
     )
     return Outcome(process.returncode, process.stdout, process.stderr)
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,10 +40,14 @@ def _program(name: str) -> str | None:
 
 
 class MariaDbServer:
-    """One data directory in `home`, made for this server; its superuser has a password that nobody else knows."""
+    """One data directory in `home`, made for this server; its superuser has a password that nobody else knows.
 
-    def __init__(self, home: Path) -> None:
+    `options` are the server's own, and win over ours.
+    """
+
+    def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
         self._home = home
+        self._options = options
         self._data = home / "data"
         self._socket = home / "mariadb.sock"
         self._log = home / "mariadb.log"
@@ -129,6 +134,7 @@ class MariaDbServer:
             *("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF"),
             # What a DBA may have set, and must not matter.
             *("--sql-mode=", "--character-set-server=latin1", "--default-time-zone=+05:00"),
+            *self._options,
         ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

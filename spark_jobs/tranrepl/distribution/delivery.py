@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,20 +15,32 @@ import pyarrow.compute as pc
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.connections import Connection
+from tranrepl.distribution.planned import Planned, Planner, ahead
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import JobResult
+from tranrepl.jobs import ApplyMode, JobResult
 from tranrepl.subscriber.command_text import command_key, command_text
 from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
-from tranrepl.subscriber.dialect import AS_CONFIGURED, Applier, ApplierOptions, SubscriptionKey, UnfinishedBatch
+from tranrepl.subscriber.dialect import (
+    AS_CONFIGURED,
+    Applied,
+    Applier,
+    ApplierOptions,
+    SubscriptionKey,
+    UnfinishedBatch,
+)
 from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.steps import Bulkable, Steps
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"
+PHASES = ("read", "plan", "stage", "apply", "commit")
+"""Of a delivery, in the result's seconds. The first two go on while earlier commands are applied."""
 _LONGEST_COMMAND = 4000
 """Characters of a command that are kept with its error."""
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,14 @@ class Delivery:
     """Where commands are recorded that `options` let be skipped."""
     finishing: UnfinishedBatch | None = None
     """The commands are those of a commit batch that other connections have applied in part."""
+    mode: ApplyMode = ApplyMode.STREAMS
+    """Of a retry over a single connection, the first commit batch goes one by one."""
+    own_order: frozenset[int] = frozenset()
+    """Articles whose commands keep their order among themselves only, where they go one by one."""
+
+    def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
+        bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
+        return Planner(bulkable, applier.staged_text, piece_of, one_by_one=self.mode is ApplyMode.SINGLE_CONNECTION)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""
@@ -67,12 +90,24 @@ class Tally:
     by_article: dict[str, int] = field(default_factory=dict)
     open_by_article: dict[str, int] = field(default_factory=dict)
     notices: dict[str, None] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=lambda: {"apply": 0.0, "commit": 0.0})
+    in_bulk: int = 0
+    open_in_bulk: int = 0
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
-    def applied(self, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> None:
+    def planned(self, planned: Planned[Any]) -> None:
+        self.seconds["read"] += planned.read_seconds
+        self.seconds["plan"] += planned.plan_seconds
+        self.fallbacks.update(planned.steps.notes)
+
+    def applied(self, commands: pa.Table, articles: Mapping[int, RegisteredArticle], how: Applied) -> None:
         for row in commands["article_id"].value_counts().to_pylist():
             name = str(articles[row["values"]].source)
             self.open_by_article[name] = self.open_by_article.get(name, 0) + row["counts"]
+        self.open_in_bulk += how.in_bulk
+        self.fallbacks.update(how.fallbacks)
+        self.seconds["stage"] += how.stage_seconds
+        self.seconds["apply"] -= how.stage_seconds
 
     def committed(self, transactions: int) -> None:
         self.batches += 1
@@ -80,7 +115,8 @@ class Tally:
         self.commands += sum(self.open_by_article.values())
         for name, count in self.open_by_article.items():
             self.by_article[name] = self.by_article.get(name, 0) + count
-        self.open_by_article = {}
+        self.in_bulk += self.open_in_bulk
+        self.open_by_article, self.open_in_bulk = {}, 0
 
     def result(self, watermark: bytes, seconds: float, error: ErrorReport | None) -> JobResult:
         return JobResult(
@@ -91,6 +127,8 @@ class Tally:
             last_xact_seqno=watermark.hex(),
             commands_by_article=self.by_article,
             phases=self.seconds,
+            in_bulk=self.in_bulk,
+            fallbacks=dict(self.fallbacks),
             skipped=self.skipped,
             notices=tuple(self.notices),
             error=error,
@@ -111,10 +149,12 @@ def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
         dialect = dialect_of(delivery.connection)
         with dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier:
             stream = _Connection(delivery, applier, tally)
-            for piece in pieces:
-                stream.apply(piece)
-                if piece.ends_commit_batch:
-                    stream.commit(piece)
+            planner = delivery.planner(applier, _itself)
+            with closing(ahead(planner.plan(pieces))) as planned:
+                for it in planned:
+                    stream.apply(it)
+                    if it.item.ends_commit_batch:
+                        stream.commit(it.item)
             if tally.batches:
                 applier.flush()
     except ReplicationError as problem:
@@ -134,15 +174,16 @@ class _Connection:
         self._skipped: list[ErrorReport] = []
         self.watermark = delivery.watermark
 
-    def apply(self, piece: Piece) -> None:
-        started = time.perf_counter()
+    def apply(self, planned: Planned[Piece]) -> None:
+        started, piece = time.perf_counter(), planned.item
         if not self._open:
             self._applier.begin(self.watermark, finishing=self._delivery.finishing)
             self._open = True
             reach(Failpoint.BEGIN)
-        self._skipped += apply_piece(self._applier, piece.commands, self._delivery.articles)
+        self._tally.planned(planned)
+        apply_piece(self._applier, piece.commands, planned.steps, self._delivery.articles, self._tally)
+        self._skipped += take_skipped(self._applier, piece.commands, self._delivery.articles)
         reach(Failpoint.APPLIED)
-        self._tally.applied(piece.commands, self._delivery.articles)
         self._tally.notices |= dict.fromkeys(self._applier.take_notices())
         self._tally.seconds["apply"] += time.perf_counter() - started
 
@@ -161,12 +202,24 @@ class _Connection:
         self._tally.seconds["commit"] += time.perf_counter() - started
 
 
-def apply_piece(applier: Applier, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[ErrorReport]:
-    """Apply in the open transaction; what was skipped. Errors about a command say its key, and what it was."""
+def _itself(piece: Piece) -> Piece:
+    return piece
+
+
+def apply_piece(
+    applier: Applier, commands: pa.Table, steps: Steps, articles: Mapping[int, RegisteredArticle], tally: Tally
+) -> None:
+    """Apply in the open transaction, and count. Errors about a command say its key, and what it was."""
     try:
-        applier.apply(commands)
+        applier.apply(steps.steps)
     except ReplicationError as problem:
         raise describe_command(problem.to_report(), commands, articles).to_exception() from problem
+    finally:
+        tally.applied(commands, articles, applier.take_applied())
+
+
+def take_skipped(applier: Applier, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[ErrorReport]:
+    """What was left out of these commands, as the options let it."""
     return [describe_command(report, commands, articles) for report in applier.take_skipped()]
 
 

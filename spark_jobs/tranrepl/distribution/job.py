@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.meeting_place import MeetingPlace
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import Group, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
-from tranrepl.distribution.stored import batch_errors, read_batches
+from tranrepl.distribution.stored import Commands, batch_errors, first_at_or_after, stored_commands
+from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
-from tranrepl.settings import StreamAssignment
+from tranrepl.settings import Apply, CommandOrder, StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +109,8 @@ class _Job:
         self._articles = opened.database.all_articles(opened.record)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
         self._skipped = SkippedCommands(opened.distribution, opened.record.publication, request.subscription)
+        self._mode = request.mode
+        self._own_order = _with_own_order(request, self._articles)
         wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
         cores = spark.sparkContext.defaultParallelism
         self._streams = min(wanted, cores)
@@ -139,13 +143,26 @@ class _Job:
             lock_timeout_seconds=self._settings.lock_timeout if streams > 1 else None,
             # Several streams would each see a part of the order: the retry over one connection knows what to skip.
             skip_errors=frozenset(self._settings.skip_errors if streams == 1 else ()),
+            apply=self._settings.apply,
         )
         opened = self._opened
-        return Delivery(opened.connection, opened.key, self._articles, watermark, self._limits, options, self._skipped)
+        return Delivery(
+            opened.connection,
+            opened.key,
+            self._articles,
+            watermark,
+            self._limits,
+            options,
+            self._skipped,
+            mode=self._mode,
+            own_order=self._own_order,
+        )
 
     def deliver(self, group: Group, watermark: bytes) -> JobResult:
         """The group's commands after the watermark."""
         delivery = self._delivery(watermark, self._streams)
+        # The batch that failed comes first; what follows it has not.
+        self._mode = ApplyMode.STREAMS
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
         with batch_errors(self._opened.record, group.batches):
             if self._streams == 1:
@@ -166,29 +183,28 @@ class _Job:
         if not group.batches:
             raise InternalError("the stored commands of an unfinished commit batch are gone")
         log.info("finishing a commit batch that streams %s had committed", sorted(unfinished.committed))
-        delivery = replace(self._delivery(watermark, 1), finishing=unfinished)
+        delivery = self._delivery(watermark, 1)
+        one_by_one = replace(delivery.options, apply=Apply.COMMANDS)
+        delivery = replace(delivery, finishing=unfinished, options=one_by_one)
         commands = self._commands(group, watermark, last)
         with batch_errors(self._opened.record, group.batches):
             return _collect(commands, delivery)
 
-    def _commands(self, group: Group, after: bytes, last: bytes) -> DataFrame:
-        """The group's commands after one transaction and up to another, in order, in one partition."""
-        from pyspark.sql import functions as F  # noqa: N812
+    def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
+        """The group's commands after one transaction and up to another, in order."""
+        rows = _rows_per_batch(group)
+        left_out = tuple(
+            LeftOut(tuple(number for number, it in self._articles.items() if str(it.source) == source), up_to)
+            for source, up_to in self._left_out.items()
+            if up_to is None or up_to > after
+        )
+        stored = StoredRange(self._opened.record, group.batches, after, last, group.before, rows, left_out)
+        return stored_commands(self._spark, stored)
 
-        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_rows_per_batch(group)))
-        record = self._opened.record
-        commands = read_batches(self._spark, record, group.batches)
-        chosen = (F.col("xact_seqno") > F.lit(after)) & (F.col("xact_seqno") <= F.lit(last))
-        if group.before is not None:
-            chosen &= F.col("xact_seqno") < F.lit(group.before)
-        for source, last_of_snapshot in self._left_out.items():
-            ids = [number for number, article in self._articles.items() if str(article.source) == source]
-            later = F.lit(False) if last_of_snapshot is None else F.col("xact_seqno") > F.lit(last_of_snapshot)
-            if last_of_snapshot is None or last_of_snapshot > after:
-                chosen &= ~F.col("article_id").isin(ids) | later
-        commands = commands.where(chosen).coalesce(1)
-        # A batch is one file, written in order and read as one piece; several together must be put in order.
-        return commands if len(group.batches) == 1 else commands.sortWithinPartitions("xact_seqno", "command_id")
+
+def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
+    own = {it.source for it in request.publication.articles if it.order is CommandOrder.OWN_ARTICLE}
+    return frozenset(number for number, it in articles.items() if it.source in own)
 
 
 def _driver_addresses(spark: SparkSession) -> tuple[str, str]:
@@ -210,35 +226,32 @@ def _rows_per_batch(group: Group) -> int:
     return min(_MOST_ROWS, max(1, _HANDED_OVER_BYTES // weight))
 
 
-def _collect(commands: DataFrame, delivery: Delivery) -> JobResult:
-    (result,) = _results(commands.mapInArrow(delivery, RESULT_DDL), 1)
+def _collect(commands: Commands, delivery: Delivery) -> JobResult:
+    (result,) = _results(commands.delivered(delivery), 1)
     return result
 
 
-def _collect_streams(commands: DataFrame, divider: Divider, delivery: StreamDelivery) -> JobResult:
+def _collect_streams(commands: Commands, divider: Divider, delivery: StreamDelivery) -> JobResult:
     from pyspark.sql import functions as F  # noqa: N812
 
     divided = (
-        commands.mapInArrow(divider, STREAM_COMMANDS_DDL)
+        commands.mapped(divider, STREAM_COMMANDS_DDL)
         .repartitionById(delivery.streams, F.col("stream"))
         .sortWithinPartitions("xact_seqno", "command_id")
     )
-    return together(_results(divided.mapInArrow(delivery, RESULT_DDL, barrier=True), delivery.streams))
+    delivered = divided.mapInArrow(delivery, RESULT_DDL, barrier=True).collect()
+    return together(_results([row["result"] for row in delivered], delivery.streams))
 
 
-def _results(delivered: DataFrame, connections: int) -> list[JobResult]:
+def _results(delivered: Sequence[str], connections: int) -> list[JobResult]:
     """Of each connection."""
-    rows = delivered.collect()
-    if len(rows) != connections:
-        raise InternalError(f"a delivery over {connections} connections gave {len(rows)} results")
-    return [JobResult.model_validate_json(row["result"]) for row in rows]
+    if len(delivered) != connections:
+        raise InternalError(f"a delivery over {connections} connections gave {len(delivered)} results")
+    return [JobResult.model_validate_json(result) for result in delivered]
 
 
 def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Batch, bound: datetime) -> bytes:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    commands = read_batches(spark, opened.record, [batch])
-    row = commands.where(F.col("commit_time") >= F.lit(bound)).agg(F.min("xact_seqno").alias("first")).first()
-    if row is None or row["first"] is None:
+    first = first_at_or_after(spark, opened.record, batch, bound)
+    if first is None:
         raise InternalError(f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so")
-    return bytes(row["first"])
+    return first

@@ -1,51 +1,139 @@
-"""Registered batches, read with Spark. A batch that is gone or damaged is an error, never fewer commands."""
+"""Registered batches as a delivery reads them. A batch that is gone or damaged is an error, never fewer commands."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from tranrepl.distribution.delivery import RESULT_DDL, Delivery
+from tranrepl.distribution.stored_range import (
+    Mapped,
+    StoredRange,
+    damaged,
+    deliver_stored,
+    first_stored_at_or_after,
+    map_stored,
+    mounted_folder,
+)
 from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
-from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.jobs import LOST_WORKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read_batches(spark: SparkSession, record: PublicationRecord, batches: Sequence[Batch]) -> DataFrame:
-    """The commands of these batches. Raises ConfigurationError where one is not in the store as it was registered."""
-    for batch in batches:
-        _require_all_commands(record, batch)
+class Commands(Protocol):
+    """A range of stored commands, in order."""
+
+    def delivered(self, delivery: Delivery) -> list[str]:
+        """The results (JSON) of a delivery over one connection."""
+        ...
+
+    def mapped(self, function: Mapped, ddl: str) -> DataFrame:
+        """What a function for `mapInArrow` makes of all commands together."""
+        ...
+
+
+def stored_commands(spark: SparkSession, stored: StoredRange) -> Commands:
+    """Raises ConfigurationError where a batch is not in the store as it was registered."""
+    if mounted_path(stored.record.store) is None:
+        return _ReadBySpark(spark, stored)
+    for batch in stored.batches:
+        _require_all_commands(stored.record, batch)
+    return _ReadByWorkers(spark, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadByWorkers:
+    """The JVM sees neither commands nor a plan."""
+
+    spark: SparkSession
+    stored: StoredRange
+
+    def delivered(self, delivery: Delivery) -> list[str]:
+        one = self.spark.sparkContext.parallelize([0], 1)
+        return one.mapPartitions(partial(deliver_stored, self.stored, delivery)).collect()
+
+    def mapped(self, function: Mapped, ddl: str) -> DataFrame:
+        return self.spark.range(0, 1, 1, 1).mapInArrow(partial(map_stored, self.stored, function), ddl)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadBySpark:
+    """From whatever file system Spark knows."""
+
+    spark: SparkSession
+    stored: StoredRange
+
+    def delivered(self, delivery: Delivery) -> list[str]:
+        return [row["result"] for row in self.mapped(delivery, RESULT_DDL).collect()]
+
+    def mapped(self, function: Mapped, ddl: str) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        stored = self.stored
+        self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(stored.rows))
+        chosen = (F.col("xact_seqno") > F.lit(stored.after)) & (F.col("xact_seqno") <= F.lit(stored.last))
+        if stored.before is not None:
+            chosen &= F.col("xact_seqno") < F.lit(stored.before)
+        for it in stored.left_out:
+            later = F.lit(False) if it.last is None else F.col("xact_seqno") > F.lit(it.last)
+            chosen &= ~F.col("article_id").isin(list(it.article_ids)) | later
+        commands = _read(self.spark, stored.record, stored.batches).where(chosen).coalesce(1)
+        # A batch is one file, written in order and read as one piece; several together must be put in order.
+        if len(stored.batches) > 1:
+            commands = commands.sortWithinPartitions("xact_seqno", "command_id")
+        return commands.mapInArrow(function, ddl)
+
+
+def first_at_or_after(spark: SparkSession, record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
+    """`xact_seqno` of the first transaction of a batch that was committed then; None where there is none."""
+    if mounted_path(record.store) is None:
+        return _first_by_spark(spark, record, batch, bound)
+    _require_all_commands(record, batch)
+    return first_stored_at_or_after(record, batch, bound)
+
+
+def _first_by_spark(spark: SparkSession, record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    late = _read(spark, record, [batch]).where(F.col("commit_time") >= F.lit(bound))
+    row = late.agg(F.min("xact_seqno").alias("first")).first()
+    return None if row is None or row["first"] is None else bytes(row["first"])
+
+
+def _read(spark: SparkSession, record: PublicationRecord, batches: Sequence[Batch]) -> DataFrame:
     with batch_errors(record, batches):
         commands = spark.read.parquet(*(folder_path(record, batch.folder) for batch in batches))
         # Of several folders, Spark passes over an empty one without a word.
         found = {PurePosixPath(unquote(file)).parent.name for file in commands.inputFiles()}
     for batch in batches:
         if batch.folder not in found:
-            raise _damaged(record, batch, "it holds no commands")
+            raise damaged(record, batch, "it holds no commands")
     return commands
 
 
 def _require_all_commands(record: PublicationRecord, batch: Batch) -> None:
     """Where the store is mounted here, it costs nothing to ask."""
-    folder = mounted_path(folder_path(record, batch.folder))
-    if folder is None:
-        return
     try:
-        count = count_commands(folder)
+        count = count_commands(mounted_folder(record, batch))
     except (OSError, ValueError) as error:
-        raise _damaged(record, batch, str(error)) from error
+        raise damaged(record, batch, str(error)) from error
     if count != batch.commands:
-        raise _damaged(record, batch, f"it holds {count} commands, {batch.commands} are registered")
+        raise damaged(record, batch, f"it holds {count} commands, {batch.commands} are registered")
 
 
 @contextmanager
@@ -57,6 +145,7 @@ def batch_errors(record: PublicationRecord, batches: Sequence[Batch]) -> Iterato
         raise _translated(record, batches, str(error)) from error
 
 
+_UNREAD_BY_WORKER = re.compile(r"store: batch (?P<folder>\w+) cannot be read: (?P<problem>.*)\. It holds transactions ")
 _UNREADABLE = (
     "PATH_NOT_FOUND",
     "UNABLE_TO_INFER_SCHEMA",
@@ -73,18 +162,10 @@ def _translated(record: PublicationRecord, batches: Sequence[Batch], text: str) 
             "the Python worker that delivered was killed; its open transaction is rolled back",
             remedy="run again; where it happens again, give the executors more memory",
         )
+    if (unread := _UNREAD_BY_WORKER.search(text)) is not None:
+        named = next((batch for batch in batches if batch.folder == unread["folder"]), batches[0])
+        return damaged(record, named, unread["problem"])
     if any(it in text for it in _UNREADABLE):
         named = next((batch for batch in batches if batch.folder in text), batches[0])
-        return _damaged(record, named, text.strip().splitlines()[0][:300])
+        return damaged(record, named, text.strip().splitlines()[0][:300])
     return InternalError(f"the distribution's Spark job failed: {text.strip()[:2000]}")
-
-
-def _damaged(record: PublicationRecord, batch: Batch, problem: str) -> ConfigurationError:
-    problem = " ".join(problem.split()).rstrip(".")
-    return ConfigurationError(
-        f"store: batch {batch.folder} cannot be read: {problem}. It holds transactions "
-        f"{batch.first_xact_seqno.hex()} to {batch.last_xact_seqno.hex()}, and nothing after them is delivered",
-        remedy=f"restore {folder_path(record, batch.folder)} from a backup of the store; where there is none, "
-        "initialise the subscriptions anew",
-        xact_seqno=batch.first_xact_seqno.hex(),
-    )

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
 from tranrepl.distribution.meeting_place import Address
+from tranrepl.distribution.planned import Planned, ahead
 from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
 from tranrepl.distribution.vote import Vote, first_error
@@ -78,12 +80,14 @@ class _Worker:
 
     def deliver(self, applier: Applier, pieces: Iterable[StreamPiece]) -> None:
         """Until the pieces end, or some stream fails."""
-        for piece in pieces:
-            if not self._open and not self._begin(applier):
-                return
-            self._apply(applier, piece.piece)
-            if piece.division is not None and not self._end(applier, piece.piece, piece.division):
-                return
+        planner = self.delivery.planner(applier, _piece_of)
+        with closing(ahead(planner.plan(pieces))) as planned:
+            for it in planned:
+                if not self._open and not self._begin(applier):
+                    return
+                self._apply(applier, it)
+                if it.item.division is not None and not self._end(applier, it.item.piece, it.item.division):
+                    return
         if self.tally.batches:
             applier.flush()
 
@@ -104,16 +108,16 @@ class _Worker:
         self._reach(Failpoint.BEGIN)
         return True
 
-    def _apply(self, applier: Applier, piece: Piece) -> None:
+    def _apply(self, applier: Applier, planned: Planned[StreamPiece]) -> None:
         started = time.perf_counter()
-        self._try(lambda: self._apply_commands(applier, piece))
+        self.tally.planned(planned)
+        self._try(lambda: self._apply_steps(applier, planned))
         self._reach(Failpoint.APPLIED)
-        self.tally.applied(piece.commands, self.delivery.articles)
         self.tally.notices |= dict.fromkeys(applier.take_notices())
         self.tally.seconds["apply"] += time.perf_counter() - started
 
-    def _apply_commands(self, applier: Applier, piece: Piece) -> None:
-        apply_piece(applier, piece.commands, self.delivery.articles)
+    def _apply_steps(self, applier: Applier, planned: Planned[StreamPiece]) -> None:
+        apply_piece(applier, planned.item.piece.commands, planned.steps, self.delivery.articles, self.tally)
 
     def _end(self, applier: Applier, piece: Piece, division: Division) -> bool:
         """The vote and the commits; whether the delivery goes on."""
@@ -161,6 +165,10 @@ class _Worker:
             step()
         except ReplicationError as problem:
             self.failure = problem.to_report()
+
+
+def _piece_of(piece: StreamPiece) -> Piece:
+    return piece.piece
 
 
 def together(results: Sequence[JobResult]) -> JobResult:

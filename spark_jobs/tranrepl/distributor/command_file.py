@@ -69,9 +69,14 @@ def publish(folder: Path, name: str) -> None:
     reach(Failpoint.PUBLISHED)
 
 
+def stored_files(folder: Path) -> list[Path]:
+    """What readers see of a batch, in order."""
+    return sorted(folder.glob("[!_.]*.parquet"))
+
+
 def count_commands(folder: Path) -> int:
     """By the files' own account. Raises OSError or ValueError where one cannot be read."""
-    return sum(pq.read_metadata(file).num_rows for file in folder.glob("[!_.]*.parquet"))
+    return sum(pq.read_metadata(file).num_rows for file in stored_files(folder))
 
 
 class _File:

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tranrepl.article import PublishedColumn, RegisteredArticle
@@ -153,6 +151,10 @@ class DistributionDatabase:
 
     def migrate(self) -> None:
         """Bring the schema to this version. Idempotent."""
+        # Nothing for jobs, which start often.
+        from alembic import command
+        from alembic.config import Config
+
         with self._begin() as connection:
             config = Config()
             config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
@@ -677,12 +679,12 @@ class DistributionDatabase:
 
     def tell_progress(self, row: RunRow, result: JobResult) -> None:
         """What the run has done so far: status 3."""
-        self._update_run(row, _history_values(result) | {"runstatus": RunStatus.IN_PROGRESS})
+        self._update_run(row, _run_values(row, result) | {"runstatus": RunStatus.IN_PROGRESS})
 
     def end_run(self, row: RunRow, result: JobResult) -> None:
         """How the run ended: status 2, 4, 5 or 6."""
         name = row.subscription.subscription if row.subscription else None
-        values = _history_values(result)
+        values = _run_values(row, result)
         if _failed(result) and result.error:
             values["error_id"] = self.record_error(row.record, result.error, name)
         self._update_run(row, values)
@@ -801,6 +803,11 @@ def _history_values(result: JobResult) -> dict[str, Any]:
     }
 
 
+def _run_values(row: RunRow, result: JobResult) -> dict[str, Any]:
+    how = {} if row.subscription is None else {"bulk_commands": result.in_bulk, "fallbacks": result.fallbacks}
+    return _history_values(result) | how
+
+
 def _error_values(record: PublicationRecord, error: ErrorReport, subscription: str | None) -> dict[str, object]:
     """A row of `msrepl_errors`."""
     return {
@@ -835,7 +842,11 @@ def _comments(result: JobResult) -> str:
         return snapshot_comments(result.snapshot)
     if not result.commands:
         return "No replicated transactions are available."
-    return f"{result.transactions} transactions with {result.commands} commands were delivered."
+    delivered = f"{result.transactions} transactions with {result.commands} commands were delivered"
+    one_by_one = result.commands - result.in_bulk
+    how = f", {result.in_bulk} of them in bulk, {one_by_one} one by one" if result.in_bulk else ""
+    why = "; ".join(f"{reason} ({times} times)" for reason, times in result.fallbacks.items())
+    return f"{delivered}{how}." + (f" Not in bulk after all: {why}." if why else "")
 
 
 def snapshot_comments(tables: Sequence[TableProgress]) -> str:

@@ -5,9 +5,11 @@ A folder counts only once its batch is registered in the distribution database.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from typing import TYPE_CHECKING
 
+from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import InternalError
 
@@ -26,6 +28,10 @@ def folder_path(record: PublicationRecord, folder: str) -> str:
 
 def remove_folder(spark: SparkSession, path: str) -> None:
     """Remove a folder that was never registered."""
+    mounted = mounted_path(path)
+    if mounted is not None:
+        shutil.rmtree(mounted, ignore_errors=True)
+        return
     jvm = spark.sparkContext._jvm
     if jvm is None:
         raise InternalError("the Spark session has no JVM")

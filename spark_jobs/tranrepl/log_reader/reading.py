@@ -83,11 +83,13 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
     # A net change is that of a whole transaction.
     most_bytes = None if any(article.deferrable for article in plan.articles) else HELD_BYTES
     last_commit: Commit | None = None
-    decode_seconds, transform_seconds, started = 0.0, 0.0, time.perf_counter()
+    read_seconds, decode_seconds, transform_seconds = 0.0, 0.0, 0.0
     complete, mismatch, refusal, tally = True, None, None, _Tally()
+    asked = time.perf_counter()
     for batch in whole_transactions(log_messages(plan.connection, plan.slot, plan.start, plan.up_to), most_bytes):
         reach(Failpoint.FETCHED)
         decode_started = time.perf_counter()
+        read_seconds += decode_started - asked
         decoded = decoder.decode(batch)
         decoded_at = time.perf_counter()
         try:
@@ -105,6 +107,9 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         if mismatch is not None or decoded.limit_reached:
             complete = False
             break
+        asked = time.perf_counter()
+    else:
+        read_seconds += time.perf_counter() - asked
     end_lsn = last_commit.end_lsn if last_commit else None
     return LogRead(
         transactions=decoder.transactions,
@@ -118,7 +123,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         last_commit_lsn=last_commit.lsn if last_commit else None,
         end_lsn=max(plan.up_to, end_lsn or 0) if complete else end_lsn,
         complete=complete,
-        read_seconds=time.perf_counter() - started,
+        read_seconds=read_seconds,
         decode_seconds=decode_seconds,
         transform_seconds=transform_seconds,
         refusal=_mismatch_error(plan, mismatch) if mismatch else refusal,

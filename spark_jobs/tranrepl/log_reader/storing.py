@@ -43,13 +43,14 @@ def store_commands(spark: SparkSession, reading: Reading, path: str) -> LogRead:
     def tell(account: LogRead, file: str | None) -> None:
         accounts.add([(account.model_dump_json(), file)])
 
-    one_row = spark.range(0, 1, 1, 1)
     folder = mounted_path(path)
     try:
         if folder is None:
+            one_row = spark.range(0, 1, 1, 1)
             one_row.mapInArrow(partial(_commands, reading, tell), ROW_LAYOUT_DDL).write.parquet(path)
         else:
-            one_row.mapInArrow(partial(_written, reading, tell, folder), "nothing int").collect()
+            # Without a plan: the JVM's first one takes a second.
+            spark.sparkContext.parallelize([0], 1).foreachPartition(partial(_written, reading, tell, folder))
     except (PySparkException, Py4JError) as error:
         raise _store_error(path, error) from error
     if not accounts.value:
@@ -66,20 +67,20 @@ def _commands(reading: Reading, tell: Tell, batches: Iterable[pa.RecordBatch]) -
     return reading.commands(lambda account: tell(account, None))
 
 
-def _written(reading: Reading, tell: Tell, folder: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over any one row: commands into a file of `folder`, nothing out."""
-    _consume(batches)
+def _written(reading: Reading, tell: Tell, folder: Path, one: Iterable[int]) -> None:
+    """For `foreachPartition` over any one element: commands into a file of `folder`."""
+    _consume(one)
     accounts: list[LogRead] = []
     try:
         file = write_commands(folder, reading.commands(accounts.append))
         tell(accounts[-1], file)
     except ReplicationError as error:
         tell(LogRead(error=error.to_report()), None)
-    return iter(())
 
 
-def _consume(batches: Iterable[pa.RecordBatch]) -> None:
-    for _ in batches:
+def _consume(given: Iterable[object]) -> None:
+    """A worker that leaves something unread is not used again."""
+    for _ in given:
         pass
 
 

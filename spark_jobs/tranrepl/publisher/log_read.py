@@ -33,6 +33,7 @@ class LogRead(BaseModel):
     complete: bool = False
     """The log was read up to the plan's bound; False: there is more."""
     read_seconds: float = 0.0
+    """Spent waiting for the log."""
     decode_seconds: float = 0.0
     transform_seconds: float = 0.0
     refusal: ErrorReport | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
@@ -14,10 +14,12 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorReport, FencedError
-from tranrepl.settings import Article, Subscription, TableName
+from tranrepl.settings import Apply, Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
+from tranrepl.subscriber.staging import StagedText
+from tranrepl.subscriber.steps import Operations, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class ApplierOptions:
     """How long a statement waits for a lock; None: as long as the server's settings say."""
     skip_errors: frozenset[int] = frozenset()
     """Numbers of data errors at which the failing command alone is left out."""
+    apply: Apply = Apply.AUTO
 
 
 AS_CONFIGURED = ApplierOptions()
@@ -217,19 +220,43 @@ class Subscriber(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What applying commands came to, beside the rows."""
+
+    in_bulk: int = 0
+    """Commands that went in bulk; all others, one by one."""
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    """Why steps that were tried in bulk went one by one after all, and how often."""
+    stage_seconds: float = 0.0
+
+
 class Applier(Protocol):
     """Applies commands over one connection, in transactions that begin under the fence of the watermark."""
+
+    @property
+    def bulk_operations(self) -> Mapping[int, Operations]:
+        """Which operations of which articles (by article_id) may go in bulk; none where the options say so."""
+        ...
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         """Open a transaction. Raises FencedError where the Subscriber does not stand at `watermark`, or streams have
         gone on from there, other than the unfinished batch says."""
         ...
 
-    def apply(self, commands: pa.Table) -> None:
-        """Apply commands (row layout) in order, inside the transaction.
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes one by one.
 
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article.
         """
+        ...
+
+    def staged_text(self, commands: pa.Table) -> StagedText | None:
+        """What will be copied for commands that go one by one, if that is known already. For another thread to ask."""
+        ...
+
+    def take_applied(self) -> Applied:
+        """What was applied since it was asked last, also where an error ended it."""
         ...
 
     def take_skipped(self) -> list[ErrorReport]:

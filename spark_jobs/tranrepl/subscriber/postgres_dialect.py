@@ -58,6 +58,8 @@ class PostgresDialect:
         ):
             # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
             session.execute("SET synchronous_commit = off")
+            # Compiling a statement over so many rows takes longer than running it.
+            session.execute("SET jit = off")
             _obey(session, f"Subscriber {key.subscription}", options)
             applier = PostgresApplier(session, key, articles, options)
             session.commit()

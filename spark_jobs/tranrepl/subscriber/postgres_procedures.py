@@ -71,7 +71,7 @@ class Procedure:
         )
 
 
-def called(article: RegisteredArticle, operation: Operation) -> sql.Identifier:
+def called_by(article: RegisteredArticle, operation: Operation) -> sql.Identifier:
     """The procedure that a command calls, generated or custom."""
     propagation = article.propagation(operation)
     schema, name = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
@@ -141,7 +141,7 @@ def _update(target: Target, value: Reference) -> sql.Composable:
     matches = _key_matches(target, Operation.UPDATE, value)
     if BITMAP in passed:
         mask = value(BITMAP)
-        refusal = _refuse_fixed(target, fixed, [_bit_is_set(at, mask) for at in fixed])
+        refusal = _refuse_fixed(target, fixed, [bit_is_set(at, mask) for at in fixed])
         apply = _update_changed(target, settable, new, mask, matches)
     else:
         refusal = _refuse_fixed(target, fixed, [_differs(target, at, new[at], matches) for at in fixed])
@@ -166,7 +166,7 @@ def _update_changed(
     settable_key = [at for at in settable if at in key]
     if not (settable_key and others):
         return update(settable)
-    key_changed = sql.SQL(" OR ").join(_bit_is_set(at, mask) for at in settable_key)
+    key_changed = sql.SQL(" OR ").join(bit_is_set(at, mask) for at in settable_key)
     return sql.SQL("  IF {} THEN\n{}  ELSE\n{}  END IF;\n").format(key_changed, update(settable), update(others))
 
 
@@ -209,11 +209,11 @@ def _differs(target: Target, at: int, value: sql.Composable, matches: sql.Compos
 def _assignment(target: Target, at: int, value: sql.Composable, mask: sql.Composable) -> sql.Composable:
     column = sql.Identifier(target.columns[at].name)
     return sql.SQL("{} = CASE WHEN {} THEN {} ELSE {}.{} END").format(
-        column, _bit_is_set(at, mask), value, _DESTINATION, column
+        column, bit_is_set(at, mask), value, _DESTINATION, column
     )
 
 
-def _bit_is_set(at: int, mask: sql.Composable) -> sql.Composable:
+def bit_is_set(at: int, mask: sql.Composable) -> sql.Composable:
     bit = sql.Literal(1 << at % 8)
     return sql.SQL("get_byte({}, {}) & {} = {}").format(mask, sql.Literal(at // 8), bit, bit)
 
@@ -256,6 +256,11 @@ def _has_identity(columns: Iterable[ColumnDescription]) -> bool:
 def trusted(text: str) -> sql.SQL:
     """SQL text that is not ours to take apart: what a database's own catalogue made, and a checked row filter."""
     return sql.SQL(text)
+
+
+def ends_with_body(text: str, body: str) -> bool:
+    """Whether a `CREATE PROCEDURE` of ours ends in this body."""
+    return text.endswith(f"AS {_dollar_quoted(body).as_string(None)}")
 
 
 def _dollar_quoted(body: str) -> sql.SQL:

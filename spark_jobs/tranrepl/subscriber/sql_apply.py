@@ -33,6 +33,7 @@ from tranrepl.subscriber.command_rows import Command, command_rows
 from tranrepl.subscriber.dialect import (
     ALONE,
     AS_CONFIGURED,
+    Applied,
     ApplierOptions,
     Stream,
     StreamRecord,
@@ -53,6 +54,8 @@ from tranrepl.subscriber.sql_statements import (
 )
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import Watermark
+from tranrepl.subscriber.staging import StagedText
+from tranrepl.subscriber.steps import Operations, Step
 
 _MOST_TOGETHER = 1000
 
@@ -87,6 +90,7 @@ class SqlApplier:
         self._watermark = Watermark(session, key, self._where)
         self._targets: dict[int, SqlTarget] = {}
         self._statements: dict[Shape, Statement] = {}
+        self.bulk_operations: Mapping[int, Operations] = {}
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._where, self._database):
@@ -118,7 +122,17 @@ class SqlApplier:
     def flush(self) -> None:
         """Every commit is durable by itself."""
 
-    def apply(self, commands: pa.Table) -> None:
+    def apply(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self._apply(step.commands)
+
+    def staged_text(self, commands: pa.Table) -> StagedText | None:  # noqa: ARG002
+        return None
+
+    def take_applied(self) -> Applied:
+        return Applied()
+
+    def _apply(self, commands: pa.Table) -> None:
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
             self._apply_run(shape, list(run))
 

@@ -46,6 +46,14 @@ class StagingLayout:
     places: Mapping[Kind, Mapping[Argument, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class StagedText:
+    """Commands as COPY's text, for the layout that they were laid out for."""
+
+    layout: StagingLayout
+    text: memoryview
+
+
 def staging_layout(
     kinds: Iterable[Kind], articles: Mapping[int, RegisteredArticle], types: Mapping[tuple[Kind, Argument], str]
 ) -> StagingLayout:

@@ -19,7 +19,7 @@ from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.jobs import JobResult
 from tranrepl.settings import Article, TableName
 from tranrepl.subscriber.commit_batches import CommitLimits
-from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 
 Rows = list[tuple[Any, ...]]
@@ -97,11 +97,17 @@ class Site:
             return subscriber.watermark()
 
     def deliver(
-        self, history: History | pa.Table, watermark: bytes = FIRST_XACT_SEQNO, transactions: int = 1000
+        self,
+        history: History | pa.Table,
+        watermark: bytes = FIRST_XACT_SEQNO,
+        transactions: int = 1000,
+        options: ApplierOptions = AS_CONFIGURED,
+        own_order: frozenset[int] = frozenset(),
     ) -> JobResult:
         """What a job would do with these commands, all of them after `watermark`."""
         table = history.table() if isinstance(history, History) else history
-        delivery = Delivery(self.connection, KEY, self.articles, watermark, CommitLimits(transactions, 10_000))
+        limits = CommitLimits(transactions, 10_000)
+        delivery = Delivery(self.connection, KEY, self.articles, watermark, limits, options, own_order=own_order)
         return deliver(delivery, table.to_batches(max_chunksize=self.chunk))
 
     def rows(self, table: str, *columns: str, order: int = 1) -> Rows:

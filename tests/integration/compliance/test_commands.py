@@ -13,6 +13,7 @@ from integration.compliance.subscribers import KEY, Site
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ErrorKind, FencedError
 from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.steps import OneByOne
 
 VENDOR = [
     Column("id", "integer", key=1),
@@ -291,7 +292,7 @@ def test_a_second_delivery_waits_for_the_first_and_is_fenced_off(plain_site: Sit
         applier.begin(FIRST_XACT_SEQNO)
         other = threads.submit(second)
         begun.wait(10)
-        applier.apply(History().insert(vendor, ONE).table())
+        applier.apply([OneByOne(History().insert(vendor, ONE).table())])
         with pytest.raises(TimeoutError):
             other.result(0.5)
         applier.commit(seqno(1))

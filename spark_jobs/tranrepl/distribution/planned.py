@@ -1,0 +1,63 @@
+"""Pieces on their way to a connection: read and planned while the one before is applied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from tranrepl.subscriber.commit_batches import Piece
+from tranrepl.subscriber.staging import StagedText
+from tranrepl.subscriber.steps import Bulkable, OneByOne, Step, Steps
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[Item]):
+    """A piece, or what holds one, with the steps that apply it."""
+
+    item: Item
+    steps: Steps
+    read_seconds: float
+    plan_seconds: float
+
+
+@dataclass(slots=True)
+class Planner(Generic[Item]):
+    """Plans pieces in order. `one_by_one`: so the first commit batch is to be applied, whatever may be bulk."""
+
+    bulkable: Bulkable
+    staged_text: Callable[[pa.Table], StagedText | None]
+    piece_of: Callable[[Item], Piece]
+    one_by_one: bool = False
+
+    def plan(self, items: Iterable[Item]) -> Iterator[Planned[Item]]:
+        started = time.perf_counter()
+        for item in items:
+            read = time.perf_counter()
+            steps = self._steps(self.piece_of(item))
+            yield Planned(item, steps, read - started, time.perf_counter() - read)
+            started = time.perf_counter()
+
+    def _steps(self, piece: Piece) -> Steps:
+        planned = Steps((OneByOne(piece.commands),)) if self.one_by_one else self.bulkable.steps(piece.commands)
+        self.one_by_one &= not piece.ends_commit_batch
+        return replace(planned, steps=tuple(self._with_text(step) for step in planned.steps))
+
+    def _with_text(self, step: Step) -> Step:
+        return OneByOne(step.commands, self.staged_text(step.commands)) if isinstance(step, OneByOne) else step
+
+
+def ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
+    """The items, each made by another thread while the one before is in use."""
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as maker:
+        following = maker.submit(next, iterator, None)
+        while (item := following.result()) is not None:
+            following = maker.submit(next, iterator, None)
+            yield item

@@ -1,0 +1,128 @@
+"""Stored commands, read where they are used: by a Python worker, from a store on a path that machines mount.
+
+Rows that pass from Parquet through Spark's JVM to Python cost more than reading them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tranrepl.commands import ROW_LAYOUT
+from tranrepl.distributor.command_file import mounted_path, stored_files
+from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.distributor.store import folder_path
+from tranrepl.errors import ConfigurationError
+
+Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `mapInArrow`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Commands of an article that its snapshot has in it: those up to a transaction; all for None."""
+
+    article_ids: tuple[int, ...]
+    last: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """Commands of consecutive batches: those after one transaction, up to another, and before a third if it is given.
+    It travels pickled inside the function that Spark runs."""
+
+    record: PublicationRecord
+    batches: tuple[Batch, ...]
+    after: bytes
+    last: bytes
+    before: bytes | None
+    rows: int
+    """At most so many commands come at a time."""
+    left_out: tuple[LeftOut, ...] = ()
+
+    def commands(self) -> Iterator[pa.RecordBatch]:
+        """In order (row layout). Raises ConfigurationError where a batch is gone or damaged."""
+        for batch in self.batches:
+            folder = mounted_folder(self.record, batch)
+            try:
+                yield from (self._chosen(rows) for file in stored_files(folder) for rows in self._rows(file))
+            except (OSError, ValueError) as error:
+                raise damaged(self.record, batch, str(error)) from error
+
+    def _rows(self, file: Path) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(file) as stored:
+            groups = [it for it in range(stored.num_row_groups) if not self._had(stored.metadata.row_group(it))]
+            for rows in stored.iter_batches(self.rows, row_groups=groups):
+                yield rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
+
+    def _had(self, group: pq.RowGroupMetaData) -> bool:
+        statistics = group.column(0).statistics
+        return statistics is not None and statistics.has_min_max and bytes(statistics.max) <= self.after
+
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        seqnos = rows["xact_seqno"]
+        chosen = pc.and_(pc.greater(seqnos, _binary(self.after)), pc.less_equal(seqnos, _binary(self.last)))
+        if self.before is not None:
+            chosen = pc.and_(chosen, pc.less(seqnos, _binary(self.before)))
+        for it in self.left_out:
+            others = pc.invert(pc.is_in(rows["article_id"], value_set=pa.array(it.article_ids, pa.int32())))
+            later = pa.scalar(False) if it.last is None else pc.greater(seqnos, _binary(it.last))
+            chosen = pc.and_(chosen, pc.or_(others, later))
+        return rows if pc.all(chosen).as_py() else rows.filter(chosen)
+
+
+def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) -> Iterator[str]:
+    """For `mapPartitions` over any one element: a delivery's results."""
+    _consume(one)
+    for rows in delivery(stored.commands()):
+        yield from rows["result"].to_pylist()
+
+
+def map_stored(stored: StoredRange, function: Mapped, one: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over any one row: what the function makes of all commands."""
+    _consume(one)
+    return function(stored.commands())
+
+
+def _consume(given: Iterable[object]) -> None:
+    """A worker that leaves something unread is not used again."""
+    for _ in given:
+        pass
+
+
+def first_stored_at_or_after(record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
+    """`xact_seqno` of the first transaction of a batch that was committed then; None where there is none."""
+    time = pa.scalar(bound, ROW_LAYOUT.field("commit_time").type)
+    for file in stored_files(mounted_folder(record, batch)):
+        commands = pq.ParquetFile(file).read(["xact_seqno", "commit_time"])
+        late = commands.filter(pc.greater_equal(commands["commit_time"], time))["xact_seqno"]
+        if len(late):
+            return bytes(pc.min(late).as_py())
+    return None
+
+
+def _binary(seqno: bytes) -> pa.Scalar:
+    return pa.scalar(seqno, pa.binary())
+
+
+def mounted_folder(record: PublicationRecord, batch: Batch) -> Path:
+    """Of a batch in a store that is mounted."""
+    return mounted_path(folder_path(record, batch.folder)) or Path(batch.folder)
+
+
+def damaged(record: PublicationRecord, batch: Batch, problem: str) -> ConfigurationError:
+    """What is said of a batch that is not in the store as it was registered."""
+    problem = " ".join(problem.split()).rstrip(".")
+    return ConfigurationError(
+        f"store: batch {batch.folder} cannot be read: {problem}. It holds transactions "
+        f"{batch.first_xact_seqno.hex()} to {batch.last_xact_seqno.hex()}, and nothing after them is delivered",
+        remedy=f"restore {folder_path(record, batch.folder)} from a backup of the store; where there is none, "
+        "initialise the subscriptions anew",
+        xact_seqno=batch.first_xact_seqno.hex(),
+    )

@@ -1,0 +1,232 @@
+"""Folded commands applied in bulk at a PostgreSQL Subscriber, each statement's rows counted.
+
+Rows that must be there are those that an UPDATE or DELETE meets, by a unique key; rows that must not be there are
+refused by that key, or looked for. What differs is a MismatchError, and nothing of the step may stay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+from tranrepl.image_lines import contents
+from tranrepl.postgres import Session, qualified
+from tranrepl.subscriber.fold import Folded, FoldedUpdates, Masks
+from tranrepl.subscriber.postgres_procedures import MASK_TYPE, Target, bit_is_set, trusted
+from tranrepl.subscriber.steps import InBulk
+
+_DESTINATION = sql.Identifier("destination")
+_STAGED = sql.Identifier("staged")
+_MASK = sql.Identifier("mask")
+_GOES, _ABSENT = "1", "0"
+
+
+class MismatchError(Exception):
+    """The Subscriber's rows are not what the commands begin from: one by one, they say which."""
+
+
+class BulkApply:
+    """Applies steps in bulk, inside the open transaction."""
+
+    def __init__(
+        self, session: Session, find_target: Callable[[int], Target], parents_first: Mapping[int, int]
+    ) -> None:
+        self._session = session
+        self._find_target = find_target
+        self._rank = parents_first
+        self._made: set[str] = set()
+        self._filled: set[str] = set()
+        self.stage_seconds = 0.0
+
+    def prepare(self, step: InBulk) -> None:
+        """Make the staging tables. Before what may have to be undone, for it would undo them."""
+        for folded in step.folded:
+            if len(folded.deletes[0]) or len(folded.absent[0]):
+                self._make_ready(folded.article, _key_table)
+            if folded.updates is not None:
+                self._make_ready(folded.article, _row_table)
+
+    def apply(self, step: InBulk) -> None:
+        """Deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the driver does."""
+        parents_first = sorted(step.folded, key=lambda it: self._rank.get(it.article.article_id, 0))
+        for folded in reversed(parents_first):
+            self._delete(folded)
+        for folded in parents_first:
+            if folded.updates is not None:
+                self._update(folded.article, folded.updates)
+            self._insert(folded)
+
+    def committed(self) -> None:
+        """The commit emptied the staging tables."""
+        self._filled.clear()
+
+    def rolled_back(self) -> None:
+        """The staging tables may be gone, where this transaction had made them."""
+        self._made.clear()
+        self._filled.clear()
+
+    def _make_ready(self, article: RegisteredArticle, made_by: Callable[[Target], sql.Composed]) -> None:
+        name = _table_name(article, made_by)
+        if name not in self._made:
+            target = self._find_target(article.article_id)
+            self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_temporary(name)))
+            self._session.execute(
+                sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(
+                    _temporary(name), made_by(target)
+                )
+            )
+            self._made.add(name)
+        elif name in self._filled:
+            self._session.execute(sql.SQL("TRUNCATE {}").format(_temporary(name)))
+        self._filled.add(name)
+
+    def _delete(self, folded: Folded) -> None:
+        goes, absent = len(folded.deletes[0]), len(folded.absent[0])
+        if goes + absent == 0:
+            return
+        target = self._find_target(folded.article.article_id)
+        stage = _temporary(_table_name(folded.article, _key_table))
+        destination = qualified(target.table.name)
+        fates = [_GOES] * goes + [_ABSENT] * absent
+        keys = [pa.concat_arrays(both) for both in zip(folded.deletes, folded.absent, strict=True)]
+        self._copy(stage, [], [pa.array(fates, pa.string()), *keys])
+        matches = _key_matches(target)
+        if absent:
+            query = sql.SQL("SELECT EXISTS (SELECT FROM {} AS {} JOIN {} AS {} ON {} WHERE {}.fate = {})").format(
+                destination, _DESTINATION, stage, _STAGED, matches, _STAGED, trusted(_ABSENT)
+            )
+            if self._session.execute(query, prepare=False).fetchone() == (True,):
+                raise MismatchError(f"a row to be inserted is in {target.table.name} already")
+        if goes:
+            query = sql.SQL("DELETE FROM {} AS {} USING {} AS {} WHERE {} AND {}.fate = {}").format(
+                destination, _DESTINATION, stage, _STAGED, matches, _STAGED, trusted(_GOES)
+            )
+            self._require(target, Operation.DELETE, self._session.execute(query, prepare=False).rowcount, goes)
+
+    def _update(self, article: RegisteredArticle, updates: FoldedUpdates) -> None:
+        target = self._find_target(article.article_id)
+        stage = _temporary(_table_name(article, _row_table))
+        positions = sorted(updates.values)
+        always = {at for at in positions if updates.setting(at).all()}
+        columns = [*_key_names(target), *(_value_name(at) for at in positions)]
+        values = [*updates.keys, *(updates.values[at] for at in positions)]
+        if len(always) < len(positions):
+            columns.append(_MASK)
+            values.append(_hexadecimal(updates.masks))
+        self._copy(stage, columns, values)
+        query = _update_statement(target, stage, positions, always)
+        self._require(target, Operation.UPDATE, self._session.execute(query, prepare=False).rowcount, len(updates))
+
+    def _insert(self, folded: Folded) -> None:
+        if len(folded.inserts) == 0:
+            return
+        target = self._find_target(folded.article.article_id)
+        columns = [sql.Identifier(column.name) for column in target.columns]
+        # What comes twice, or is there already, the unique key refuses.
+        count = self._copy_lines(qualified(target.table.name), columns, folded.inserts)
+        self._require(target, Operation.INSERT, count, len(folded.inserts))
+
+    def _require(self, target: Target, operation: Operation, met: int, wanted: int) -> None:
+        if met != wanted:
+            raise MismatchError(f"{operation.name}s in {target.table.name} do not meet a row each")
+
+    def _copy(self, table: sql.Identifier, columns: Sequence[sql.Identifier], values: Sequence[pa.StringArray]) -> None:
+        started = time.perf_counter()
+        self._copy_lines(table, columns, pc.binary_join_element_wise(*values, "\t"))
+        self.stage_seconds += time.perf_counter() - started
+
+    def _copy_lines(self, table: sql.Identifier, columns: Sequence[sql.Identifier], lines: pa.StringArray) -> int:
+        into = sql.SQL("({})").format(sql.SQL(", ").join(columns)) if columns else sql.SQL("")
+        cursor = self._session.cursor()
+        with cursor.copy(sql.SQL("COPY {} {} FROM STDIN").format(table, into)) as copy:
+            copy.write(contents(pc.binary_join_element_wise(lines, "\n", "")).data)
+        return cursor.rowcount
+
+
+def _key_table(target: Target) -> sql.Composed:
+    return sql.SQL("fate smallint NOT NULL, {}").format(_declared(_key_names(target), _key_types(target)))
+
+
+def _row_table(target: Target) -> sql.Composed:
+    return sql.SQL("{}, {}, {} {}").format(
+        _declared(_key_names(target), _key_types(target)),
+        _declared(map(_value_name, range(len(target.columns))), [it.base_type_name for it in target.columns]),
+        _MASK,
+        trusted(MASK_TYPE),
+    )
+
+
+def _table_name(article: RegisteredArticle, made_by: Callable[[Target], sql.Composed]) -> str:
+    return f"tranrepl_{'keys' if made_by is _key_table else 'rows'}_{article.article_id}"
+
+
+def _temporary(name: str) -> sql.Identifier:
+    return sql.Identifier("pg_temp", name)
+
+
+def _key_names(target: Target) -> list[sql.Identifier]:
+    return [sql.Identifier(f"k{place}") for place in range(len(target.article.key_positions))]
+
+
+def _key_types(target: Target) -> list[str]:
+    return [target.columns[at].base_type_name for at in target.article.key_positions]
+
+
+def _value_name(position: int) -> sql.Identifier:
+    return sql.Identifier(f"c{position}")
+
+
+def _declared(names: Iterable[sql.Identifier], types: Sequence[str]) -> sql.Composed:
+    declared = [sql.SQL("{} {}").format(name, trusted(type_name)) for name, type_name in zip(names, types, strict=True)]
+    return sql.SQL(", ").join(declared)
+
+
+def _key_matches(target: Target) -> sql.Composed:
+    key = zip(target.article.key_positions, _key_names(target), strict=True)
+    return sql.SQL(" AND ").join(
+        sql.SQL("{}.{} = {}.{}").format(_DESTINATION, sql.Identifier(target.columns[at].name), _STAGED, name)
+        for at, name in key
+    )
+
+
+def _update_statement(
+    target: Target, stage: sql.Identifier, positions: Sequence[int], always: set[int]
+) -> sql.Composed:
+    destination, matches = qualified(target.table.name), _key_matches(target)
+    if not positions:
+        return sql.SQL("SELECT FROM {} AS {} JOIN {} AS {} ON {}").format(
+            destination, _DESTINATION, stage, _STAGED, matches
+        )
+    assigned = [_assignment(target, at, always=at in always) for at in positions]
+    return sql.SQL("UPDATE {} AS {} SET {} FROM {} AS {} WHERE {}").format(
+        destination, _DESTINATION, sql.SQL(", ").join(assigned), stage, _STAGED, matches
+    )
+
+
+def _assignment(target: Target, at: int, *, always: bool) -> sql.Composed:
+    column = sql.Identifier(target.columns[at].name)
+    value = sql.SQL("{}.{}").format(_STAGED, _value_name(at))
+    if always:
+        return sql.SQL("{} = {}").format(column, value)
+    mask = sql.SQL("{}.{}").format(_STAGED, _MASK)
+    return sql.SQL("{} = CASE WHEN {} THEN {} ELSE {}.{} END").format(
+        column, bit_is_set(at, mask), value, _DESTINATION, column
+    )
+
+
+def _hexadecimal(masks: Masks) -> pa.StringArray:
+    """Each row of bytes in bytea's hexadecimal text form, escaped."""
+    digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+    rows, width = masks.shape
+    text = np.empty((rows, 3 + 2 * width), dtype=np.uint8)
+    text[:, :3] = np.frombuffer(b"\\\\x", dtype=np.uint8)
+    text[:, 3::2], text[:, 4::2] = digits[masks >> 4], digits[masks & 15]
+    offsets = np.arange(rows + 1, dtype=np.int32) * text.shape[1]
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))

@@ -1,0 +1,138 @@
+"""A piece of commands as the steps that apply it: in bulk where that may be, one by one where it must.
+
+Commands that only their own order makes right (custom procedures, triggers, TRUNCATE …) stay in their place: what goes
+in bulk before and after them is divided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+from tranrepl.subscriber.fold import Folded, NotFoldableError, fold
+from tranrepl.subscriber.staging import StagedText
+
+Bools = npt.NDArray[np.bool_]
+Operations = frozenset[Operation]
+FEWEST_COMMANDS = 100
+"""On average, that a step in bulk must have for a piece to be divided at all: each costs some round trips."""
+_FEW_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """Commands to apply in order, each by itself."""
+
+    commands: pa.Table
+    text: StagedText | None = None
+    """What is copied for them, where that is known before their turn comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InBulk:
+    """Commands, and what those of each article come to. No two articles are of one table."""
+
+    commands: pa.Table
+    folded: tuple[Folded, ...]
+
+
+Step = OneByOne | InBulk
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Of one piece, in order. `notes` say why commands that may go in bulk go one by one, and how often."""
+
+    steps: tuple[Step, ...]
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bulkable:
+    """Which operations of which articles (by article_id) a Subscriber may apply in bulk."""
+
+    articles: Mapping[int, RegisteredArticle]
+    operations: Mapping[int, Operations] = field(default_factory=dict)
+    own_order: frozenset[int] = frozenset()
+    """Articles whose commands, where one of a piece goes one by one, keep their order among themselves only."""
+
+    def steps(self, commands: pa.Table) -> Steps:
+        """Divide a piece of commands (row layout, in order)."""
+        if len(commands) == 0 or not self.operations:
+            return Steps((OneByOne(commands),))
+        operations, notes = dict(self.operations), dict[str, int]()
+        for shared in _sharing_a_table(commands, self.articles):
+            operations.pop(shared, None)
+        while True:
+            try:
+                return Steps(self._divided(commands, operations), notes)
+            except _ArticleNotFoldableError as problem:
+                notes[problem.why] = notes.get(problem.why, 0) + 1
+                del operations[problem.article_id]
+
+    def _divided(self, commands: pa.Table, operations: Mapping[int, Operations]) -> tuple[Step, ...]:
+        bulk = _may_be_bulk(commands, operations)
+        later = self._in_their_own_order(commands, bulk)
+        if not later.any():
+            return self._runs(commands, bulk)
+        kept, moved = pa.array(~later), pa.array(later)
+        return (*self._runs(commands.filter(kept), bulk[~later]), OneByOne(commands.filter(moved)))
+
+    def _in_their_own_order(self, commands: pa.Table, bulk: Bools) -> Bools:
+        """Commands of articles whose order among others does not matter, and of which some go one by one."""
+        numbers = commands["article_id"].to_numpy()
+        own = np.intersect1d(numbers[~bulk], list(self.own_order))
+        return np.asarray(np.isin(numbers, own), dtype=np.bool_)
+
+    def _runs(self, commands: pa.Table, bulk: Bools) -> tuple[Step, ...]:
+        cuts = np.flatnonzero(bulk[1:] != bulk[:-1]) + 1
+        if len(cuts) >= _FEW_STEPS and int(bulk.sum()) < FEWEST_COMMANDS * len(cuts) // 2:
+            return (OneByOne(commands),)
+        starts = [0, *cuts.tolist(), len(commands)]
+        steps: list[Step] = []
+        for start, end in pairwise(starts):
+            part = commands.slice(start, end - start)
+            if end > start:
+                steps.append(self._folded(part) if bulk[start] else OneByOne(part))
+        return tuple(steps)
+
+    def _folded(self, commands: pa.Table) -> InBulk:
+        numbers = commands["article_id"].to_numpy()
+        present = np.unique(numbers)
+        folded = []
+        for number in present.tolist():
+            own = commands if len(present) == 1 else commands.take(pa.array(np.flatnonzero(numbers == number)))
+            try:
+                folded.append(fold(own, self.articles[number]))
+            except NotFoldableError as why:
+                raise _ArticleNotFoldableError(number, str(why)) from why
+        return InBulk(commands, tuple(folded))
+
+
+class _ArticleNotFoldableError(Exception):
+    def __init__(self, article_id: int, why: str) -> None:
+        super().__init__(why)
+        self.article_id = article_id
+        self.why = why
+
+
+def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bools:
+    numbers, kinds = commands["article_id"].to_numpy(), commands["operation"].to_numpy()
+    may = np.zeros(len(commands), dtype=np.bool_)
+    for number, allowed in operations.items():
+        may |= (numbers == number) & np.isin(kinds, [int(it) for it in allowed])
+    return may
+
+
+def _sharing_a_table(commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[int]:
+    """Articles of the piece that are two definitions of one table's: only the order keeps their rows apart."""
+    present = [int(it) for it in np.unique(commands["article_id"].to_numpy()) if int(it) in articles]
+    destinations = [articles[it].destination for it in present]
+    return [it for it in present if destinations.count(articles[it].destination) > 1]

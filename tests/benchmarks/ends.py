@@ -1,0 +1,160 @@
+"""The databases of a scenario: a Publisher, Subscribers of ours for each mode, as many of built-in replication."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.reference import BuiltInReplication
+from benchmarks.session import CORES
+from benchmarks.workloads import Scenario
+from sandbox.databases import Databases
+from sandbox.embedded_postgres import PostgresServer
+from sandbox.site import Site, execute
+from tranrepl.connections import Connection
+from tranrepl.jobs import JobResult
+from tranrepl.settings import Apply
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROWS = "SELECT '{0}', count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) FROM {0} t"
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """One server twice, or the Publisher's and that of everybody else."""
+
+    publisher: PostgresServer
+    others: PostgresServer
+
+    def checkpoint(self) -> None:
+        for server in {id(it): it for it in (self.publisher, self.others)}.values():
+            with server.connect() as session:
+                session.execute("CHECKPOINT")
+
+
+class Ends:
+    """Both systems, set up over the same Publisher. Nothing is delivered before it is asked for."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        site: Site,
+        subscriptions: dict[Apply, list[str]],
+        built_in: BuiltInReplication,
+        references: Sequence[Connection],
+    ) -> None:
+        self.scenario = scenario
+        self.site = site
+        self.built_in = built_in
+        self.references = references
+        self._subscriptions = subscriptions
+        self._markers = itertools.count(1)
+
+    @property
+    def publisher(self) -> Connection:
+        return self.site.databases.publisher
+
+    @property
+    def modes(self) -> Sequence[Apply]:
+        return list(self._subscriptions)
+
+    def end_backlog(self) -> int:
+        """The row of the table `marker` that is its last change."""
+        number = next(self._markers)
+        execute(self.publisher, f"INSERT INTO marker VALUES ({number})")
+        return number
+
+    def vacuum(self, ends: Sequence[Connection]) -> None:
+        """Now, so that no autovacuum does it while others are measured."""
+        for end in ends:
+            execute(end, f"VACUUM {', '.join(self.scenario.published)}")
+
+    def deliver(self, mode: Apply) -> JobResult:
+        """To every Subscriber of the mode, `CORES` at a time, as Airflow's tasks would; all jobs together."""
+        names = self._subscriptions[mode]
+        if len(names) == 1:
+            results = [self.site.deliver(names[0])]
+        else:
+            with ThreadPoolExecutor(CORES) as jobs:
+                results = list(jobs.map(self.site.deliver, names))
+        total = JobResult()
+        for result in results:
+            result.raise_error()
+            total = total.plus(result)
+        return total
+
+    def check_equal(self) -> None:
+        """Every Subscriber holds the same rows, and where there is no row filter, the Publisher's."""
+        ours = [it for mode in self.modes for it in self.subscribers(mode)]
+        ends = [*([] if self.scenario.row_filter else [self.publisher]), *ours, *self.references]
+        rows = " UNION ALL ".join(_ROWS.format(table) for table in self.scenario.published)
+        first, *others = (set(execute(end, rows)) for end in ends)
+        for end, other in zip(ends[1:], others, strict=True):
+            if different := sorted({table for table, *_ in first ^ other}):
+                raise AssertionError(f"{ends[0].database} and {end.database} differ in {', '.join(different)}")
+
+    def subscribers(self, mode: Apply) -> list[Connection]:
+        return [self.site.connections[name] for name in self._subscriptions[mode]]
+
+
+@contextmanager
+def opened(
+    servers: Servers, scenario: Scenario, modes: Sequence[Apply], store: Path, spark: SparkSession | None = None
+) -> Iterator[Ends]:
+    """The scenario's databases with their first rows, as long as the context. Without a session, jobs are submitted."""
+    with ExitStack() as stack:
+
+        def database(server: PostgresServer, name: str) -> Connection:
+            server.create_database(name)
+            stack.callback(server.drop_database, name)
+            return server.connection(name)
+
+        publisher = database(servers.publisher, "publisher")
+        distribution = database(servers.others, "distribution")
+        numbers = range(1, scenario.subscribers + 1)
+        ours = {mode: [database(servers.others, f"{mode}_{it}") for it in numbers] for mode in modes}
+        references = [database(servers.others, f"reference_{it}") for it in numbers]
+        for end in (publisher, *itertools.chain.from_iterable(ours.values()), *references):
+            scenario.create(end)
+        site = _site(scenario, publisher, distribution, ours, store, spark)
+        site.set_up()
+        built_in = BuiltInReplication(publisher, references, scenario.published)
+        built_in.set_up()
+        stack.callback(built_in.drop)
+        names = {mode: [it.connection_id for it in connections] for mode, connections in ours.items()}
+        yield Ends(scenario, site, names, built_in, references)
+
+
+def _site(
+    scenario: Scenario,
+    publisher: Connection,
+    distribution: Connection,
+    ours: dict[Apply, list[Connection]],
+    store: Path,
+    spark: SparkSession | None,
+) -> Site:
+    """A subscription has the name of its connection."""
+    subscribers = list(itertools.chain.from_iterable(ours.values()))
+    site = Site(
+        Databases(publisher, subscribers[0], distribution),
+        store,
+        [
+            {"source": f"public.{table}", **({"filter": row_filter} if row_filter else {})}
+            for table, row_filter in scenario.published.items()
+        ],
+        spark,
+        [
+            {"name": it.connection_id, "connection": it.connection_id, "apply": mode.value}
+            for mode, connections in ours.items()
+            for it in connections
+        ],
+    )
+    site.connections |= {it.connection_id: it for it in subscribers}
+    return site

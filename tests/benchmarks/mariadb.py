@@ -1,0 +1,149 @@
+"""MariaDB as a Subscriber, beside MariaDB's own replication of the same rows, changed by the same transactions.
+
+Ours come from a PostgreSQL Publisher, MariaDB's from a primary's row-based binary log. Both drain a backlog into equal
+servers on this machine: ours by both jobs, MariaDB's replica with default settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.bounds import end_in_order
+from benchmarks.drains import timed
+from benchmarks.mariadb_replication import DATABASE, SERVER_OPTIONS, MariaDbReplication, mariadb_replication
+from benchmarks.report import show
+from benchmarks.results import Measurement, Phase, Results, TimedJob, medians
+from benchmarks.session import spark_session
+from benchmarks.workloads import VENDOR, vendor_workloads
+from sandbox.databases import Databases
+from sandbox.embedded_postgres import PostgresServer, ServerSettings
+from sandbox.mariadb import MariaDbServer, installed
+from sandbox.progress import step
+from sandbox.site import Site, execute
+from tranrepl.settings import Apply
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WARM_UP_ROWS = 20_000
+_METHODS: Mapping[str, Mapping[str, str]] = {
+    "statements": {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"},
+    "procedures": {},
+}
+
+
+def main() -> None:
+    end_in_order()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mariadb", description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000, help="rows to insert, update and delete")
+    parser.add_argument("--rounds", type=int, default=3, help="all so many times; the median counts")
+    parser.add_argument("--output", type=Path, default=Path(".bench/mariadb.json"))
+    options = parser.parse_args()
+    if not installed():
+        print("MariaDB is not installed, and not measured; on Debian: apt-get install mariadb-server-core")
+        return
+    with tempfile.TemporaryDirectory(prefix="tranrepl-bench-") as folder:
+        results = Results(medians(_measured(Path(folder), options.rows, options.rounds), None), (), None)
+    results.write(options.output)
+    show(results, "reference: MariaDB's own replication")
+
+
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    postgres: PostgresServer
+    subscribers: Mapping[Apply, MariaDbServer]
+    """One for each mode: an article's destination is the same database in all."""
+    replication: MariaDbReplication
+
+
+def _measured(home: Path, rows: int, rounds: int) -> list[Measurement]:
+    with ExitStack() as stack:
+        with step("servers and Spark"):
+            servers = _Servers(
+                stack.enter_context(PostgresServer(ServerSettings(home / "postgres"))),
+                {mode: stack.enter_context(MariaDbServer(home / mode, SERVER_OPTIONS)) for mode in tuple(Apply)},
+                stack.enter_context(mariadb_replication(home)),
+            )
+            spark = stack.enter_context(spark_session())
+        with step("warming up"):
+            for method in _METHODS:
+                _race(servers, method, min(rows, _WARM_UP_ROWS), 1, home / f"warm_up_{method}", spark)
+        measured: list[Measurement] = []
+        for method in _METHODS:
+            with step(method):
+                measured += _race(servers, method, rows, rounds, home / method, spark)
+    return measured
+
+
+def _race(
+    servers: _Servers, method: str, rows: int, rounds: int, store: Path, spark: SparkSession
+) -> list[Measurement]:
+    measured: list[Measurement] = []
+    with _site(servers, _METHODS[method], store, spark) as site:
+        for turn, workload in product(range(rounds), vendor_workloads(rows)):
+            workload.build(site.databases.publisher)
+            servers.replication.build(workload.name, rows)
+            read = timed(site.read_log)
+            reference, delivered = _drain_both(servers, site, replica_first=turn % 2 == 0)
+            _check_equal(servers)
+            for mode, delivery in delivered.items():
+                name = f"MariaDB, {method}: {workload.name}"
+                measured += [
+                    Measurement(name, mode, Phase.DISTRIBUTION, rows, delivery, reference),
+                    Measurement(name, mode, Phase.WHOLE, rows, read.then(delivery), reference),
+                ]
+    return measured
+
+
+def _drain_both(servers: _Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Apply, TimedJob]]:
+    """Seconds of MariaDB's own replication, and our deliveries by mode."""
+    reference = servers.replication.drain() if replica_first else None
+    delivered = {mode: timed(partial(site.deliver, mode.value)) for mode in servers.subscribers}
+    return servers.replication.drain() if reference is None else reference, delivered
+
+
+@contextmanager
+def _site(servers: _Servers, method: Mapping[str, str], store: Path, spark: SparkSession) -> Iterator[Site]:
+    """A Publisher with a table of Vendor, and the same table at every MariaDB, as setup makes it."""
+    subscribers = {mode: server.connection(DATABASE, mode.value) for mode, server in servers.subscribers.items()}
+    publisher, distribution = (servers.postgres.connection(name) for name in ("publisher", "distribution"))
+    for end in (publisher, distribution):
+        servers.postgres.create_database(str(end.database))
+    execute(publisher, VENDOR)
+    for server in servers.subscribers.values():
+        server.execute(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}")
+    site = Site(
+        Databases(publisher, next(iter(subscribers.values())), distribution),
+        store,
+        [{"source": "public.vendor", "destination": f"{DATABASE}.vendor", **method}],
+        spark,
+        [{"name": mode.value, "connection": mode.value, "apply": mode.value} for mode in subscribers],
+    )
+    site.connections |= {mode.value: it for mode, it in subscribers.items()}
+    try:
+        site.set_up()
+        first = next(iter(servers.subscribers.values()))
+        servers.replication.begin(str(first.execute("SHOW CREATE TABLE vendor", database=DATABASE)[0][1]))
+        yield site
+    finally:
+        for end in (publisher, distribution):
+            servers.postgres.drop_database(str(end.database))
+
+
+def _check_equal(servers: _Servers) -> None:
+    ends = [servers.replication.replica, *servers.subscribers.values()]
+    checksums = {str(end.execute("CHECKSUM TABLE vendor", database=DATABASE)) for end in ends}
+    if len(checksums) != 1:
+        raise AssertionError(f"the Subscribers' tables differ from the replica's: {checksums}")
+
+
+if __name__ == "__main__":
+    main()

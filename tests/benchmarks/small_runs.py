@@ -1,0 +1,190 @@
+"""What a small run costs: 0, 10 and 1,000 changes, log reader and distribution, beside two empty spark-submit jobs.
+
+Each run goes the real way: an `airflow` task, or a `tranrepl` command, is a process of its own that starts
+spark-submit. Its time is that of the process, so that the commit is somewhat earlier. With nothing to do no Spark job
+is started. Seconds of CPU are those of all its processes together, but for the databases'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from sandbox.airflow_home import BIN, AirflowHome
+from sandbox.databases import create_databases
+from sandbox.embedded_postgres import PostgresServer, ServerSettings
+from sandbox.site import Site
+
+console = Console()
+CHECKOUT = Path(__file__).resolve().parents[2]
+EMPTY_JOB = Path(__file__).with_name("empty_job.py")
+CHANGES = (0, 10, 1_000)
+_TABLE = "CREATE TABLE part (part_id int PRIMARY KEY, name text NOT NULL, price numeric(9, 2), changed_at timestamptz)"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one process and its children, in seconds."""
+
+    wall: float
+    cpu: float
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.wall + other.wall, self.cpu + other.cpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run of both jobs beside two empty Spark jobs, in seconds."""
+
+    workload: str
+    phase: str
+    changes: int
+    ours_s: float
+    ours_cpu_s: float
+    reference_s: float
+    reference_cpu_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours_s / self.reference_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.small_runs", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="each run so many times; the median counts")
+    parser.add_argument("--output", type=Path, default=Path(".bench/small_runs.json"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tranrepl-bench-") as folder, _site(Path(folder)) as runs:
+        rows = measure(runs, options.rounds)
+    options.output.parent.mkdir(exist_ok=True)
+    options.output.write_text(json.dumps({"rows": [{**asdict(row), "ratio": row.ratio} for row in rows]}, indent=2))
+    _show(rows)
+
+
+class Runs:
+    """The ways to run both jobs of one publication."""
+
+    def __init__(self, site: Site, airflow: AirflowHome, file: Path, logs: Path) -> None:
+        self._site = site
+        self._environment = {**airflow.environment, "PYSPARK_PYTHON": sys.executable}
+        self._file = file
+        self._log = logs / "commands.log"
+        self._changes = 0
+
+    def change(self, changes: int) -> None:
+        """At the Publisher, in transactions of 10."""
+        for _ in range(changes // 10):
+            self._site.at_publisher(
+                f"INSERT INTO part SELECT n, 'part ' || n, n % 1000, now() "
+                f"FROM generate_series({self._changes + 1}, {self._changes + 10}) AS n"
+            )
+            self._changes += 10
+
+    def by_airflow(self) -> Cost:
+        tasks = ("log_reader", "reporting.distribute")
+        return sum((self._timed("airflow", "tasks", "test", "parts", it) for it in tasks), Cost(0, 0))
+
+    def by_shell(self) -> Cost:
+        return sum((self._timed("tranrepl", it, str(self._file)) for it in ("log-reader", "distribute")), Cost(0, 0))
+
+    def empty(self) -> Cost:
+        """Two jobs that do nothing, with Spark as it comes."""
+        command = ("spark-submit", "--master", "local[2]", str(EMPTY_JOB))
+        return self._timed(*command) + self._timed(*command)
+
+    def check(self) -> None:
+        if different := self._site.differences():
+            raise AssertionError(f"Publisher and Subscriber differ in {', '.join(different)}")
+
+    def _timed(self, program: str, *arguments: str) -> Cost:
+        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        with self._log.open("wb") as output:
+            process = subprocess.run(
+                [str(BIN / program), *arguments],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+        if process.returncode != 0:
+            raise RuntimeError(f"{program} {' '.join(arguments)} failed:\n{self._log.read_text(encoding='utf-8')}")
+        return Cost(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+@contextmanager
+def _site(folder: Path) -> Iterator[Runs]:
+    dags, logs = folder / "dags", folder / "logs"
+    logs.mkdir()
+    shutil.copytree(CHECKOUT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__", "publications"))
+    (dags / "publications").mkdir()
+    with PostgresServer(ServerSettings(folder / "postgresql")) as server:
+        databases = create_databases(server)
+        site = Site(databases, folder / "store", ["public.part"], publication="parts")
+        site.at_publisher(_TABLE)
+        site.set_up()
+        file = dags / "publications" / "parts.yaml"
+        file.write_text(yaml.safe_dump(site.publication.model_dump(mode="json", exclude_unset=True)))
+        airflow = AirflowHome(folder / "airflow", dags, CHECKOUT / "plugins", databases.environment)
+        with console.status("Airflow's own database"):
+            airflow.run("db", "migrate", log=logs / "airflow.log")
+        yield Runs(site, airflow, file, logs)
+
+
+def measure(runs: Runs, rounds: int) -> list[Row]:
+    """Every way of every size in turn, each beside the empty jobs of its own round."""
+    measured: dict[tuple[str, int], list[tuple[Cost, Cost]]] = {}
+    for turn in range(rounds):
+        with console.status(f"round {turn + 1}: two empty jobs"):
+            empty = runs.empty()
+        for changes in CHANGES:
+            for phase, run in (("airflow", runs.by_airflow), ("shell", runs.by_shell)):
+                with console.status(f"round {turn + 1}: {changes} changes, {phase}"):
+                    runs.change(changes)
+                    measured.setdefault((phase, changes), []).append((run(), empty))
+        runs.check()
+    return [_median(phase, changes, costs) for (phase, changes), costs in measured.items()]
+
+
+def _median(phase: str, changes: int, costs: Sequence[tuple[Cost, Cost]]) -> Row:
+    ours, reference = zip(*costs, strict=True)
+    return Row(
+        f"small_{changes}",
+        phase,
+        changes,
+        statistics.median(it.wall for it in ours),
+        statistics.median(it.cpu for it in ours),
+        statistics.median(it.wall for it in reference),
+        statistics.median(it.cpu for it in reference),
+    )
+
+
+def _show(rows: Sequence[Row]) -> None:
+    table = Table("changes", "run by", title="Both jobs, from the start of their processes to the end")
+    for heading in ("seconds", "of CPU", "two empty jobs", "of CPU", "ratio"):
+        table.add_column(heading, justify="right")
+    for row in sorted(rows, key=lambda it: (it.phase, it.changes)):
+        figures = (row.ours_s, row.ours_cpu_s, row.reference_s, row.reference_cpu_s)
+        table.add_row(f"{row.changes:,}", row.phase, *(f"{it:.1f}" for it in figures), f"{row.ratio:.2f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What it costs to start Spark for a job: small runs as Airflow's tasks make them, beside empty `spark-submit` jobs."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ends import Ends
+from benchmarks.workloads import insert_in_one_transaction
+from sandbox.databases import connection_environment
+from tranrepl.distribution.agent import idle_result as idle_distribution
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.submit import submit
+
+MASTER = "local[*]"
+_EMPTY_JOB = Path(__file__).with_name("empty_job.py")
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRun:
+    """Both jobs over a few changes, from where a task starts to the commit. All in seconds."""
+
+    changes: int
+    log_reader: float
+    distribution: float
+    of_two_empty_jobs: float
+    """How many times two empty `spark-submit` jobs it took."""
+
+    @property
+    def total(self) -> float:
+        return self.log_reader + self.distribution
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """Seconds from the start of a job's process to its first line, and on from its last."""
+
+    empty_job: float
+    log_reader: float
+    distribution: float
+    small_runs: Sequence[SmallRun]
+
+
+def measure_startup(ends: Ends, sizes: Sequence[int], rounds: int) -> StartUp:
+    """`sizes` are the changes of the small runs; the last one is large enough for both jobs to start."""
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"} | connection_environment(ends.site.connections.values())
+    empty = statistics.median(_empty_job() for _ in range(rounds))
+    runs = {changes: [_run(ends, changes) for _ in range(rounds)] for changes in sizes}
+    small = [
+        SmallRun(
+            changes,
+            statistics.median(log_reader for (log_reader, _), _ in timed),
+            statistics.median(distribution for _, (distribution, _) in timed),
+            statistics.median(log_reader + distribution for (log_reader, _), (distribution, _) in timed) / (2 * empty),
+        )
+        for changes, timed in runs.items()
+    ]
+    largest = runs[sizes[-1]]
+    return StartUp(
+        empty,
+        statistics.median(wall - result.seconds for (wall, result), _ in largest),
+        statistics.median(wall - result.seconds for _, (wall, result) in largest),
+        small,
+    )
+
+
+def _empty_job() -> float:
+    started = time.perf_counter()
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    subprocess.run([str(spark_submit), "--master", MASTER, str(_EMPTY_JOB)], check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def _run(ends: Ends, changes: int) -> tuple[tuple[float, JobResult], tuple[float, JobResult]]:
+    """What each of the jobs took, and its own account."""
+    if changes:
+        insert_in_one_transaction(changes, ends.publisher)
+    publication, connections = ends.site.publication, ends.site.connections
+    reading = LogReaderRequest(publication=publication)
+    delivering = DistributionRequest(publication=publication, subscription=publication.subscriptions[0].name)
+    started = time.perf_counter()
+    read = idle_log_reader(reading, connections) or submit(reading, MASTER)
+    between = time.perf_counter()
+    read.raise_error()
+    delivered = idle_distribution(delivering, connections) or submit(delivering, MASTER)
+    ended = time.perf_counter()
+    delivered.raise_error()
+    if delivered.commands != changes:
+        raise AssertionError(f"{delivered.commands} commands were delivered, {changes} were made")
+    return (between - started, read), (ended - between, delivered)

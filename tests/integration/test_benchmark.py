@@ -1,0 +1,85 @@
+"""The benchmark builds what it says, measures both systems, and notices where their ends are not equal."""
+
+from __future__ import annotations
+
+import struct
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.chart import draw
+from benchmarks.drains import measure
+from benchmarks.ends import Servers, opened
+from benchmarks.results import Measurement, Phase, TimedJob, medians
+from benchmarks.workloads import Size, scenarios, vendor_scenario
+from conftest import DatabaseFactory
+from sandbox.embedded_postgres import PostgresServer, embedded_bindir
+from sandbox.site import Rows, execute
+from tranrepl.connections import Connection
+from tranrepl.settings import Apply
+
+_ROWS = 1000
+# Rows inserted, updated and deleted.
+_CHANGES = {
+    "insert": (1000, 0, 0),
+    "update": (0, 1000, 0),
+    "delete": (0, 0, 1000),
+    "hot rows": (0, 1000, 0),
+    "wide rows": (100, 100, 0),
+    "one transaction": (1000, 0, 0),
+    "mixed 30/60/10": (300, 600, 100),
+    "200 articles, filters": (600, 400, 0),
+}
+
+
+def test_a_backlog_is_drained_by_both_and_the_ends_are_compared(
+    postgres: PostgresServer, tmp_path: Path, spark: Any
+) -> None:
+    servers, scenario, modes = Servers(postgres, postgres), vendor_scenario(_ROWS), tuple(Apply)
+    with opened(servers, scenario, modes, tmp_path / "store", spark) as ends:
+        measured = measure(ends, servers, scenario.workloads[0], 0)
+        assert [(it.mode, it.phase) for it in measured] == list(product(modes, Phase))
+        # The last one is the marker.
+        assert {it.changes for it in measured} == {_ROWS + 1}
+        assert all(it.ours.seconds > 0 and it.reference_seconds > 0 for it in measured)
+        assert {"read", "decode", "transform", "store"} <= measured[0].ours.phases.keys()
+        assert all((it.stored_bytes or 0) > _ROWS for it in measured if it.phase is Phase.LOG_READER)
+
+        execute(ends.subscribers(modes[-1])[0], "UPDATE vendor SET name = 'another' WHERE vendor_id = 7")
+        with pytest.raises(AssertionError, match="differ in vendor"):
+            ends.check_equal()
+
+
+def test_each_workload_changes_what_it_says(database: DatabaseFactory) -> None:
+    found = {}
+    for scenario in scenarios(Size(_ROWS, 0, 1), embedded_bindir()):
+        if not {it.name for it in scenario.workloads} & _CHANGES.keys():
+            continue
+        publisher = database("publisher")
+        scenario.create(publisher)
+        for workload in scenario.workloads:
+            before = _changed(publisher)
+            workload.build(publisher)
+            found[workload.name] = tuple(now - then for now, then in zip(_changed(publisher), before, strict=True))
+    assert found == _CHANGES
+
+
+def _changed(publisher: Connection) -> tuple[int, ...]:
+    """Every session tells its numbers when it ends."""
+    counted: Rows = execute(
+        publisher, "SELECT sum(n_tup_ins)::int, sum(n_tup_upd)::int, sum(n_tup_del)::int FROM pg_stat_user_tables"
+    )
+    return tuple(counted[0])
+
+
+def test_the_chart_is_a_png_with_a_group_of_bars_for_each_workload(tmp_path: Path) -> None:
+    heights = []
+    for workloads in (["insert"], ["insert", "update"]):
+        measured = [Measurement(it, Apply.AUTO, Phase.DISTRIBUTION, 10, TimedJob(1.0), 2.0) for it in workloads]
+        draw(medians(measured, None), tmp_path / "chart.png")
+        signature, width, height = struct.unpack(">8s8xII", (tmp_path / "chart.png").read_bytes()[:24])
+        assert (signature, width) == (b"\x89PNG\r\n\x1a\n", 1800)
+        heights.append(height)
+    assert heights[0] < heights[1]
