@@ -29,6 +29,7 @@ _KEY = re.compile(r"with Primary Key\(s\): (.+)")
 class AlertEvent(StrEnum):
     BATCH_FAILED = "batch_failed"
     LOG_READER_FAILED = "log_reader_failed"
+    SNAPSHOT_FAILED = "snapshot_failed"
     SUBSCRIPTION_DEACTIVATED = "subscription_deactivated"
     RUN_IS_LATE = "run_is_late"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, Param, TaskGroup
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.pools import pool_name
-from tranrepl.settings import Publication, load_publication
+from tranrepl.settings import Publication, SyncType, load_publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.cleanup import CleanupOperator
@@ -24,7 +24,9 @@ from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.documentation import publication_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES, Graph, Group, Task, replication_graph
 from tranrepl_airflow.operators import (
+    REINITIALIZE,
     DistributionOperator,
+    InitializeOperator,
     LogReaderOperator,
     SingleConnectionRetryOperator,
 )
@@ -73,6 +75,7 @@ def publication_dag(publication: Publication) -> DAG:
         tags=[TAG],
         doc_md=publication_doc(publication),
         deadline=_deadline(publication),
+        params=_parameters(publication),
     ) as dag:
         LogReaderOperator(
             publication=publication.model_dump(mode="json"),
@@ -180,6 +183,23 @@ def _last_known_timetable(path: Path) -> CronDataIntervalTimetable | None:
     return timetable
 
 
+def _parameters(publication: Publication) -> dict[str, Param]:
+    """Of a manual run."""
+    names = [it.name for it in publication.subscriptions if it.sync_type is SyncType.AUTOMATIC]
+    if not names:
+        return {}
+    wanted = [*names, *(f"{name}:{article.source}" for name in names for article in publication.articles)]
+    return {
+        REINITIALIZE: Param(
+            [],
+            type="array",
+            items={"type": "string", "enum": wanted},
+            title="Reinitialize",
+            description="Subscriptions, or articles of them, that begin anew with a snapshot",
+        )
+    }
+
+
 def _deadline(publication: Publication) -> DeadlineAlert | None:
     threshold = publication.latency_threshold
     if threshold is None or not publication.alerts:
@@ -199,6 +219,15 @@ def _add_group(group: Group, publication: Publication) -> None:
     subscription = group.subscription
     pool = pool_name(publication.publication, subscription)
     with TaskGroup(subscription, prefix_group_id=False):
+        if group.initialize is not None:
+            attempts.insert(0, group.initialize.task_id)
+            InitializeOperator(
+                publication=settings,
+                subscription=subscription,
+                on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
+                pool=pool,
+                **_arguments(group.initialize),
+            )
         DistributionOperator(
             publication=settings,
             subscription=subscription,

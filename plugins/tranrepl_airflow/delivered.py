@@ -30,6 +30,9 @@ def delivery_of(attempts: Sequence[JobResult]) -> Delivery:
     for attempt in attempts:
         for article, commands in attempt.commands_by_article.items():
             by_article[article] = by_article.get(article, 0) + commands
+        for table in attempt.snapshot:
+            # An empty one may have replaced a table that was not.
+            by_article[table.article] = by_article.get(table.article, 0) + max(1, table.rows)
     watermarks = [attempt.last_xact_seqno for attempt in attempts if attempt.last_xact_seqno is not None]
     return Delivery(
         transactions=sum(attempt.transactions for attempt in attempts),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tranrepl.settings import Publication
+from tranrepl.settings import Publication, Subscription, SyncType
 
 LOG_READER = "log_reader"
 SEVERAL_TRIES = 2
@@ -23,6 +23,8 @@ class StartRule(StrEnum):
     ALL_SUCCEEDED = "all_success"
     ONE_FAILED = "one_failed"
     ONE_SUCCEEDED = "one_success"
+    NONE_FAILED = "none_failed"
+    """Also after one that was skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Group:
     """The tasks of one subscription."""
 
     subscription: str
+    initialize: Task | None
+    """None where the subscription takes no snapshot."""
     distribute: Task
     retry_on_single_connection: Task
     delivered: Task
@@ -61,17 +65,27 @@ class Graph:
         """Every task, each after those it waits for."""
         yield self.log_reader
         for group in self.groups:
+            yield from [group.initialize] if group.initialize is not None else []
             yield from (group.distribute, group.retry_on_single_connection, group.delivered)
 
 
 def replication_graph(publication: Publication) -> Graph:
-    """`log_reader`, then for each subscription `distribute`, `retry_on_single_connection` and `delivered`."""
+    """`log_reader`, then for each subscription `initialize` where it takes a snapshot, `distribute`,
+    `retry_on_single_connection` and `delivered`."""
     log_reader = Task(LOG_READER, retries=SEVERAL_TRIES)
-    return Graph(log_reader, tuple(_group(subscription.name) for subscription in publication.subscriptions))
+    return Graph(log_reader, tuple(_group(subscription) for subscription in publication.subscriptions))
 
 
-def _group(subscription: str) -> Group:
-    distribute = Task(f"{subscription}.distribute", after=(Dependency(LOG_READER),))
+def _group(settings: Subscription) -> Group:
+    subscription, initialize = settings.name, None
+    if settings.sync_type is SyncType.AUTOMATIC:
+        initialize = Task(f"{subscription}.initialize", after=(Dependency(LOG_READER),), retries=SEVERAL_TRIES)
+    distribute = Task(
+        f"{subscription}.distribute",
+        # The log reader's failure comes through it.
+        after=(Dependency(initialize.task_id if initialize is not None else LOG_READER),),
+        starts=StartRule.ALL_SUCCEEDED if initialize is None else StartRule.NONE_FAILED,
+    )
     retry = Task(
         f"{subscription}.retry_on_single_connection",
         # With the log reader upstream as well, its failure or success would decide instead of the batch's.
@@ -85,4 +99,4 @@ def _group(subscription: str) -> Group:
         starts=StartRule.ONE_SUCCEEDED,
         retries=SEVERAL_TRIES,
     )
-    return Group(subscription, distribute, retry, delivered)
+    return Group(subscription, initialize, distribute, retry, delivered)

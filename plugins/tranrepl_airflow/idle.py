@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tranrepl.connections import Connection
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
 
-JobRequest = LogReaderRequest | DistributionRequest
+JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest
 
 
 def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
@@ -17,6 +17,10 @@ def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> J
         from tranrepl.log_reader.agent import idle_result as log_reader_idle
 
         return log_reader_idle(request, connections)
+    if isinstance(request, SnapshotRequest):
+        from tranrepl.snapshot.agent import idle_result as snapshot_idle
+
+        return snapshot_idle(request, connections)
     from tranrepl.distribution.agent import idle_result as distribution_idle
 
     return distribution_idle(request, connections)

@@ -24,6 +24,7 @@ from tranrepl.jobs import (
     DistributionRequest,
     JobResult,
     LogReaderRequest,
+    SnapshotRequest,
     entry_point,
     write_private,
 )
@@ -38,6 +39,9 @@ ERROR_KEY = "error"
 
 RESULT_KEY = "return_value"
 """XCom of a job: its JobResult. A job that failed has one too: it may have delivered before."""
+
+REINITIALIZE = "reinitialize"
+"""The run's parameter that lets subscriptions begin anew."""
 
 RUN_BOUND = (
     "{% if dag_run.run_type in ('scheduled', 'backfill') and data_interval_end is defined %}"
@@ -153,6 +157,47 @@ class LogReaderOperator(ReplicationSparkOperator):
 
     def request(self) -> LogReaderRequest:
         return LogReaderRequest(publication=Publication.model_validate(self.publication))
+
+
+class InitializeOperator(ReplicationSparkOperator):
+    """Gives a subscription, or articles of it, that wait for it their initial snapshot. Skipped where none does.
+
+    A run's parameter `reinitialize` names subscriptions that are to begin anew, or articles of them as
+    `subscription:schema.table`.
+    """
+
+    def __init__(self, *, publication: Mapping[str, Any], subscription: str, **kwargs: Any) -> None:
+        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-snapshot")
+        super().__init__(publication=publication, **kwargs)
+        self.subscription = subscription
+
+    def request(self) -> SnapshotRequest:
+        return SnapshotRequest(publication=Publication.model_validate(self.publication), subscription=self.subscription)
+
+    def execute(self, context: Context) -> Any:
+        """Run the job. Raises AirflowSkipException where nothing waits for a snapshot."""
+        self._reinitialize(context)
+        result = super().execute(context)
+        if not result["snapshot"]:
+            raise AirflowSkipException(f"no article of subscription {self.subscription} waits for a snapshot")
+        return result
+
+    def _reinitialize(self, context: Context) -> None:
+        wanted = [it.partition(":") for it in context["params"].get(REINITIALIZE) or ()]
+        mine = [article for subscription, _, article in wanted if subscription == self.subscription]
+        if not mine:
+            return
+        # Imported here: database drivers are not for whoever parses a DAG file.
+        from tranrepl.snapshot.anew import subscribe_anew
+
+        articles = () if "" in mine else tuple(mine)
+        request = self.request().model_copy(update={"articles": articles})
+        try:
+            subscribe_anew(request, resolve_connections(request.connection_ids()).by_id)
+        except ReplicationError as error:
+            report = error.to_report()
+            context["ti"].xcom_push(ERROR_KEY, report.model_dump(mode="json"))
+            raise airflow_exception(report) from None
 
 
 class DistributionOperator(ReplicationSparkOperator):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.cleanup import ActiveSubscription, Cleanup, remove_expired
-from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.database import DistributionDatabase, SubscriptionRecord
+from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.settings import Publication
 from tranrepl.subscriber.dialects import dialect_of
@@ -27,7 +29,7 @@ def clean_up(publication: Publication, connections: Mapping[str, Connection]) ->
         for subscription in database.active_subscriptions(record):
             watermark: bytes | None = None
             try:
-                watermark = _watermark(publication, connections, subscription.subscription)
+                watermark = _needed_after(publication, connections, database, subscription)
             except ReplicationError as error:
                 unreachable[subscription.subscription] = error.message
             subscriptions.append(ActiveSubscription(subscription, watermark))
@@ -35,6 +37,20 @@ def clean_up(publication: Publication, connections: Mapping[str, Connection]) ->
     finally:
         database.close()
     return done.model_copy(update={"unreachable": unreachable})
+
+
+def _needed_after(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    database: DistributionDatabase,
+    subscription: SubscriptionRecord,
+) -> bytes:
+    """Of a subscription whose snapshot is on its way: the snapshot will show all up to there."""
+    if subscription.status is not SubscriptionStatus.INITIATED:
+        return _watermark(publication, connections, subscription.subscription)
+    states = database.article_states(subscription).values()
+    initiated = [it.xact_seqno for it in states if it.status is SubscriptionStatus.INITIATED]
+    return min((it for it in initiated if it is not None), default=FIRST_XACT_SEQNO)
 
 
 def _watermark(publication: Publication, connections: Mapping[str, Connection], name: str) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from tranrepl import __version__
@@ -32,14 +34,17 @@ from tranrepl.connections import Connection, from_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
 from tranrepl.reinitialization import reinitialize
-from tranrepl.settings import Publication, json_schema, load_publication
+from tranrepl.settings import Publication, SyncType, json_schema, load_publication
 from tranrepl.setup import set_up
+from tranrepl.snapshot.agent import idle_result as idle_snapshot
+from tranrepl.snapshot.anew import subscribe_anew
 from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus, SubscriptionStatus
 from tranrepl.status import status as publication_status
 from tranrepl.submit import submit
@@ -96,6 +101,7 @@ def _print_error(error: ReplicationError) -> None:
         err.print(f"  [green]→[/] {escape(error.remedy)}", highlight=False)
 
 
+_LOOKED_EVERY_SECONDS = 2.0
 _PAUSES = (1.0, 4.0)
 """Seconds before each retry of what may pass by itself."""
 
@@ -304,15 +310,101 @@ def run(
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,
 ) -> None:
-    """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection."""
+    """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection.
+
+    A subscription, or an article of it, that waits for its initial snapshot gets it first.
+    """
     with _failing_clearly():
         publication, connections = _load(file)
         results = {"log reader": _read_log(publication, connections, master)}
         if results["log reader"].error is None:
             for name in _chosen(publication, subscription):
-                results[name] = _deliver_with_retry(publication, connections, name, master)
+                taken = _take_snapshot(publication, connections, name, (), master)
+                if taken.snapshot or taken.error is not None:
+                    results[f"{name} snapshot"] = taken
+                if taken.error is None:
+                    results[name] = _deliver_with_retry(publication, connections, name, master)
         _report(results, as_json)
         _raise_first(results)
+
+
+ArticleOption = Annotated[
+    str | None, typer.Option("--article", "-a", help="Only this article, by its source table.", show_default="all")
+]
+
+
+@app.command(epilog="Example: [bold]tranrepl snapshot dags/publications/purchasing.yaml -s reporting[/]")
+def snapshot(
+    file: File,
+    subscription: SubscriptionOption = None,
+    article: ArticleOption = None,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Give subscriptions that wait for it the Publisher's rows, as of one point of its log, while it works on.
+
+    A new subscription waits for it, and so does an article that was added. What needs none is left alone.
+    """
+    with _failing_clearly():
+        publication, connections = _load(file)
+        results = {
+            name: _take_snapshot(publication, connections, name, _one(publication, article), master)
+            for name in _chosen(publication, subscription)
+        }
+        _report(results, as_json)
+        _raise_first(results)
+
+
+def _one(publication: Publication, article: str | None) -> tuple[str, ...]:
+    if article is None:
+        return ()
+    allowed = [str(it.source) for it in publication.articles]
+    if article not in allowed:
+        raise ConfigurationError(
+            f"--article: publication {publication.publication} has no article {article!r}",
+            remedy=f"allowed: {', '.join(allowed)}",
+        )
+    return (article,)
+
+
+def _take_snapshot(
+    publication: Publication, connections: Mapping[str, Connection], name: str, articles: tuple[str, ...], master: str
+) -> JobResult:
+    """What may pass by itself is tried again: it begins anew then."""
+    request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
+    with err.status(f"snapshot for {name}") as shown, _following(publication, connections, name, shown):
+        for pause in (*_PAUSES, None):
+            result = _attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
+            if pause is None or result.error is None or result.error.kind is not ErrorKind.TRANSIENT:
+                break
+            time.sleep(pause)
+        return result
+
+
+@contextmanager
+def _following(
+    publication: Publication, connections: Mapping[str, Connection], name: str, shown: Status
+) -> Iterator[None]:
+    """Show what the history says of a snapshot that goes on."""
+    over = Event()
+
+    def follow() -> None:
+        database = DistributionDatabase(connections[publication.distributor.connection])
+        while not over.wait(_LOOKED_EVERY_SECONDS):
+            with suppress(ReplicationError):
+                record = database.publication(publication.publication)
+                row = database.last_history(record, database.subscription(record, name))
+                if row is not None and row["runstatus"] == RunStatus.IN_PROGRESS:
+                    shown.update(escape(str(row["comments"])))
+        database.close()
+
+    follower = Thread(target=follow, daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -386,12 +478,13 @@ def _report(results: Mapping[str, JobResult], as_json: bool) -> None:
     for heading in ("transactions", "commands", "seconds", "commands/s"):
         table.add_column(heading, justify="right")
     for name, result in results.items():
-        rate = f"{result.commands / result.seconds:,.0f}" if result.seconds and result.commands else ""
+        done = result.commands or sum(it.rows for it in result.snapshot)
+        rate = f"{done / result.seconds:,.0f}" if result.seconds and done else ""
         table.add_row(
             name,
             _state(result),
-            f"{result.transactions:,}",
-            f"{result.commands:,}",
+            "" if result.snapshot else f"{result.transactions:,}",
+            f"{done:,} rows" if result.snapshot else f"{done:,}",
             f"{result.seconds:.1f}",
             rate,
         )
@@ -401,7 +494,7 @@ def _report(results: Mapping[str, JobResult], as_json: bool) -> None:
 def _state(result: JobResult) -> str:
     if result.error is not None:
         return f"[red]{result.error.kind} error[/]"
-    return "[green]done[/]" if result.commands else "nothing to do"
+    return "[green]done[/]" if result.commands or result.snapshot else "nothing to do"
 
 
 SubscriptionName = Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)]
@@ -462,11 +555,7 @@ def browse(
     with _failing_clearly():
         publication, connections = _load(file)
         selection = Selection(_seqno(first), _seqno(last), article)
-        if article is not None and article not in [str(it.source) for it in publication.articles]:
-            raise ConfigurationError(
-                f"--article: publication {publication.publication} has no article {article!r}",
-                remedy=f"allowed: {', '.join(str(it.source) for it in publication.articles)}",
-            )
+        _one(publication, article)
         database = DistributionDatabase(connections[publication.distributor.connection])
         try:
             record = database.publication(publication.publication)
@@ -556,6 +645,8 @@ def _show_status(current: PublicationStatus) -> None:
 
 def _standing(subscription: SubscriptionStatus) -> str:
     said: list[str] = [subscription.state]
+    if subscription.waiting_articles:
+        said.append(f"waits for the snapshot of {', '.join(subscription.waiting_articles)}")
     if subscription.undelivered_commands:
         transactions = _counted(subscription.undelivered_transactions, "transaction")
         said.append(f"{transactions} to deliver in about {_counted(subscription.estimated_seconds, 'second')}")
@@ -615,13 +706,29 @@ def cleanup(file: File, as_json: JsonOption = False) -> None:
 def reinitialize_subscription(
     file: File,
     subscription: Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)],
+    article: ArticleOption = None,
+    master: MasterOption = "local[*]",
 ) -> None:
-    """Let a subscription begin anew after the last stored transaction, and be active again.
+    """Begin a subscription, or one article of it, anew, from a snapshot; a deactivated one is active again.
 
-    While nobody writes at the Publisher: run the log reader, load the Publisher's rows, reinitialize.
+    With sync_type: replication_support_only, it begins after the last stored transaction. While nobody writes at the
+    Publisher: run the log reader, load the Publisher's rows, reinitialize.
     """
     with _failing_clearly():
         publication, connections = _load(file)
+        articles = _one(publication, article)
+        if publication.subscription(subscription).sync_type is SyncType.AUTOMATIC:
+            request = SnapshotRequest(publication=publication, subscription=subscription, articles=articles)
+            subscribe_anew(request, connections)
+            result = _take_snapshot(publication, connections, subscription, articles, master)
+            _report({subscription: result}, as_json=False)
+            _raise_first({subscription: result})
+            return
+        if articles:
+            raise ConfigurationError(
+                f"--article: subscription {subscription} takes no snapshots",
+                remedy="sync_type: automatic for it, or load the rows by hand and reinitialize the whole subscription",
+            )
         start = reinitialize(publication, connections, subscription)
         out.print(f"{subscription}: begins after 0x{start.hex()}")
 

@@ -18,6 +18,10 @@ MUST_BE_REINITIALIZED = "21074"
 """SQL Server's number for a subscription that was marked inactive and must be reinitialized."""
 
 
+SNAPSHOT_NOT_AVAILABLE = "21075"
+"""SQL Server's number for a subscription, or an article of it, that waits for its initial snapshot."""
+
+
 class ErrorKind(StrEnum):
     TRANSIENT = "transient"
     DATA = "data"

@@ -39,6 +39,24 @@ class Failpoint(StrEnum):
     UNREGISTERED = "unregistered"
     """Batches are not registered any more, and their folders are still there."""
 
+    # Snapshot
+    SNAPSHOT_INITIATED = "snapshot_initiated"
+    """The subscription is marked, and the slot does not exist yet."""
+    SNAPSHOT_EXPORTED = "snapshot_exported"
+    """The slot has its consistent point, and nobody knows it."""
+    SNAPSHOT_BEGUN = "snapshot_begun"
+    """The Subscriber's tables are ready, and no range is loaded."""
+    RANGE_LOADED = "range_loaded"
+    """A range is loaded, and not committed."""
+    RANGE_COMMITTED = "range_committed"
+    """A range is committed."""
+    SNAPSHOT_LOADED = "snapshot_loaded"
+    """All ranges are committed, and the watermark is not set."""
+    SNAPSHOT_ENDED = "snapshot_ended"
+    """The watermark is set, and the subscription is not active."""
+    SNAPSHOT_ACTIVATED = "snapshot_activated"
+    """The subscription is active."""
+
     # A subscription stream
     BEGIN = "begin"
     """The transaction is open, under its lock."""

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 NULL = "\\N"
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_MEANING = {"t": "\t", "n": "\n", "r": "\r"}
+_MEANING = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "v": "\v"}
+"""COPY itself escapes more than `lines` does."""
 
 
 def lines(values: pa.StringArray, offsets: npt.NDArray[np.int64], absent: npt.NDArray[np.bool_]) -> pa.StringArray:

@@ -77,6 +77,43 @@ class DistributionRequest(BaseModel):
         return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
 
 
+class SnapshotRequest(BaseModel):
+    """Give one subscription the Publisher's rows as of one point of the log."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Literal["snapshot"] = "snapshot"
+    publication: Publication
+    subscription: str
+    articles: tuple[str, ...] = ()
+    """Only these of the articles that wait for a snapshot, by source. Empty: all of them."""
+
+    def connection_ids(self) -> list[str]:
+        """The connections this job needs, each once."""
+        subscriber = self.publication.subscription(self.subscription).connection
+        publication = self.publication
+        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
+
+
+class TableProgress(BaseModel):
+    """How far a table's snapshot is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    article: str
+    rows: int
+    bytes: int
+    """In the Publisher's text form."""
+    share: float
+    """Of the table's pages, from 0 to 1."""
+    seconds: float
+    """Since the table's first range began."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        return self.seconds * (1 - self.share) / self.share if self.share else None
+
+
 class JobResult(BaseModel):
     """What a job did. Also the XCom of its task, so nothing secret and no row data is in it."""
 
@@ -99,6 +136,8 @@ class JobResult(BaseModel):
     """Why commands that may go in bulk went one by one, and in how many steps."""
     skipped: int = 0
     """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
+    snapshot: tuple[TableProgress, ...] = ()
+    """Tables that the job copied, or copies."""
     notices: tuple[str, ...] = ()
     """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
     error: ErrorReport | None = None
@@ -120,6 +159,7 @@ class JobResult(BaseModel):
             in_bulk=self.in_bulk + later.in_bulk,
             fallbacks=dict(Counter(self.fallbacks) + Counter(later.fallbacks)),
             skipped=self.skipped + later.skipped,
+            snapshot=self.snapshot + later.snapshot,
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             error=later.error,
         )
@@ -141,7 +181,7 @@ def write_private(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def entry_point(job: Literal["log_reader", "distribution"]) -> Path:
+def entry_point(job: Literal["log_reader", "distribution", "snapshot"]) -> Path:
     """The script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).parent
     candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")

@@ -200,7 +200,7 @@ SELECT c.conname,
 
 
 @contextmanager
-def _qualified_names(session: Session) -> Iterator[None]:
+def qualified_names(session: Session) -> Iterator[None]:
     """Inside a transaction: no path to leave a schema's name out by. The transaction itself may go on with its own."""
     path = session.execute("SHOW search_path").fetchone()
     session.execute("SELECT set_config('search_path', 'pg_catalog', true)")
@@ -213,7 +213,7 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
 
     User-defined types and functions come qualified with their schema.
     """
-    with session.transaction(), _qualified_names(session):
+    with session.transaction(), qualified_names(session):
         relation = session.execute(_TABLE_QUERY, [table.schema, table.table]).fetchone()
         if relation is None:
             return None

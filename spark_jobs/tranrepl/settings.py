@@ -166,6 +166,12 @@ def _cron_expression(value: str) -> str:
     return value
 
 
+def _lsn(value: str) -> str:
+    if not re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", value):
+        raise ValueError("allowed: an LSN of the Publisher, as in 16/B374D848")
+    return value
+
+
 def _skippable(value: int) -> int:
     if value not in SKIPPABLE:
         raise ValueError(f"not a data error; allowed: {', '.join(map(str, sorted(SKIPPABLE)))}")
@@ -205,6 +211,28 @@ class Truncation(StrEnum):
     """The log reader stops before it."""
 
 
+class SyncType(StrEnum):
+    """How a new subscription gets the rows that were there before it (`@sync_type` of sp_addsubscription)."""
+
+    AUTOMATIC = "automatic"
+    """By a snapshot, which the first run makes."""
+    REPLICATION_SUPPORT_ONLY = "replication_support_only"
+    """They are there already, or there are none."""
+    INITIALIZE_FROM_LSN = "initialize_from_lsn"
+    """They are there, as of `subscription_lsn`."""
+
+
+class PreCreation(StrEnum):
+    """What a snapshot does first with a destination table that is there (`@pre_creation_cmd` of sp_addarticle)."""
+
+    NONE = "none"
+    """Nothing: it must be empty."""
+    DROP = "drop"
+    DELETE = "delete"
+    """It deletes the rows that the article's row filter is true for; all of them where it has none."""
+    TRUNCATE = "truncate"
+
+
 class StreamAssignment(StrEnum):
     """How a commit batch is divided among the subscription streams."""
 
@@ -239,6 +267,8 @@ class _Settings(BaseModel):
 class PublisherSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the Publisher; a shell sets AIRFLOW_CONN_<ID>."""
+    snapshot_timeout: Annotated[int, Field(ge=1)] = 3600
+    """Seconds that a snapshot waits for transactions that were open at the Publisher when it began."""
 
 
 class DistributorSettings(_Settings):
@@ -293,6 +323,8 @@ class Article(_Settings):
     """What TRUNCATE at the Publisher does: replicate, ignore or error."""
     lob_columns: list[str] = []
     """Large columns whose before images do not travel: XCALL sends NULL for them."""
+    pre_creation_cmd: PreCreation = PreCreation.NONE
+    """What a snapshot does first with a destination table that holds rows: none (refuse), drop, delete or truncate."""
     replica_identity: ReplicaIdentity = ReplicaIdentity.FULL
     """`full`: setup sets REPLICA IDENTITY FULL, so that only changed values travel. `default`: the table is left as
     it is, and an UPDATE sends every value that the log carries."""
@@ -323,6 +355,12 @@ class Subscription(_Settings):
     name: Name
     connection: ConnectionId
     """Airflow connection id of the Subscriber."""
+    sync_type: SyncType = SyncType.AUTOMATIC
+    """Where a new subscription has the Publisher's rows from: automatic, replication_support_only or
+    initialize_from_lsn."""
+    subscription_lsn: Annotated[str, AfterValidator(_lsn)] | None = None
+    """LSN of the Publisher, as in 16/B374D848: the Subscriber has every transaction committed before it. For
+    initialize_from_lsn."""
     subscription_streams: Annotated[int, Field(ge=1, le=64)] = 1
     """Subscriber connections that apply each commit batch in parallel: all commit, or all roll back. Never more than
     Spark has cores."""
@@ -345,6 +383,12 @@ class Subscription(_Settings):
     foreign_keys: bool = False
     """Tables that setup creates at the Subscriber get the Publisher's foreign keys among published tables, checked at
     commit and without cascades. MariaDB: with not_for_replication only."""
+
+    @model_validator(mode="after")
+    def _lsn_where_it_is_asked_for(self) -> Subscription:
+        if (self.sync_type is SyncType.INITIALIZE_FROM_LSN) != (self.subscription_lsn is not None):
+            raise ValueError("subscription_lsn: given with sync_type: initialize_from_lsn, and only with it")
+        return self
 
 
 class Alert(_Settings):

@@ -5,19 +5,20 @@ Subscribers come first and the slot last, so that a failure leaves no slot behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
+from tranrepl.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
-from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.postgres import PostgresPublisher, lsn_number, lsn_text
 from tranrepl.registration import registered_article
-from tranrepl.settings import Article, Publication, Subscription
+from tranrepl.settings import Article, Publication, Subscription, SyncType, TableName
 from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
@@ -46,17 +47,88 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
             _refuse_undelivered(publication, connections, database, record, changed)
             for subscription in publication.subscriptions:
                 _set_up_subscriber(publication, connections, subscription, tables, articles, say)
+            # An article that goes is not read any more before its table is not published any more, and one that comes
+            # is published before it is read: nothing is read in part.
+            database.set_up_articles(record, _staying(known.values(), articles))
             for done in publisher.set_up(tables):
                 say(done)
             database.start_watermark(record, publisher.ready_slot().confirmed_flush_lsn)
+        record = database.publication(publication.publication)
+        for subscription in publication.subscriptions:
+            _let_wait(database, record, subscription, articles, known)
         database.set_up_articles(record, articles)
         for gone in dropped:
             database.set_subscription_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
         for subscription in publication.subscriptions:
-            database.set_up_subscription(record, subscription.name, connections[subscription.connection].database or "")
+            _set_up_subscription(publication, connections, database, record, subscription)
     finally:
         database.close()
+
+
+def _staying(known: Iterable[RegisteredArticle], wanted: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+    sources = {it.source for it in wanted}
+    return [it.model_copy(update={"article_id": 0}) for it in known if it.source in sources]
+
+
+def _let_wait(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    subscription: Subscription,
+    articles: Sequence[RegisteredArticle],
+    known: Container[TableName],
+) -> None:
+    """Articles that join a subscription that is there wait for a snapshot, before any command of theirs is stored; so
+    do those that leave in the middle of one, for ever."""
+    found = database.find_subscription(record, subscription.name)
+    if found is None:
+        return
+    wanted = {str(it.source) for it in articles}
+    states = database.article_states(found).items()
+    waiting = [it for it, state in states if state.status is SubscriptionStatus.INITIATED and it not in wanted]
+    if subscription.sync_type is SyncType.AUTOMATIC:
+        waiting += [str(it.source) for it in articles if it.source not in known]
+    database.subscribe(found, waiting, whole=False)
+
+
+def _set_up_subscription(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    subscription: Subscription,
+) -> None:
+    if database.find_subscription(record, subscription.name) is not None:
+        return
+    if subscription.subscription_lsn is not None:
+        _start_at_lsn(publication, connections, record, subscription, lsn_number(subscription.subscription_lsn))
+    automatic = subscription.sync_type is SyncType.AUTOMATIC
+    status = SubscriptionStatus.SUBSCRIBED if automatic else SubscriptionStatus.ACTIVE
+    database.set_up_subscription(record, subscription.name, connections[subscription.connection].database or "", status)
+
+
+def _start_at_lsn(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    record: PublicationRecord,
+    subscription: Subscription,
+    lsn: int,
+) -> None:
+    """The Subscriber has what was committed before. Raises ConfigurationError where commands after it are not kept."""
+    watermark = (lsn - 1).to_bytes(XACT_SEQNO_BYTES, "big")
+    removed = record.removed_xact_seqno
+    if lsn < (record.start_lsn or 0) or (removed is not None and watermark < removed):
+        first = lsn_text(record.start_lsn or 0) if removed is None else f"0x{removed.hex()}, the last removed one"
+        raise ConfigurationError(
+            f"subscription {subscription.name}: subscription_lsn {subscription.subscription_lsn}: commands from there "
+            f"on are not stored; they are after {first}",
+            remedy="take the rows anew, after the publication was set up, or use sync_type: automatic",
+        )
+    key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
+    connection = connections[subscription.connection]
+    with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
+        if subscriber.watermark() == FIRST_XACT_SEQNO:
+            subscriber.move_watermark(FIRST_XACT_SEQNO, watermark)
 
 
 def _set_up_subscriber(
@@ -98,7 +170,7 @@ def _dropped(
     record: PublicationRecord,
 ) -> list[SubscriptionRecord]:
     """Active subscriptions that the file does not name. Raises ConfigurationError where one seems to be renamed."""
-    known = {it.subscription: it for it in database.active_subscriptions(record)}
+    known = {it.subscription: it for it in database.living_subscriptions(record)}
     wanted = {it.name: connections[it.connection].database or "" for it in publication.subscriptions}
     dropped = [it for name, it in known.items() if name not in wanted]
     for name, subscriber_db in wanted.items():

@@ -18,6 +18,7 @@ from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.settings import Publication
 
+_WITHOUT_SNAPSHOT = (RegisteredStatus.SUBSCRIBED, RegisteredStatus.INITIATED)
 _EXPIRING_SHARE = 0.8
 """Of max_distretention."""
 
@@ -72,6 +73,8 @@ class SubscriptionStatus(BaseModel):
     undelivered_commands: int
     estimated_seconds: int
     """To deliver them, at the rate of the last runs; as many as commands where no rate is known."""
+    waiting_articles: list[str] = []
+    """Articles that wait for their snapshot, or whose snapshot is on its way."""
     latency_seconds: float | None
     """Age of the first undelivered command; where there is none, what the last delivery took."""
     last_error: LastError | None
@@ -120,7 +123,9 @@ def _subscription(publication: Publication, connections: Mapping[str, Connection
     request = DistributionRequest(publication=publication, subscription=name)
     with open_distribution(request, connections) as opened:
         watermark = opened.subscriber.watermark()
-        pending = opened.database.batches_after(opened.record, watermark)
+        uninitialized = opened.subscription.status in _WITHOUT_SNAPSHOT
+        pending = [] if uninitialized else opened.database.batches_after(opened.record, watermark)
+        states = opened.database.article_states(opened.subscription)
         commands = sum(batch.commands for batch in pending)
         rate = opened.database.delivery_rate(opened.record, opened.subscription)
         last = opened.database.last_history(opened.record, opened.subscription)
@@ -133,6 +138,9 @@ def _subscription(publication: Publication, connections: Mapping[str, Connection
             subscription=name,
             state=_state(publication, opened.subscription, last, pending, latency),
             watermark=watermark.hex(),
+            waiting_articles=[str(it.source) for it in publication.articles]
+            if uninitialized
+            else [name for name, state in states.items() if state.status in _WITHOUT_SNAPSHOT],
             undelivered_transactions=sum(batch.transactions for batch in pending),
             undelivered_commands=commands,
             estimated_seconds=int(commands / rate) if rate else commands,
@@ -159,7 +167,7 @@ def _state(
         SubscriptionState.ERROR: run is RunStatus.FAIL,
         SubscriptionState.PERFORMANCE_CRITICAL: bool(threshold and latency and latency >= threshold),
         SubscriptionState.EXPIRING_SOON: waiting >= longest * _EXPIRING_SHARE,
-        SubscriptionState.UNINITIALIZED: run is None,
+        SubscriptionState.UNINITIALIZED: run is None or subscription.status in _WITHOUT_SNAPSHOT,
         SubscriptionState.RETRYING: run is RunStatus.RETRY,
         SubscriptionState.RUNNING: run in (RunStatus.START, RunStatus.IN_PROGRESS),
     }

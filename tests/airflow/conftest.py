@@ -23,7 +23,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
 from tranrepl.settings import Publication
 
 REPOSITORY = Path(__file__).parents[2]
@@ -48,6 +48,8 @@ with patch.dict(os.environ, AIRFLOW_ENVIRONMENT), warnings.catch_warnings():
     import airflow.settings
     from airflow.models.connection import Connection
     from airflow.utils.session import create_session
+
+JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest
 
 PUBLICATION: dict[str, Any] = {
     "publication": "purchasing",
@@ -187,7 +189,7 @@ def fake_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake
     monkeypatch.setenv("PATH", f"{binary.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SPARK_FOLDER", str(folder))
     fake = FakeSpark(folder)
-    for job in ("log_reader", "streams", "single_connection"):
+    for job in ("log_reader", "streams", "single_connection", "snapshot"):
         fake.answer(job, JobResult())
     with _closed_pipes(monkeypatch):
         yield fake
@@ -211,20 +213,20 @@ def _closed_pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass
 class IdleChecks:
-    """What the jobs' idle checks find: None is work to do."""
+    """What the jobs' idle checks find: None is work to do. No snapshot is waited for until told otherwise."""
 
     results: dict[str, JobResult | None] = field(default_factory=dict)
-    asked: list[tuple[LogReaderRequest | DistributionRequest, dict[str, Any]]] = field(default_factory=list)
+    asked: list[tuple[JobRequest, dict[str, Any]]] = field(default_factory=list)
 
-    def find(self, request: LogReaderRequest | DistributionRequest, connections: dict[str, Any]) -> JobResult | None:
+    def find(self, request: JobRequest, connections: dict[str, Any]) -> JobResult | None:
         self.asked.append((request, dict(connections)))
-        return self.results.get(request.job)
+        return self.results.get(request.job, JobResult() if request.job == "snapshot" else None)
 
 
 @pytest.fixture
 def idle_checks(monkeypatch: pytest.MonkeyPatch) -> IdleChecks:
     checks = IdleChecks()
-    for name in ("tranrepl.log_reader.agent", "tranrepl.distribution.agent"):
+    for name in ("tranrepl.log_reader.agent", "tranrepl.distribution.agent", "tranrepl.snapshot.agent"):
         agent = types.ModuleType(name)
         agent.__dict__["idle_result"] = checks.find
         monkeypatch.setitem(sys.modules, name, agent)

@@ -20,8 +20,8 @@ from tranrepl_airflow.dag_builder import build_cleanup_dag, publication_dag
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter
 
-DISTRIBUTE, RETRY, DELIVERED = (
-    f"reporting.{name}" for name in ("distribute", "retry_on_single_connection", "delivered")
+INITIALIZE, DISTRIBUTE, RETRY, DELIVERED = (
+    f"reporting.{name}" for name in ("initialize", "distribute", "retry_on_single_connection", "delivered")
 )
 
 
@@ -43,7 +43,7 @@ def test_each_subscription_is_a_group_of_the_publications_dag(dag: DAG) -> None:
         *(
             f"{subscription}.{task}"
             for subscription in ("reporting", "audit")
-            for task in ("distribute", "retry_on_single_connection", "delivered")
+            for task in ("initialize", "distribute", "retry_on_single_connection", "delivered")
         ),
     }
 
@@ -52,7 +52,8 @@ def test_each_subscription_is_a_group_of_the_publications_dag(dag: DAG) -> None:
     ("task_id", "upstream", "rule", "retries"),
     [
         ("log_reader", set(), TriggerRule.ALL_SUCCESS, 2),
-        (DISTRIBUTE, {"log_reader"}, TriggerRule.ALL_SUCCESS, 0),
+        (INITIALIZE, {"log_reader"}, TriggerRule.ALL_SUCCESS, 2),
+        (DISTRIBUTE, {INITIALIZE}, TriggerRule.NONE_FAILED, 0),
         (RETRY, {DISTRIBUTE}, TriggerRule.ONE_FAILED, 2),
         (DELIVERED, {DISTRIBUTE, RETRY}, TriggerRule.ONE_SUCCESS, 2),
     ],
@@ -61,7 +62,7 @@ def test_what_a_task_waits_for(dag: DAG, task_id: str, upstream: set[str], rule:
     task = dag.get_task(task_id)
     assert (task.upstream_task_ids, task.trigger_rule, task.retries) == (upstream, rule, retries)
     assert task.max_active_tis_per_dag == 1
-    delivers = task_id in (DISTRIBUTE, RETRY)
+    delivers = task_id in (INITIALIZE, DISTRIBUTE, RETRY)
     assert task.pool == ("replication_purchasing_reporting" if delivers else "default_pool")
 
 

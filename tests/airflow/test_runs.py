@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +20,7 @@ from airflow.utils.types import DagRunType
 from sqlalchemy import select
 
 from tranrepl.errors import ConfigurationError, DataError, FencedError, ReplicationError, TransientError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs import JobResult, SnapshotRequest, TableProgress
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
@@ -75,9 +77,12 @@ def states(finished: DagRun) -> dict[str, str]:
     }
 
 
-def outcome(log_reader: str, distribute: str, retry: str, delivered: str) -> dict[str, str]:
+def outcome(
+    log_reader: str, distribute: str, retry: str, delivered: str, initialize: str = "skipped"
+) -> dict[str, str]:
     return {
         "log_reader": log_reader,
+        "initialize": initialize,
         "distribute": distribute,
         "retry_on_single_connection": retry,
         "delivered": delivered,
@@ -126,8 +131,50 @@ def test_a_log_reader_that_failed_fails_the_run(run: Run, fake_spark: FakeSpark)
     fake_spark.answer("log_reader", failing(ConfigurationError("wal_level is replica")), exit_code=1)
     finished = run()
     assert finished.state == FAILED
-    assert states(finished) == outcome(FAILED, NOT_RUN, SKIPPED, NOT_RUN)
+    assert states(finished) == outcome(FAILED, NOT_RUN, SKIPPED, NOT_RUN, initialize=NOT_RUN)
     assert fake_spark.jobs == ["log_reader"]
+
+
+SNAPSHOT = JobResult(
+    last_xact_seqno="0000000000000008",
+    snapshot=(TableProgress(article="purchasing.vendor", rows=7, bytes=70, share=1, seconds=1),),
+)
+
+
+def test_a_subscription_that_waits_for_its_snapshot_is_initialized_first(
+    run: Run, fake_spark: FakeSpark, idle_checks: IdleChecks
+) -> None:
+    idle_checks.results = {"snapshot": None}
+    fake_spark.answer("snapshot", SNAPSHOT)
+    finished = run()
+    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SKIPPED, SUCCEEDED, initialize=SUCCEEDED)
+    assert fake_spark.jobs == ["log_reader", "snapshot", "streams"]
+    (event,) = events_of(finished).values()
+    assert event["commands"] == 7 + 5
+
+
+def test_a_snapshot_that_failed_fails_the_run_before_anything_is_delivered(
+    run: Run, fake_spark: FakeSpark, idle_checks: IdleChecks
+) -> None:
+    idle_checks.results = {"snapshot": None}
+    fake_spark.answer("snapshot", failing(ConfigurationError("table holds rows")), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert states(finished) == outcome(SUCCEEDED, NOT_RUN, SKIPPED, NOT_RUN, initialize=FAILED)
+    assert fake_spark.jobs == ["log_reader", "snapshot"]
+
+
+def test_a_run_can_be_told_to_reinitialize(
+    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anew: list[SnapshotRequest] = []
+    module = types.ModuleType("tranrepl.snapshot.anew")
+    module.__dict__["subscribe_anew"] = lambda request, _: anew.append(request)
+    monkeypatch.setitem(sys.modules, "tranrepl.snapshot.anew", module)
+    idle_checks.results = {"snapshot": SNAPSHOT}
+    assert dag.test(run_conf={"reinitialize": ["reporting:purchasing.vendor"]}).state == SUCCEEDED
+    assert [(it.subscription, it.articles) for it in anew] == [("reporting", ("purchasing.vendor",))]
+    assert fake_spark.jobs == ["log_reader", "streams"]
 
 
 def test_a_configuration_error_is_left_to_a_person(run: Run, fake_spark: FakeSpark) -> None:
@@ -176,7 +223,11 @@ def test_a_manual_run_delivers_everything(run: Run, fake_spark: FakeSpark, logic
 
 
 def bounds(fake_spark: FakeSpark) -> list[str | None]:
-    return [call["request"]["committed_before"] for call in fake_spark.calls if call["job"] != "log_reader"]
+    return [
+        call["request"]["committed_before"]
+        for call in fake_spark.calls
+        if call["job"] not in ("log_reader", "snapshot")
+    ]
 
 
 def test_each_subscriber_table_that_had_commands_emits_one_event(run: Run, fake_spark: FakeSpark) -> None:

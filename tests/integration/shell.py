@@ -68,7 +68,7 @@ def publication_file(folder: Path, articles: list[Any], **changes: Any) -> Path:
         "publisher": {"connection": "publisher"},
         "distributor": {"connection": "distribution", "store": str(folder / "store")},
         "articles": articles,
-        "subscriptions": [{"name": "reporting", "connection": "subscriber"}],
+        "subscriptions": [{"name": "reporting", "connection": "subscriber", "sync_type": "replication_support_only"}],
         **changes,
     }
     path = folder / "purchasing.yaml"

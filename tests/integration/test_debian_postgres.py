@@ -83,6 +83,17 @@ def test_two_versions_are_equal_after_every_round(
     _assert_an_idle_run_starts_no_spark(site)
 
 
+@pytest.mark.parametrize("ends", ["from_15_to_18", "from_18_to_15"])
+def test_two_versions_begin_with_a_snapshot(ends: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    site = Site(request.getfixturevalue(ends), tmp_path / "store", _ARTICLES, subscriptions=[subscription])
+    site.at_publisher(*_TABLES)
+    site.set_up()
+    site.at_publisher(*_FIRST_ROUND)
+    site.take_snapshot()
+    _assert_equal(site)
+
+
 def test_a_virtual_generated_column_of_18_is_stored_at_15(from_18_to_15: Databases, tmp_path: Path, spark: Any) -> None:
     table = (
         "CREATE TABLE price (id int PRIMARY KEY, net numeric(10, 2), note text, "

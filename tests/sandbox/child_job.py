@@ -19,6 +19,7 @@ from tranrepl import failpoint
 from tranrepl.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs import JobResult
+from tranrepl.snapshot import opening, ranges
 
 Job = Callable[[Site], JobResult]
 
@@ -32,12 +33,28 @@ def _clean_up(site: Site) -> JobResult:
 
 CLEANUP: Job = _clean_up
 
+
+def _take_snapshot(site: Site) -> JobResult:
+    """With ranges of eight pages, and indexes built after the load."""
+    ranges.SMALLEST_RANGE, ranges.LARGEST_RANGE, opening.LARGE_BYTES = 65_536, 65_536, 0
+    return site.take_snapshot()
+
+
+SNAPSHOT: Job = _take_snapshot
+
 _PATIENCE_SECONDS = 60.0
 
 # Children are forked from a process that has imported what takes a second to import.
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["pytest", "tranrepl.check", "tranrepl.setup", "tranrepl.distribution.job", "tranrepl.log_reader.storing"]
+    [
+        "pytest",
+        "tranrepl.check",
+        "tranrepl.setup",
+        "tranrepl.distribution.job",
+        "tranrepl.log_reader.storing",
+        "tranrepl.snapshot.job",
+    ]
 )
 
 

@@ -92,6 +92,9 @@ def built_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
                 site.run_tranrepl("check", file, databases)
                 site.run_tranrepl("setup", file, databases)
         insert_first_rows(server)
+        for file in site.files:
+            with step(f"tranrepl snapshot: the first rows of publication {file.stem}"):
+                site.run_tranrepl("snapshot", file, databases)
         site.complete.touch()
         yield server, databases
 

@@ -87,16 +87,18 @@ def deliver_stored(site: Site) -> JobResult:
     request = DistributionRequest(publication=site.publication, subscription=settings.name)
     with open_distribution(request, site.connections) as opened:
         standing, articles = opened.subscriber.standing(), opened.database.all_articles(opened.record)
+        opened.refuse_incomplete(standing.watermark)
         batches = opened.database.batches_after(opened.record, standing.watermark)
+        left_out = _left_out(articles, opened.left_out())
         folders = [folder_path(opened.record, it.folder) for it in batches]
         limits = CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold)
         delivery = Delivery(opened.connection, opened.key, articles, standing.watermark, limits)
         if standing.unfinished is not None:
             last = standing.unfinished.record.last
-            left = left_over(_stored(folders, standing.watermark, last), standing.unfinished, articles)
+            left = left_over(_stored(folders, standing.watermark, left_out, last), standing.unfinished, articles)
             finished = deliver_pieces(replace(delivery, finishing=standing.unfinished), left)
             return finished if finished.error is not None else finished.plus(deliver_stored(site))
-        commands = _stored(folders, standing.watermark)
+        commands = _stored(folders, standing.watermark, left_out)
         if settings.subscription_streams == 1:
             return deliver(delivery, commands)
         opened.subscriber.set_up_streams(settings.subscription_streams)
@@ -106,9 +108,21 @@ def deliver_stored(site: Site) -> JobResult:
         return deliver_in_threads(delivery, pa.Table.from_batches(list(commands), ROW_LAYOUT), divider)
 
 
-def _stored(paths: Sequence[str], after: bytes, last: bytes = b"\xff" * XACT_SEQNO_BYTES) -> Iterator[pa.RecordBatch]:
+def _left_out(articles: Mapping[int, RegisteredArticle], left_out: Mapping[str, bytes | None]) -> ds.Expression:
+    """Commands that the snapshots of articles have in them."""
+    chosen = pc.scalar(False)
+    for source, last in left_out.items():
+        ids = pa.array([number for number, it in articles.items() if str(it.source) == source], pa.int32())
+        early = pc.scalar(True) if last is None else pc.field("xact_seqno") <= pa.scalar(last, pa.binary())
+        chosen = chosen | (pc.field("article_id").isin(ids) & early)
+    return chosen
+
+
+def _stored(
+    paths: Sequence[str], after: bytes, left_out: ds.Expression, last: bytes = b"\xff" * XACT_SEQNO_BYTES
+) -> Iterator[pa.RecordBatch]:
     seqno = pc.field("xact_seqno")
-    chosen = (seqno > pa.scalar(after, pa.binary())) & (seqno <= pa.scalar(last, pa.binary()))
+    chosen = (seqno > pa.scalar(after, pa.binary())) & (seqno <= pa.scalar(last, pa.binary())) & ~left_out
     for path in paths:
         table = ds.dataset(path, format="parquet", schema=ROW_LAYOUT).to_table(filter=chosen)
         yield from table.to_batches(_ROWS_HANDED_OVER)

@@ -18,8 +18,9 @@ from typing import Any
 from tranrepl.connections import from_environment
 from tranrepl.distribution import job as distribution
 from tranrepl.errors import ReplicationError
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, write_private
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest, write_private
 from tranrepl.log_reader import job as log_reader
+from tranrepl.snapshot import job as snapshot
 
 _SUBMIT = """#!{python} -IS
 import json, os, socket, sys
@@ -67,6 +68,10 @@ def _result(spark: Any, text: str, environment: Mapping[str, str]) -> JobResult:
             reading = LogReaderRequest.model_validate_json(text)
             found = {name: from_environment(name, environment) for name in reading.connection_ids()}
             return log_reader.run(spark, reading, found)
+        if json.loads(text)["job"] == "snapshot":
+            taking = SnapshotRequest.model_validate_json(text)
+            found = {name: from_environment(name, environment) for name in taking.connection_ids()}
+            return snapshot.run(spark, taking, found)
         delivery = DistributionRequest.model_validate_json(text)
         found = {name: from_environment(name, environment) for name in delivery.connection_ids()}
         return distribution.run(spark, delivery, found)

@@ -15,17 +15,22 @@ from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.settings import Publication
 from tranrepl.setup import set_up
+from tranrepl.snapshot import agent as snapshot_agent
+from tranrepl.snapshot import job as snapshot_job
 
 Rows = list[tuple[Any, ...]]
 
 
 class Site:
-    """`articles` are written as in a publication's file; there is one subscription, `reporting`, unless told."""
+    """`articles` are written as in a publication's file; there is one subscription, `reporting`, unless told.
+
+    Both ends begin empty: subscriptions take no snapshot, unless told.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,7 @@ class Site:
                 "publisher": {"connection": "publisher"},
                 "distributor": {"connection": "distribution", "store": str(store)},
                 "articles": [{"source": it} if isinstance(it, str) else dict(it) for it in articles],
-                "subscriptions": [dict(it) for it in subscriptions],
+                "subscriptions": [{"sync_type": "replication_support_only", **it} for it in subscriptions],
                 **settings,
             }
         )
@@ -81,6 +86,12 @@ class Site:
         )
         idle = distribution_agent.idle_result(request, self.connections)
         return idle or distribution_job.run(self.spark, request, self.connections)
+
+    def take_snapshot(self, *articles: str, subscription: str = "reporting") -> JobResult:
+        """`tranrepl snapshot`, in this process. Raises what stopped it."""
+        request = SnapshotRequest(publication=self.publication, subscription=subscription, articles=articles)
+        taken = snapshot_agent.idle_result(request, self.connections)
+        return taken or snapshot_job.run(self.spark, request, self.connections)
 
     def run(self) -> JobResult:
         """Read the log and deliver to every subscription; the last delivery's result. Raises what stopped a job."""

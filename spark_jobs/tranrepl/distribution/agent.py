@@ -18,6 +18,7 @@ def idle_result(request: DistributionRequest, connections: Mapping[str, Connecti
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
         batches = opened.database.batches_after(opened.record, watermark)
+        opened.left_out()
         bound = request.committed_before
         if any(bound is None or batch.first_commit_time < bound for batch in batches[:1]):
             return None

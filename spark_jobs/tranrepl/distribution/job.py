@@ -18,7 +18,7 @@ from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import Group, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stored import Commands, batch_errors, first_at_or_after, stored_commands
-from tranrepl.distribution.stored_range import StoredRange
+from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
@@ -72,14 +72,17 @@ def _deliver(
 ) -> JobResult:
     job = _Job(spark, request, opened)
     standing = opened.subscriber.standing()
+    job.leave_out(opened.left_out())
     opened.refuse_incomplete(standing.watermark)
     total = JobResult(last_xact_seqno=standing.watermark.hex(), notices=job.notices)
     if standing.unfinished is not None:
         total = total.plus(job.finish(standing.watermark, standing.unfinished))
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
+        registered = opened.database.batches_after(opened.record, watermark)
+        job.leave_out(opened.left_out())
         batches, before = deliverable(
-            opened.database.batches_after(opened.record, watermark),
+            registered,
             request.committed_before,
             lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
         )
@@ -88,6 +91,7 @@ def _deliver(
             if total.error is not None:
                 break
             total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
+            total = job.pass_over(group, total)
             tell(total)
     for notice in total.notices:
         log.warning("%s", notice)
@@ -110,9 +114,22 @@ class _Job:
         wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
         cores = spark.sparkContext.defaultParallelism
         self._streams = min(wanted, cores)
+        self._left_out: dict[str, bytes | None] = {}
         self.notices = (_fewer_streams(request.subscription, wanted, cores),) if cores < wanted else ()
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
+
+    def leave_out(self, left_out: Mapping[str, bytes | None]) -> None:
+        """Commands that the snapshots of articles have in them, as `OpenDistribution.left_out` says."""
+        self._left_out = dict(left_out)
+
+    def pass_over(self, group: Group, total: JobResult) -> JobResult:
+        """Where a group ended in commands that were left out, nobody else sets the watermark."""
+        last, watermark = group.batches[-1].last_xact_seqno, bytes.fromhex(total.last_xact_seqno or "")
+        if not self._left_out or group.before is not None or watermark >= last:
+            return total
+        self._opened.subscriber.move_watermark(watermark, last)
+        return total.model_copy(update={"last_xact_seqno": last.hex()})
 
     @cached_property
     def _constraints(self) -> Constraints:
@@ -176,7 +193,12 @@ class _Job:
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
         """The group's commands after one transaction and up to another, in order."""
         rows = _rows_per_batch(group)
-        stored = StoredRange(self._opened.record, group.batches, after, last, group.before, rows)
+        left_out = tuple(
+            LeftOut(tuple(number for number, it in self._articles.items() if str(it.source) == source), up_to)
+            for source, up_to in self._left_out.items()
+            if up_to is None or up_to > after
+        )
+        stored = StoredRange(self._opened.record, group.batches, after, last, group.before, rows, left_out)
         return stored_commands(self._spark, stored)
 
 

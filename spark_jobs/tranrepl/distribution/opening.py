@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.errors import MUST_BE_REINITIALIZED, ConfigurationError
+from tranrepl.errors import MUST_BE_REINITIALIZED, SNAPSHOT_NOT_AVAILABLE, ConfigurationError
 from tranrepl.jobs import DistributionRequest
 from tranrepl.settings import Publication
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.snapshot import stands_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +29,50 @@ class OpenDistribution:
     subscriber: Subscriber
 
     def refuse_incomplete(self, watermark: bytes) -> None:
-        """Raises ConfigurationError 21074 where commands after the watermark may be gone."""
-        removed = self.record.removed_xact_seqno
-        inactive = self.subscription.status is SubscriptionStatus.INACTIVE
-        if not inactive and (removed is None or watermark >= removed):
+        """Raises ConfigurationError 21074 where commands after the watermark may be gone, 21075 where the subscription
+        waits for its snapshot."""
+        if self.subscription.status in (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED):
+            raise _without_snapshot(f"subscription {self.subscription.subscription}")
+        removed, began = self.record.removed_xact_seqno, self.subscription.subscription_seqno
+        if self.subscription.status is SubscriptionStatus.INACTIVE:
+            why = "is inactive"
+        elif began is not None and stands_before(watermark, began):
+            why = f"stands at 0x{watermark.hex()}, before the snapshot that it began with"
+        elif removed is not None and watermark < removed:
+            why = f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
+        else:
             return
-        why = "is inactive" if inactive else f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
         raise ConfigurationError(
             f"subscription {self.subscription.subscription} of publication {self.record.publication} {why}: it must "
             "be reinitialized",
-            remedy="load the Publisher's rows into its Subscriber anew, then "
-            f"`tranrepl reinitialize FILE -s {self.subscription.subscription}`",
+            remedy=f"`tranrepl reinitialize FILE -s {self.subscription.subscription}` begins it anew; with "
+            "sync_type: replication_support_only, load the Publisher's rows into its Subscriber before",
             number=MUST_BE_REINITIALIZED,
         )
+
+    def left_out(self) -> dict[str, bytes | None]:
+        """By article (source): commands up to this transaction are in the snapshot that its table began with; None: all
+        that is registered by now will be.
+
+        It is asked for after the batches to be delivered are known: a snapshot that begins later shows all of them.
+        Raises ConfigurationError 21075 where a snapshot is on its way: where it begins is not known.
+        """
+        states = self.database.article_states(self.subscription)
+        for article, state in states.items():
+            if state.status is SubscriptionStatus.INITIATED:
+                raise _without_snapshot(f"article {article} of subscription {self.subscription.subscription}")
+        return {
+            article: state.xact_seqno if state.status is SubscriptionStatus.ACTIVE else None
+            for article, state in states.items()
+        }
+
+
+def _without_snapshot(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the initial snapshot of {what} is not yet available",
+        remedy="`tranrepl snapshot FILE` makes it, and ends one that was interrupted; one that goes on must end first",
+        number=SNAPSHOT_NOT_AVAILABLE,
+    )
 
 
 def subscription_key(publication: Publication, publisher: Connection, subscription: str) -> SubscriptionKey:

@@ -89,6 +89,9 @@ class _ReadBySpark:
         chosen = (F.col("xact_seqno") > F.lit(stored.after)) & (F.col("xact_seqno") <= F.lit(stored.last))
         if stored.before is not None:
             chosen &= F.col("xact_seqno") < F.lit(stored.before)
+        for it in stored.left_out:
+            later = F.lit(False) if it.last is None else F.col("xact_seqno") > F.lit(it.last)
+            chosen &= ~F.col("article_id").isin(list(it.article_ids)) | later
         commands = _read(self.spark, stored.record, stored.batches).where(chosen).coalesce(1)
         # A batch is one file, written in order and read as one piece; several together must be put in order.
         if len(stored.batches) > 1:

@@ -25,6 +25,14 @@ Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Commands of an article that its snapshot has in it: those up to a transaction; all for None."""
+
+    article_ids: tuple[int, ...]
+    last: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRange:
     """Commands of consecutive batches: those after one transaction, up to another, and before a third if it is given.
     It travels pickled inside the function that Spark runs."""
@@ -36,6 +44,7 @@ class StoredRange:
     before: bytes | None
     rows: int
     """At most so many commands come at a time."""
+    left_out: tuple[LeftOut, ...] = ()
 
     def commands(self) -> Iterator[pa.RecordBatch]:
         """In order (row layout). Raises ConfigurationError where a batch is gone or damaged."""
@@ -61,6 +70,10 @@ class StoredRange:
         chosen = pc.and_(pc.greater(seqnos, _binary(self.after)), pc.less_equal(seqnos, _binary(self.last)))
         if self.before is not None:
             chosen = pc.and_(chosen, pc.less(seqnos, _binary(self.before)))
+        for it in self.left_out:
+            others = pc.invert(pc.is_in(rows["article_id"], value_set=pa.array(it.article_ids, pa.int32())))
+            later = pa.scalar(False) if it.last is None else pc.greater(seqnos, _binary(it.last))
+            chosen = pc.and_(chosen, pc.or_(others, later))
         return rows if pc.all(chosen).as_py() else rows.filter(chosen)
 
 

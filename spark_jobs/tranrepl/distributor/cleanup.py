@@ -96,7 +96,8 @@ def _deactivated(
         message=f"subscription {name} of publication {record.publication} was deactivated: its first undelivered "
         f"command, of {waiting.first_commit_time:%Y-%m-%d %H:%M:%S} UTC, is older than "
         f"{longest // timedelta(hours=1)} hours (max_distretention)",
-        remedy=f"load the Publisher's rows into its Subscriber anew, then `tranrepl reinitialize FILE -s {name}`",
+        remedy=f"`tranrepl reinitialize FILE -s {name}` begins it anew; with sync_type: replication_support_only, "
+        "load the Publisher's rows into its Subscriber before",
         xact_seqno=waiting.first_xact_seqno.hex(),
     )
     database.record_error(record, error, name)
@@ -106,8 +107,10 @@ def _deactivated(
 def _remove_batches(
     database: DistributionDatabase, record: PublicationRecord, active: Sequence[ActiveSubscription], youngest: timedelta
 ) -> list[Batch]:
+    """`record` is of before the subscriptions were looked at: a snapshot that has begun since shows all that it says is
+    registered, and needs what is registered later."""
     watermarks = [it.watermark for it in active]
     known = [it for it in watermarks if it is not None]
     if len(known) < len(watermarks):
         return []
-    return database.remove_batches(record, min(known, default=None), youngest)
+    return database.remove_batches(record, min([*known, record.registered_xact_seqno or FIRST_XACT_SEQNO]), youngest)

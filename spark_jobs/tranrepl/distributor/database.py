@@ -17,11 +17,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tranrepl.article import PublishedColumn, RegisteredArticle
+from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distributor.tables import (
     ArticleStatus,
     RunStatus,
     SubscriptionStatus,
+    msarticle_subscriptions,
     msarticles,
     msdistribution_history,
     mslogreader_history,
@@ -30,8 +32,16 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
-from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, FencedError, ReplicationError, TransientError
-from tranrepl.jobs import JobResult
+from tranrepl.errors import (
+    MUST_BE_REINITIALIZED,
+    ConfigurationError,
+    ErrorKind,
+    ErrorReport,
+    FencedError,
+    ReplicationError,
+    TransientError,
+)
+from tranrepl.jobs import JobResult, TableProgress
 from tranrepl.postgres import refused_for_good
 from tranrepl.settings import Article, Publication, TableName
 
@@ -51,6 +61,8 @@ class PublicationRecord:
     registered_lsn: int | None
     removed_xact_seqno: bytes | None = None
     """Last transaction whose commands clean-up has removed."""
+    start_lsn: int | None = None
+    """Where reading the log began; None where an earlier version began it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,17 @@ class SubscriptionRecord:
     subscription: str
     status: SubscriptionStatus
     subscriber_db: str
+    subscription_seqno: bytes | None = None
+    """The watermark that it began with, where a snapshot was its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArticleState:
+    """An article of a subscription that is to have a snapshot, or has had one."""
+
+    status: SubscriptionStatus
+    xact_seqno: bytes | None
+    """Active: the Subscriber's table began with all up to this transaction. Initiated: it will begin no earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +226,7 @@ class DistributionDatabase:
                 .where(
                     mspublications.c.publication_id == record.publication_id, mspublications.c.registered_lsn.is_(None)
                 )
-                .values(registered_lsn=_lsn_bytes(lsn))
+                .values(registered_lsn=_lsn_bytes(lsn), start_lsn=_lsn_bytes(lsn))
             )
 
     def set_up_articles(
@@ -261,7 +284,14 @@ class DistributionDatabase:
 
     # Subscriptions
 
-    def set_up_subscription(self, record: PublicationRecord, name: str, subscriber_db: str) -> SubscriptionRecord:
+    def set_up_subscription(
+        self,
+        record: PublicationRecord,
+        name: str,
+        subscriber_db: str,
+        status: SubscriptionStatus = SubscriptionStatus.ACTIVE,
+    ) -> SubscriptionRecord:
+        """Register a new subscription, of this status; one that is there is left alone."""
         with self._begin() as connection:
             found = self._subscription(connection, record, name)
             if found is None:
@@ -270,10 +300,15 @@ class DistributionDatabase:
                         publication_id=record.publication_id,
                         subscription=name,
                         subscriber_db=subscriber_db,
-                        status=SubscriptionStatus.ACTIVE,
+                        status=status,
                     )
                 )
         return self.subscription(record, name)
+
+    def find_subscription(self, record: PublicationRecord, name: str) -> SubscriptionRecord | None:
+        with self._begin() as connection:
+            row = self._subscription(connection, record, name)
+        return None if row is None else _subscription(row)
 
     def subscription(self, record: PublicationRecord, name: str) -> SubscriptionRecord:
         """Raises ConfigurationError where it is not set up."""
@@ -287,12 +322,20 @@ class DistributionDatabase:
         return _subscription(row)
 
     def active_subscriptions(self, record: PublicationRecord) -> list[SubscriptionRecord]:
+        """Those that need stored commands, now or as soon as their snapshot is there."""
+        return self._subscriptions(record, SubscriptionStatus.ACTIVE, SubscriptionStatus.INITIATED)
+
+    def living_subscriptions(self, record: PublicationRecord) -> list[SubscriptionRecord]:
+        """All that are not deactivated."""
+        return self._subscriptions(record, *(it for it in SubscriptionStatus if it is not SubscriptionStatus.INACTIVE))
+
+    def _subscriptions(self, record: PublicationRecord, *statuses: SubscriptionStatus) -> list[SubscriptionRecord]:
         with self._begin() as connection:
             rows = connection.execute(
                 sa.select(mssubscriptions)
                 .where(
                     mssubscriptions.c.publication_id == record.publication_id,
-                    mssubscriptions.c.status == SubscriptionStatus.ACTIVE,
+                    mssubscriptions.c.status.in_(statuses),
                 )
                 .order_by(mssubscriptions.c.subscription_id)
             ).all()
@@ -317,6 +360,125 @@ class DistributionDatabase:
                 mssubscriptions.c.publication_id == record.publication_id, mssubscriptions.c.subscription == name
             )
         ).one_or_none()
+
+    # Snapshots. What a subscription's articles hold is told here before and after, never during: between `initiate` and
+    # `activate`, nothing is delivered.
+
+    def article_states(self, subscription: SubscriptionRecord) -> dict[str, ArticleState]:
+        """Of the articles that wait for a snapshot or have had one, by source."""
+        with self._begin() as connection:
+            rows = connection.execute(
+                sa.select(msarticle_subscriptions).where(
+                    msarticle_subscriptions.c.subscription_id == subscription.subscription_id
+                )
+            ).all()
+        return {row.article: _article_state(row) for row in rows}
+
+    def subscribe(self, subscription: SubscriptionRecord, articles: Iterable[str], *, whole: bool) -> None:
+        """Let articles wait for a snapshot; `whole`: and the subscription with them."""
+        with self._begin() as connection:
+            for article in articles:
+                self._set_article(connection, subscription, article, SubscriptionStatus.SUBSCRIBED, None)
+            if whole:
+                _set_status(connection, subscription, SubscriptionStatus.SUBSCRIBED)
+
+    def initiate(self, record: PublicationRecord, subscription: SubscriptionRecord, articles: Iterable[str]) -> None:
+        """A snapshot of these articles is about to begin. It will show all that is registered by now: what comes later
+        is kept from clean-up.
+
+        Raises ConfigurationError where the subscription was deactivated.
+        """
+        with self._begin() as connection:
+            status = self._locked_status(connection, subscription)
+            if status is SubscriptionStatus.INACTIVE:
+                raise _deactivated(subscription)
+            registered = connection.execute(
+                sa.select(mspublications.c.registered_xact_seqno).where(
+                    mspublications.c.publication_id == record.publication_id
+                )
+            ).scalar_one()
+            for article in articles:
+                self._set_article(
+                    connection, subscription, article, SubscriptionStatus.INITIATED, registered or FIRST_XACT_SEQNO
+                )
+            if status is not SubscriptionStatus.ACTIVE:
+                _set_status(connection, subscription, SubscriptionStatus.INITIATED)
+
+    def tell_snapshot(self, subscription: SubscriptionRecord, articles: Sequence[str], xact_seqno: bytes) -> None:
+        """Where the snapshot begins. Raises FencedError where it was called off meanwhile."""
+        with self._begin() as connection:
+            self._locked_status(connection, subscription)
+            changed = connection.execute(
+                msarticle_subscriptions.update()
+                .where(
+                    _articles_of(subscription, articles),
+                    msarticle_subscriptions.c.status == SubscriptionStatus.INITIATED,
+                )
+                .values(subscription_seqno=xact_seqno)
+            )
+            if changed.rowcount != len(articles):
+                raise self._another_snapshot(subscription)
+
+    def activate(
+        self, subscription: SubscriptionRecord, articles: Sequence[str], xact_seqno: bytes, *, whole: bool
+    ) -> None:
+        """The Subscriber has the snapshot that began there: deliveries may go on. `whole`: it is the subscription's
+        beginning. Raises FencedError where another
+        snapshot has begun since, ConfigurationError where the subscription was deactivated."""
+        with self._begin() as connection:
+            status = self._locked_status(connection, subscription)
+            if status is SubscriptionStatus.INACTIVE:
+                raise _deactivated(subscription)
+            changed = connection.execute(
+                msarticle_subscriptions.update()
+                .where(
+                    _articles_of(subscription, articles),
+                    msarticle_subscriptions.c.status == SubscriptionStatus.INITIATED,
+                    msarticle_subscriptions.c.subscription_seqno == xact_seqno,
+                )
+                .values(status=SubscriptionStatus.ACTIVE, time=sa.func.now())
+            )
+            if changed.rowcount != len(articles):
+                raise self._another_snapshot(subscription)
+            _set_status(connection, subscription, SubscriptionStatus.ACTIVE)
+            if whole:
+                connection.execute(
+                    mssubscriptions.update()
+                    .where(mssubscriptions.c.subscription_id == subscription.subscription_id)
+                    .values(subscription_seqno=xact_seqno)
+                )
+
+    def _another_snapshot(self, subscription: SubscriptionRecord) -> FencedError:
+        return FencedError(
+            f"{self.where}: another snapshot of subscription {subscription.subscription} has begun; this one has ended"
+        )
+
+    def _locked_status(self, connection: sa.Connection, subscription: SubscriptionRecord) -> SubscriptionStatus:
+        query = sa.select(mssubscriptions.c.status).where(
+            mssubscriptions.c.subscription_id == subscription.subscription_id
+        )
+        return SubscriptionStatus(connection.execute(query.with_for_update()).scalar_one())
+
+    def _set_article(
+        self,
+        connection: sa.Connection,
+        subscription: SubscriptionRecord,
+        article: str,
+        status: SubscriptionStatus,
+        xact_seqno: bytes | None,
+    ) -> None:
+        values = {"status": status, "subscription_seqno": xact_seqno}
+        updated = connection.execute(
+            msarticle_subscriptions.update()
+            .where(_articles_of(subscription, [article]))
+            .values(**values, time=sa.func.now())
+        )
+        if updated.rowcount == 0:
+            connection.execute(
+                msarticle_subscriptions.insert().values(
+                    subscription_id=subscription.subscription_id, article=article, **values
+                )
+            )
 
     # Batches
 
@@ -388,16 +550,16 @@ class DistributionDatabase:
             ).one_or_none()
         return _batch(row) if row is not None and row.older else None
 
-    def remove_batches(self, record: PublicationRecord, up_to: bytes | None, age: timedelta) -> list[Batch]:
-        """Forget batches that end at or before `up_to` (None: any) and were registered so long ago.
+    def remove_batches(self, record: PublicationRecord, up_to: bytes, age: timedelta) -> list[Batch]:
+        """Forget batches that end at or before `up_to` and were registered so long ago.
 
         Their folders are no batches any more, and may be removed.
         """
         chosen = sa.and_(
-            msrepl_batches.c.publication_id == record.publication_id, msrepl_batches.c.entry_time <= sa.func.now() - age
+            msrepl_batches.c.publication_id == record.publication_id,
+            msrepl_batches.c.entry_time <= sa.func.now() - age,
+            msrepl_batches.c.last_xact_seqno <= up_to,
         )
-        if up_to is not None:
-            chosen &= msrepl_batches.c.last_xact_seqno <= up_to
         with self._begin() as connection:
             rows = connection.execute(msrepl_batches.delete().where(chosen).returning(msrepl_batches)).all()
             removed = sorted((_batch(row) for row in rows), key=lambda batch: batch.last_xact_seqno)
@@ -670,12 +832,14 @@ def _run_status(result: JobResult) -> RunStatus:
     if _failed(result):
         transient = result.error is not None and result.error.kind is ErrorKind.TRANSIENT
         return RunStatus.RETRY if transient else RunStatus.FAIL
-    return RunStatus.SUCCEED if result.commands else RunStatus.IDLE
+    return RunStatus.SUCCEED if result.commands or result.snapshot else RunStatus.IDLE
 
 
 def _comments(result: JobResult) -> str:
     if result.error is not None:
         return result.error.message
+    if result.snapshot:
+        return snapshot_comments(result.snapshot)
     if not result.commands:
         return "No replicated transactions are available."
     delivered = f"{result.transactions} transactions with {result.commands} commands were delivered"
@@ -685,12 +849,62 @@ def _comments(result: JobResult) -> str:
     return f"{delivered}{how}." + (f" Not in bulk after all: {why}." if why else "")
 
 
+def snapshot_comments(tables: Sequence[TableProgress]) -> str:
+    """How a snapshot gets on, a line for each table on its way."""
+    whole = [it for it in tables if it.share >= 1]
+    rows, size = sum(it.rows for it in tables), sum(it.bytes for it in tables)
+    lines = [f"Snapshot: {len(whole)} of {len(tables)} tables, {rows:,} rows, {size:,} bytes."]
+    for it in tables:
+        if 0 < it.share < 1:
+            rate = it.bytes / it.seconds if it.seconds else 0
+            lines.append(
+                f"{it.article}: {it.share:.0%}, {it.rows:,} rows, {it.bytes:,} bytes, {rate:,.0f} bytes/s, "
+                f"{it.seconds_left or 0:,.0f} s left"
+            )
+    return "\n".join(lines)
+
+
 def _lsn_bytes(lsn: int) -> bytes:
     return lsn.to_bytes(8, "big")
 
 
+def _articles_of(subscription: SubscriptionRecord, articles: Sequence[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        msarticle_subscriptions.c.subscription_id == subscription.subscription_id,
+        msarticle_subscriptions.c.article.in_(articles),
+    )
+
+
+def _set_status(connection: sa.Connection, subscription: SubscriptionRecord, status: SubscriptionStatus) -> None:
+    connection.execute(
+        mssubscriptions.update()
+        .where(mssubscriptions.c.subscription_id == subscription.subscription_id)
+        .values(status=status)
+    )
+
+
+def _deactivated(subscription: SubscriptionRecord) -> ConfigurationError:
+    return ConfigurationError(
+        f"subscription {subscription.subscription} is inactive",
+        remedy=f"`tranrepl reinitialize FILE -s {subscription.subscription}` begins it anew",
+        number=MUST_BE_REINITIALIZED,
+    )
+
+
+def _article_state(row: sa.Row[Any]) -> ArticleState:
+    seqno = row.subscription_seqno
+    return ArticleState(SubscriptionStatus(row.status), bytes(seqno) if seqno is not None else None)
+
+
 def _subscription(row: sa.Row[Any]) -> SubscriptionRecord:
-    return SubscriptionRecord(row.subscription_id, row.subscription, SubscriptionStatus(row.status), row.subscriber_db)
+    seqno = row.subscription_seqno
+    return SubscriptionRecord(
+        row.subscription_id,
+        row.subscription,
+        SubscriptionStatus(row.status),
+        row.subscriber_db,
+        bytes(seqno) if seqno is not None else None,
+    )
 
 
 def _batch(row: sa.Row[Any]) -> Batch:
@@ -709,7 +923,7 @@ def _batch(row: sa.Row[Any]) -> Batch:
 def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
     fields = row._mapping
     seqno, lsn = fields["registered_xact_seqno"], fields["registered_lsn"]
-    removed = fields["removed_xact_seqno"]
+    removed, start = fields["removed_xact_seqno"], fields["start_lsn"]
     return PublicationRecord(
         fields["publication_id"],
         fields["publication"],
@@ -718,6 +932,7 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         bytes(seqno) if seqno is not None else None,
         int.from_bytes(lsn, "big") if lsn is not None else None,
         bytes(removed) if removed is not None else None,
+        int.from_bytes(start, "big") if start is not None else None,
     )
 
 

@@ -27,8 +27,14 @@ class ArticleStatus(StrEnum):
 
 
 class SubscriptionStatus(StrEnum):
+    """Of a subscription, and of an article of it (`status` of MSsubscriptions)."""
+
     ACTIVE = "active"
     INACTIVE = "inactive"
+    SUBSCRIBED = "subscribed"
+    """It waits for its snapshot."""
+    INITIATED = "initiated"
+    """A snapshot is on its way, or was interrupted."""
 
 
 class RunStatus(IntEnum):
@@ -61,6 +67,7 @@ mspublications = sa.Table(
     sa.Column("registered_xact_seqno", _Seqno, comment="Log reader watermark: last transaction registered"),
     sa.Column("registered_lsn", _Seqno, comment="End of the log part that is registered"),
     sa.Column("removed_xact_seqno", _Seqno, comment="Last transaction whose commands clean-up has removed"),
+    sa.Column("start_lsn", _Seqno, comment="Where reading the log began; NULL where an earlier version began it"),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
 )
 
@@ -95,7 +102,22 @@ mssubscriptions = sa.Table(
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("subscription_time", _Time, nullable=False, server_default=sa.func.now()),
     sa.Column("delivered_commands", sa.JSON, comment="By article, of history that clean-up has removed"),
+    sa.Column("subscription_seqno", _Seqno, comment="Watermark of the snapshot that it began with"),
     sa.UniqueConstraint("publication_id", "subscription"),
+)
+
+msarticle_subscriptions = sa.Table(
+    "msarticle_subscriptions",
+    metadata,
+    sa.Column("subscription_id", sa.ForeignKey("mssubscriptions.subscription_id"), primary_key=True),
+    sa.Column("article", sa.Text, primary_key=True, comment="Its source table"),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column(
+        "subscription_seqno",
+        _Seqno,
+        comment="What the Subscriber's table holds of the log: commands up to it are in the article's snapshot",
+    ),
+    sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
 )
 
 msrepl_batches = sa.Table(

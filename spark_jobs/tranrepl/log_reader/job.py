@@ -66,17 +66,19 @@ class _LogReader:
         self._settings = request.publication.log_reader
         self._opened = opened
         self._record: PublicationRecord = opened.record
+        # Before the articles are: what an article that is added meanwhile needs is read by the next one.
+        self._up_to = opened.publisher.end_of_log()
         self._articles = opened.database.active_articles(request.publication, opened.record)
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None)
         self.tell: Callable[[JobResult], None] = _tell_nobody
 
     def drain(self) -> None:
-        """Read batches until the log's end as it is now. Raises ReplicationError; what was registered stays."""
-        up_to = self._opened.publisher.end_of_log()
+        """Read batches until the log's end as it was at the start. Raises ReplicationError; what was registered
+        stays."""
         complete = False
         while not complete:
-            complete = self._read_batch(up_to)
+            complete = self._read_batch(self._up_to)
         self._opened.publisher.refuse_replaced(self._articles)
 
     def _read_batch(self, up_to: int, stop_at: int | None = None) -> bool:

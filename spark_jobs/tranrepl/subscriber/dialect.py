@@ -17,6 +17,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorRepor
 from tranrepl.settings import Apply, Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
 from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import Operations, Step
 
@@ -310,6 +311,18 @@ class Dialect(Protocol):
 
         Raises ConfigurationError where the session may not or cannot be what `options` ask.
         """
+        ...
+
+    def snapshot(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> AbstractContextManager[SubscriberSnapshot]:
+        """Connect to initialise the subscription."""
+        ...
+
+    def loader(
+        self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
+    ) -> AbstractContextManager[Loader]:
+        """Connect to load ranges of a snapshot that has begun."""
         ...
 
 

@@ -40,6 +40,7 @@ from tranrepl.subscriber.stream_rows import StreamRow, standing_of, stands_at
 
 WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
 OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
+SNAPSHOTS = sql.Identifier(SCHEMA, "msreplication_snapshots")
 _PLACEMENT_LOCK_TIMEOUT = "300s"
 
 _TABLES = (
@@ -68,6 +69,20 @@ _TABLES = (
     object_type char(1) NOT NULL,
     object_text text NOT NULL,
     PRIMARY KEY (object_name))""",
+    """CREATE TABLE IF NOT EXISTS {snapshots} (
+    publisher text NOT NULL,
+    publisher_db text NOT NULL,
+    publication text NOT NULL,
+    subscription text NOT NULL,
+    article text NOT NULL,
+    range_number integer NOT NULL,
+    snapshot text NOT NULL,
+    created boolean NOT NULL DEFAULT false,
+    deferred text,
+    row_count bigint NOT NULL DEFAULT 0,
+    byte_count bigint NOT NULL DEFAULT 0,
+    time timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (publisher_db, publication, subscription, article, range_number))""",
 )
 
 
@@ -185,7 +200,9 @@ class PostgresSubscriber:
         """The model's tables at the Subscriber. Idempotent."""
         with translated_errors(self.where), self._session.transaction():
             for statement in _TABLES:
-                self._session.execute(sql.SQL(statement).format(watermarks=WATERMARKS, objects=OBJECTS))
+                self._session.execute(
+                    sql.SQL(statement).format(watermarks=WATERMARKS, objects=OBJECTS, snapshots=SNAPSHOTS)
+                )
 
     def set_up_watermark(self) -> list[str]:
         """A new subscription has received nothing. An existing watermark is left alone."""
@@ -221,6 +238,16 @@ class PostgresSubscriber:
                 return []
             self._create_schema(name.schema)
             self._session.execute(self._create_table(name, article, source))
+            # A snapshot may build the indexes of such a table after it is loaded.
+            self._session.execute(
+                sql.SQL(
+                    "INSERT INTO {} (publisher, publisher_db, publication, subscription, article, range_number, "
+                    "snapshot, created) VALUES (%s, %s, %s, %s, %s, 0, '', true) "
+                    "ON CONFLICT (publisher_db, publication, subscription, article, range_number) "
+                    "DO UPDATE SET created = true"
+                ).format(SNAPSHOTS),
+                [*self._key_values(), str(article.source)],
+            )
         return [f"created table {name} at {self.where}"]
 
     def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:

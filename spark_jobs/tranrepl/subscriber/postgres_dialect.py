@@ -19,6 +19,7 @@ from tranrepl.subscriber.dialect import (
 from tranrepl.subscriber.postgres import PostgresSubscriber, replica_role_problems
 from tranrepl.subscriber.postgres_apply import PostgresApplier
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, MOST_ARGUMENTS
+from tranrepl.subscriber.postgres_snapshot import PostgresLoader, PostgresSnapshot
 
 
 class PostgresDialect:
@@ -63,6 +64,23 @@ class PostgresDialect:
             applier = PostgresApplier(session, key, articles, options)
             session.commit()
             yield applier
+
+    @contextmanager
+    def snapshot(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> Iterator[PostgresSnapshot]:
+        with connect(connection, application_name, autocommit=True) as session:
+            yield PostgresSnapshot(session, key, PostgresSubscriber(session, key))
+
+    @contextmanager
+    def loader(
+        self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
+    ) -> Iterator[PostgresLoader]:
+        with connect(connection, f"tranrepl {key.subscription}", autocommit=True) as session:
+            # The commit that sets the watermark waits for the disk, and for all that was written before it.
+            session.execute("SET synchronous_commit = off")
+            _obey(session, f"Subscriber {key.subscription}", options)
+            yield PostgresLoader(session, key, snapshot)
 
 
 def _obey(session: Session, where: str, options: ApplierOptions) -> None:

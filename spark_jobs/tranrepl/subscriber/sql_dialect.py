@@ -14,6 +14,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, Capabilities, SubscriptionKey
 from tranrepl.subscriber.sql_apply import SqlApplier, translated_errors
 from tranrepl.subscriber.sql_database import SqlDatabase
+from tranrepl.subscriber.sql_snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.sql_subscriber import SqlSubscriber, not_for_replication_problems
 
 APPLIES = "tranrepl_applies"
@@ -56,6 +57,24 @@ class SqlDialect:
             applying = session.execution_options(**{APPLIES: True})
             database.obey(applying, options)
             yield SqlApplier(applying, database, key, articles, options)
+
+    @contextmanager
+    def snapshot(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[SqlSnapshot]:
+        del application_name
+        with self._connected(connection) as session:
+            database = self._database.of_server(session)
+            writing = session.execution_options(**{APPLIES: True})
+            yield SqlSnapshot(writing, database, key, SqlSubscriber(writing, database, key))
+
+    @contextmanager
+    def loader(
+        self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
+    ) -> Iterator[SqlLoader]:
+        where = f"Subscriber {key.subscription}"
+        with translated_errors(where, self._database), self._connected(connection) as session:
+            loading = session.execution_options(**{APPLIES: True})
+            self._database.obey(loading, options)
+            yield SqlLoader(loading, self._database.of_server(session), key, snapshot)
 
     @contextmanager
     def _connected(self, connection: Connection) -> Iterator[sa.Connection]:

@@ -63,7 +63,7 @@ def statement(database: SqlDatabase, target: SqlTarget, shape: Shape) -> Stateme
         return _call(database, target, shape.operation)
     match shape.operation:
         case Operation.INSERT:
-            return _insert(database, target)
+            return insert_statement(target, together=database.counts_together)
         case Operation.UPDATE:
             return _update(database, target, shape.changed or ())
         case Operation.DELETE:
@@ -114,11 +114,12 @@ def _call(database: SqlDatabase, target: SqlTarget, operation: Operation) -> Sta
     )
 
 
-def _insert(database: SqlDatabase, target: SqlTarget) -> Statement:
+def insert_statement(target: SqlTarget, *, together: bool = False) -> Statement:
+    """INSERT of a row of the article, whatever its `ins_cmd` is."""
     table, passed = target.table(), arguments(target.article, Operation.INSERT)
     columns = list(table.c)
     assigned = {columns[it.position or 0]: _bound(it, target) for it in passed}
-    return Statement(sa.insert(table).values(assigned), passed, together=database.counts_together, must_meet=False)
+    return Statement(sa.insert(table).values(assigned), passed, together=together, must_meet=False)
 
 
 def _update(database: SqlDatabase, target: SqlTarget, changed: tuple[int, ...]) -> Statement:

@@ -330,10 +330,14 @@ class SqlSubscriber:
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
         """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
         with self._transaction():
-            if bytes(self._watermark.locked()[0].xact_seqno) != expected:
-                raise fenced(self.where)
-            self._watermark.forget_streams()
-            self._watermark.advance(xact_seqno)
+            self.move_in_transaction(expected, xact_seqno)
+
+    def move_in_transaction(self, expected: bytes, xact_seqno: bytes) -> None:
+        """`move_watermark`, in the transaction that is open."""
+        if bytes(self._watermark.locked()[0].xact_seqno) != expected:
+            raise fenced(self.where)
+        self._watermark.forget_streams()
+        self._watermark.advance(xact_seqno)
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         """Unique keys and foreign keys of the articles' tables."""

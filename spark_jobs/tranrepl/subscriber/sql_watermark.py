@@ -64,6 +64,20 @@ OBJECTS = sa.Table(
     sa.Column("object_type", sa.String(1), nullable=False),
     sa.Column("object_text", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql"), nullable=False),
 )
+SNAPSHOTS = sa.Table(
+    "msreplication_snapshots",
+    _METADATA,
+    sa.Column("publisher", _name(255), nullable=False),
+    sa.Column("publisher_db", _name(128), primary_key=True),
+    sa.Column("publication", _name(64), primary_key=True),
+    sa.Column("subscription", _name(64), primary_key=True),
+    sa.Column("article", _name(255), primary_key=True),
+    sa.Column("range_number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("snapshot", sa.String(64), nullable=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("byte_count", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("time", sa.DateTime, nullable=False, server_default=sa.func.current_timestamp()),
+)
 
 
 class Watermark:

@@ -1,0 +1,17 @@
+"""spark-submit entry: the initial snapshot of one subscription."""
+
+import sys
+
+from tranrepl.jobs import SnapshotRequest
+from tranrepl.spark_job import Run, main
+
+
+def job() -> Run[SnapshotRequest]:
+    """Imported while the session starts."""
+    from tranrepl.snapshot.job import run
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main(SnapshotRequest, job))

@@ -1,0 +1,105 @@
+"""Copying ranges, COPY to COPY: what a task of the snapshot job does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import pq, sql
+from pydantic import BaseModel, ConfigDict
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.postgres import Session, translate
+from tranrepl.publisher.exported_snapshot import article_query, set_search_path, snapshot_session
+from tranrepl.snapshot.ranges import TableRange
+from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
+from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.snapshot import Loader
+
+_CHUNK_BYTES = 256 * 1024
+
+
+class CopiedRange(BaseModel):
+    """What became of a range. Errors are in it, never raised: the caller decides by their class."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    article: str
+    number: int
+    error: ErrorReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCopy:
+    """Copies ranges of one snapshot. It travels pickled inside the function that Spark runs, passwords and all."""
+
+    publisher: Connection
+    subscriber: Connection
+    key: SubscriptionKey
+    exported: str
+    """Name of the exported snapshot."""
+    snapshot: str
+    """Name under which the Subscriber was made ready."""
+    options: ApplierOptions
+
+    def __call__(self, ranges: Iterable[TableRange]) -> Iterator[CopiedRange]:
+        left = deque(ranges)
+        while left:
+            try:
+                with self._sessions() as (session, loader):
+                    while left:
+                        set_search_path(session, left[0].article)
+                        loader.load(left[0].article, left[0].number, copied_chunks(session, left[0]))
+                        done = left.popleft()
+                        yield CopiedRange(article=done.name, number=done.number)
+            except ReplicationError as problem:
+                # Neither session is fit for another range.
+                failed = left.popleft()
+                yield CopiedRange(article=failed.name, number=failed.number, error=problem.to_report())
+
+    @contextmanager
+    def _sessions(self) -> Iterator[tuple[Session, Loader]]:
+        dialect = dialect_of(self.subscriber)
+        with (
+            snapshot_session(self.publisher, self.exported, "tranrepl snapshot") as session,
+            dialect.loader(self.subscriber, self.key, self.snapshot, self.options) as loader,
+        ):
+            yield session, loader
+
+
+def copied_chunks(session: Session, chosen: TableRange) -> Iterator[bytes]:
+    """The range's rows in COPY's text form, whole rows, about `_CHUNK_BYTES` at a time.
+
+    libpq gives row by row; all that is done with one is to put it beside the others.
+    """
+    statement = sql.SQL("COPY ({}) TO STDOUT").format(article_query(chosen.article, chosen.condition()))
+    connection = session.pgconn
+    started = connection.exec_(statement.as_bytes(session))
+    if started.status != pq.ExecStatus.COPY_OUT:
+        raise _failed(session, started)
+    rows: list[memoryview] = []
+    size = 0
+    while True:
+        length, row = connection.get_copy_data(0)
+        if length < 0:
+            break
+        rows.append(row)
+        size += length
+        if size >= _CHUNK_BYTES:
+            yield b"".join(rows)
+            rows, size = [], 0
+    yield b"".join(rows)
+    ended = connection.get_result()
+    if ended is not None and ended.status != pq.ExecStatus.COMMAND_OK:
+        raise _failed(session, ended)
+    with suppress(psycopg.Error):
+        connection.get_result()
+
+
+def _failed(session: Session, result: pq.abc.PGresult) -> ReplicationError:
+    error = psycopg.errors.error_from_result(result, encoding="utf-8")
+    return translate(f"Publisher {session.info.dbname}", error)

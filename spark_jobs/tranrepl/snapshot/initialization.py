@@ -1,0 +1,218 @@
+"""From a subscription without rows to an active one: the hand-over from snapshot to log, step by step.
+
+1. The distribution database is told that a snapshot begins (`initiate`): from here on nothing is delivered, and
+   commands that will be needed are kept.
+2. The Publisher's snapshot is exported; its point X is told (`tell_snapshot`).
+3. The Subscriber fences off whoever was on the way, and makes its tables ready (`begin`).
+4. Ranges are copied, each committed with a row that says so.
+5. Indexes are built; the watermark X is set where the subscription as such begins (`end`).
+6. The distribution database activates the subscription (`activate`).
+
+A job that dies leaves the subscription initiated: the next one does all of it again. An article that joins an active
+subscription has no watermark of its own: its commands up to X are left out when the others' are delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Protocol
+
+from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport, ReplicationError, TransientError
+from tranrepl.failpoint import Failpoint, reach
+from tranrepl.jobs import JobResult, TableProgress
+from tranrepl.publisher.exported_snapshot import ExportedSnapshot, exported_snapshot, hold_tables, snapshot_session
+from tranrepl.snapshot.copying import CopiedRange, RangeCopy
+from tranrepl.snapshot.opening import OpenSnapshot
+from tranrepl.snapshot.ranges import TableRange, range_bytes, table_ranges, table_size
+from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
+
+log = logging.getLogger(__name__)
+
+_FRUITLESS_ATTEMPTS = 3
+_TOLD_EVERY_SECONDS = 3.0
+
+
+class LostTasksError(Exception):
+    """Tasks ended without an answer, as those of a killed executor do."""
+
+
+class Runner(Protocol):
+    """Where ranges are copied."""
+
+    @property
+    def cores(self) -> int: ...
+
+    def __call__(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> list[CopiedRange]:
+        """Copy each range; its answers. Raises LostTasksError."""
+        ...
+
+
+Tell = Callable[[JobResult], None]
+
+
+def initialize(plan: OpenSnapshot, runner: Runner, tell: Tell) -> JobResult:
+    """Take the subscription's waiting articles from the Publisher. The result has no error: what stopped it is raised
+    as ReplicationError."""
+    database, subscription = plan.opened.database, plan.opened.subscription
+    _refuse_half_delivered(plan)
+    database.initiate(plan.opened.record, subscription, plan.names)
+    reach(Failpoint.SNAPSHOT_INITIATED)
+    timeout = plan.request.publication.publisher.snapshot_timeout
+    with exported_snapshot(plan.publisher, timeout) as exported:
+        reach(Failpoint.SNAPSHOT_EXPORTED)
+        database.tell_snapshot(subscription, plan.names, exported.xact_seqno)
+        progress = _Loading(plan, exported, runner, tell).run()
+    database.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
+    reach(Failpoint.SNAPSHOT_ACTIVATED)
+    return JobResult(last_xact_seqno=exported.xact_seqno.hex() if plan.whole else None, snapshot=progress)
+
+
+def _refuse_half_delivered(plan: OpenSnapshot) -> None:
+    """Deliveries finish what streams left half done, and are held while a snapshot goes on: let them first."""
+    if plan.whole or plan.opened.subscriber.standing().unfinished is None:
+        return
+    plan.opened.database.subscribe(plan.opened.subscription, plan.names, whole=False)
+    raise TransientError(
+        f"subscription {plan.request.subscription}: a commit batch was interrupted while its streams committed",
+        remedy="`tranrepl distribute FILE --single-connection` finishes it",
+    )
+
+
+@dataclass(slots=True)
+class _Loading:
+    plan: OpenSnapshot
+    exported: ExportedSnapshot
+    runner: Runner
+    tell: Tell
+    snapshot: str = field(default_factory=lambda: secrets.token_hex(8))
+    _started: float = field(default_factory=time.monotonic)
+    _ranges: list[TableRange] = field(default_factory=list)
+
+    def run(self) -> tuple[TableProgress, ...]:
+        plan, target = self.plan, self.plan.target
+        with snapshot_session(plan.publisher, self.exported.name, "tranrepl snapshot") as holder:
+            hold_tables(holder, [it.article for it in plan.articles])
+            fence = target.begin(
+                self.snapshot,
+                plan.articles,
+                whole=plan.whole,
+                not_for_replication=plan.options.not_for_replication,
+            )
+            reach(Failpoint.SNAPSHOT_BEGUN)
+            order = target.load_order(plan.articles, not_for_replication=plan.options.not_for_replication)
+            each = range_bytes(plan.total_bytes, self.runner.cores)
+            by_name = {}
+            for it in plan.articles:
+                size = table_size(holder, it.article)
+                by_name[it.name] = table_ranges(it.article, size, size.bytes + 1 if it.name in order.at_once else each)
+            self._ranges = [it for ranges in by_name.values() for it in ranges]
+            with self._telling():
+                for level in order.levels:
+                    self._load([it for name in level for it in by_name[name]])
+        self._build()
+        target.finish(plan.articles, plan.foreign_keys.wanted)
+        done = self._progress(target.loaded(self.snapshot))
+        reach(Failpoint.SNAPSHOT_LOADED)
+        target.end(self.snapshot, plan.articles, fence, self.exported.xact_seqno if plan.whole else None)
+        reach(Failpoint.SNAPSHOT_ENDED)
+        return done
+
+    def _build(self) -> None:
+        """Indexes, over as many sessions as ranges were copied by at a time."""
+        opened = self.plan.opened
+
+        def build(article: SnapshotArticle) -> None:
+            with dialect_of(opened.connection).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target:
+                target.build(article)
+
+        with ThreadPoolExecutor(self.runner.cores, "tranrepl-build") as executor:
+            # Reading the results raises what stopped one.
+            list(executor.map(build, self.plan.articles))
+
+    def _load(self, ranges: Sequence[TableRange]) -> None:
+        """Copy ranges until all are committed. What a killed task had not committed is copied again."""
+        options = self.plan.options
+        copy = RangeCopy(
+            self.plan.publisher,
+            self.plan.opened.connection,
+            self.plan.opened.key,
+            self.exported.name,
+            self.snapshot,
+            options,
+        )
+        left, fruitless = list(ranges), 0
+        while left:
+            problem = self._attempt(copy, left)
+            loaded = {(it.article, it.number) for it in self.plan.target.loaded(self.snapshot)}
+            still = [it for it in left if (it.name, it.number) not in loaded]
+            fruitless = fruitless + 1 if len(still) == len(left) else 0
+            if problem is not None and still and (fruitless >= _FRUITLESS_ATTEMPTS or not _may_pass(problem)):
+                raise CLASS_OF_KIND[problem.kind](
+                    problem.message, remedy=problem.remedy, number=problem.number, article=problem.article
+                )
+            left = still
+
+    def _attempt(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> ErrorReport | None:
+        """The worst of what kept ranges from being copied."""
+        try:
+            answers = self.runner(copy, ranges)
+        except LostTasksError as error:
+            log.warning("%s; ranges that are not committed are copied again", error)
+            return ErrorReport(kind=ErrorKind.TRANSIENT, message=str(error))
+        errors = [it.error for it in answers if it.error is not None]
+        return next((it for it in errors if not _may_pass(it)), errors[0] if errors else None)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell how far the tables are, from what is committed, while ranges are copied."""
+        over = Event()
+        teller = Thread(target=self._tell_until, args=[over], name="tranrepl-progress", daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
+
+    def _tell_until(self, over: Event) -> None:
+        opened = self.plan.opened
+        while not over.wait(_TOLD_EVERY_SECONDS):
+            try:
+                dialect = dialect_of(opened.connection)
+                with dialect.snapshot(opened.connection, opened.key, "tranrepl progress") as target:
+                    tables = self._progress(target.loaded(self.snapshot))
+                self.tell(JobResult(snapshot=tables))
+            except ReplicationError as error:
+                log.warning("progress is not told: %s", error.message)
+
+    def _progress(self, loaded: Sequence[LoadedRange]) -> tuple[TableProgress, ...]:
+        shares = {(it.name, it.number): it.share(self.plan.sizes[it.name]) for it in self._ranges}
+        wanted = {it.name: {r.number for r in self._ranges if r.name == it.name} for it in self.plan.articles}
+        seconds = time.monotonic() - self._started
+        tables = []
+        for it in self.plan.articles:
+            mine = [part for part in loaded if part.article == it.name]
+            whole = {part.number for part in mine} == wanted[it.name]
+            share = sum(shares.get((it.name, part.number), 0.0) for part in mine)
+            tables.append(
+                TableProgress(
+                    article=it.name,
+                    rows=sum(part.rows for part in mine),
+                    bytes=sum(part.bytes for part in mine),
+                    share=1.0 if whole else min(share, 0.99),
+                    seconds=seconds,
+                )
+            )
+        return tuple(tables)
+
+
+def _may_pass(error: ErrorReport) -> bool:
+    return error.kind is ErrorKind.TRANSIENT

@@ -1,0 +1,51 @@
+"""The snapshot job: the Publisher's tables as of one point of its log to one Subscriber, range by range."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tranrepl.connections import Connection
+from tranrepl.jobs import JobResult, SnapshotRequest
+from tranrepl.snapshot.agent import recorded
+from tranrepl.snapshot.copying import CopiedRange, RangeCopy
+from tranrepl.snapshot.initialization import LostTasksError
+from tranrepl.snapshot.opening import open_snapshot, open_waiting
+from tranrepl.snapshot.ranges import TableRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str, Connection]) -> JobResult:
+    """Initialise what waits for it. The result, error or not, is in the history.
+
+    This process holds the exported snapshot: tasks and executors may be lost, their ranges are copied again. Where it
+    is lost itself, the next job begins anew.
+    """
+    with open_waiting(request, connections) as (opened, waiting):
+        if not waiting.articles:
+            return JobResult()
+        with open_snapshot(request, connections, opened, waiting) as plan:
+            return recorded(plan, OnSpark(spark))
+
+
+class OnSpark:
+    """Every range is a task."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self.cores = spark.sparkContext.defaultParallelism
+
+    def __call__(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> list[CopiedRange]:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            tasks = self._context.parallelize(list(ranges), len(ranges))
+            return list(tasks.mapPartitions(copy).collect())
+        except Py4JJavaError as error:
+            cause = str(error.java_exception.getMessage()).splitlines()[0]
+            raise LostTasksError(f"a task of the snapshot was lost: {cause}") from error

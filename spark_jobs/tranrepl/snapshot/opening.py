@@ -1,0 +1,148 @@
+"""What a snapshot opens before it begins, and which articles it is for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import OpenDistribution, open_distribution
+from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import DistributionRequest, SnapshotRequest
+from tranrepl.postgres import Session, connect
+from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.settings import Article
+from tranrepl.snapshot.ranges import TableSize, table_size
+from tranrepl.subscriber.dialect import ApplierOptions
+from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
+from tranrepl.subscriber.snapshot import SnapshotArticle, SubscriberSnapshot
+
+log = logging.getLogger(__name__)
+
+_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
+LARGE_BYTES = 16 * 1024 * 1024
+"""From here on, indexes are built after the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The articles of a subscription that a snapshot is for."""
+
+    articles: tuple[RegisteredArticle, ...]
+    whole: bool
+    """The subscription as such begins with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSnapshot:
+    request: SnapshotRequest
+    opened: OpenDistribution
+    publisher: Connection
+    target: SubscriberSnapshot
+    articles: tuple[SnapshotArticle, ...]
+    sizes: Mapping[str, TableSize]
+    foreign_keys: ForeignKeys
+    whole: bool
+
+    @property
+    def names(self) -> list[str]:
+        return [it.name for it in self.articles]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(size.bytes for size in self.sizes.values())
+
+    @property
+    def options(self) -> ApplierOptions:
+        settings = self.request.publication.subscription(self.request.subscription)
+        return ApplierOptions(not_for_replication=settings.not_for_replication)
+
+
+def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Waiting:
+    """Raises ConfigurationError where the subscription is inactive, or an article does not exist or cannot begin before
+    the others."""
+    articles = published_articles(request, opened)
+    status = opened.subscription.status
+    if status in _WAITING:
+        if request.articles:
+            raise ConfigurationError(
+                f"subscription {opened.subscription.subscription} has no snapshot yet: it begins with all articles",
+                remedy="leave out --article",
+            )
+        return Waiting(tuple(articles), whole=True)
+    if status is SubscriptionStatus.INACTIVE:
+        opened.refuse_incomplete(b"")
+    states = opened.database.article_states(opened.subscription)
+    waiting = [it for it in articles if (state := states.get(str(it.source))) and state.status in _WAITING]
+    return Waiting(
+        tuple(it for it in waiting if not request.articles or str(it.source) in request.articles), whole=False
+    )
+
+
+def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> list[RegisteredArticle]:
+    """All of them. Raises ConfigurationError where the request names another."""
+    articles = opened.database.active_articles(request.publication, opened.record)
+    known = {str(it.source) for it in articles}
+    for name in request.articles:
+        if name not in known:
+            raise ConfigurationError(
+                f"publication {opened.record.publication} has no article {name!r}",
+                remedy=f"allowed: {', '.join(sorted(known))}",
+            )
+    return articles
+
+
+@contextmanager
+def open_waiting(
+    request: SnapshotRequest, connections: Mapping[str, Connection]
+) -> Iterator[tuple[OpenDistribution, Waiting]]:
+    asked = DistributionRequest(publication=request.publication, subscription=request.subscription)
+    with open_distribution(asked, connections) as opened:
+        yield opened, waiting_articles(request, opened)
+
+
+@contextmanager
+def open_snapshot(
+    request: SnapshotRequest, connections: Mapping[str, Connection], opened: OpenDistribution, waiting: Waiting
+) -> Iterator[OpenSnapshot]:
+    """Connect to the Publisher and the Subscriber, and look at the tables."""
+    publication = request.publication
+    publisher = connections[publication.publisher.connection]
+    with (
+        connect(publisher, "tranrepl snapshot", autocommit=True) as session,
+        dialect_of(opened.connection).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target,
+    ):
+        sizes = {str(it.source): table_size(session, it) for it in waiting.articles}
+        articles = _described(session, publication.publication, publication.articles, waiting.articles, sizes)
+        keys = NO_FOREIGN_KEYS
+        if publication.subscription(request.subscription).foreign_keys:
+            keys = published_foreign_keys([(it.settings, it.source) for it in articles])
+        yield OpenSnapshot(request, opened, publisher, target, articles, sizes, keys, waiting.whole)
+
+
+def _described(
+    session: Session,
+    publication: str,
+    settings: Sequence[Article],
+    articles: Sequence[RegisteredArticle],
+    sizes: Mapping[str, TableSize],
+) -> tuple[SnapshotArticle, ...]:
+    publisher = PostgresPublisher(session, publication)
+    by_source = {it.source: it for it in settings}
+    described = []
+    for article in articles:
+        source = publisher.describe(article.source)
+        if source is None:
+            raise ConfigurationError(
+                f"{publisher.where}: table {article.source} does not exist",
+                remedy="run `tranrepl setup FILE`",
+                article=str(article.source),
+            )
+        large = sizes[str(article.source)].bytes >= LARGE_BYTES
+        described.append(SnapshotArticle(article, by_source[article.source], source, large))
+    return tuple(described)

@@ -1,0 +1,162 @@
+"""What a snapshot asks of a Subscriber, whatever its database: the interface, and what all of them share.
+
+`MSreplication_snapshots` has a row for each range of a table that is loaded, written in the transaction that loads it,
+and row 0 for the article itself: it names the snapshot that may load, so that one that was given up cannot any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Protocol
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.catalogue import TableDescription
+from tranrepl.commands import XACT_SEQNO_BYTES
+from tranrepl.errors import ConfigurationError, FencedError, TransientError
+from tranrepl.settings import Article, PreCreation
+from tranrepl.subscriber.foreign_keys import ForeignKey
+
+_LSN_ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotArticle:
+    """An article that a snapshot loads, and its table at the Publisher."""
+
+    article: RegisteredArticle
+    settings: Article
+    source: TableDescription
+    large: bool
+    """It is worth while to build its indexes after the load."""
+
+    @property
+    def name(self) -> str:
+        return str(self.article.source)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRange:
+    """A part of an article's rows that is committed."""
+
+    article: str
+    number: int
+    rows: int
+    bytes: int
+
+
+class SubscriberSnapshot(Protocol):
+    """The driver's side of a snapshot at one subscription's Subscriber."""
+
+    def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
+        """Destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
+        ...
+
+    def begin(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
+    ) -> bytes:
+        """Fence off deliveries that are on their way and ranges of earlier snapshots, and make the destinations ready.
+        Returns the watermark that stands for this snapshot from now on.
+
+        Raises ConfigurationError where a destination is not empty, TransientError where a commit batch is half
+        delivered and the subscription as such goes on (not `whole`).
+        """
+        ...
+
+    def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
+        """Which destinations must be loaded before which, by the foreign keys that act there. Raises
+        ConfigurationError where they have no order."""
+        ...
+
+    def loaded(self, snapshot: str) -> list[LoadedRange]:
+        """What is committed of this snapshot."""
+        ...
+
+    def build(self, article: SnapshotArticle) -> None:
+        """Build the indexes of one destination that were left for after the load. Several sessions may, each another
+        one's."""
+        ...
+
+    def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
+        """Make the foreign keys that were left for after the load."""
+        ...
+
+    def end(self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes | None) -> None:
+        """The load is complete: set the watermark (None: it stays). Raises FencedError where another snapshot or
+        delivery was here since `begin`."""
+        ...
+
+
+class Loader(Protocol):
+    """Loads ranges over one connection of an executor."""
+
+    def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+        """Load one range, whole rows in PostgreSQL's COPY text form, and commit it with its row of
+        `MSreplication_snapshots`. Raises FencedError where another snapshot has begun."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrder:
+    """Articles by name: each level after the one before it; those of `at_once` in one piece."""
+
+    levels: tuple[tuple[str, ...], ...]
+    at_once: frozenset[str]
+
+
+def load_order(parents: Mapping[str, Iterable[str]]) -> LoadOrder:
+    """`parents`: by article, the articles that its rows refer to. Raises ConfigurationError for a circle of several."""
+    graph = {name: {it for it in referred if it != name} for name, referred in parents.items()}
+    sorter = TopologicalSorter(graph)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ConfigurationError(
+            f"foreign keys at the Subscriber make a circle: {', '.join(sorted(set(error.args[1])))}",
+            remedy="not_for_replication: true for this subscription, or drop one of them until the snapshot is loaded",
+        ) from None
+    levels = []
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        levels.append(tuple(sorted(ready)))
+        sorter.done(*ready)
+    return LoadOrder(tuple(levels), frozenset(name for name, referred in parents.items() if name in referred))
+
+
+def fence_after(watermark: bytes) -> bytes:
+    """Another watermark that says the same: no delivery that expects the old one can go on, and none is asked to apply
+    anything else.
+
+    Commit records begin at multiples of eight bytes, so all of an aligned eight say "up to the one that begins here".
+    """
+    number = int.from_bytes(watermark, "big")
+    first = number - number % _LSN_ALIGNMENT
+    return (first + (number - first + 1) % _LSN_ALIGNMENT).to_bytes(XACT_SEQNO_BYTES, "big")
+
+
+def stands_before(watermark: bytes, other: bytes) -> bool:
+    """Whether a transaction lies between the two, or might."""
+    return int.from_bytes(watermark, "big") // _LSN_ALIGNMENT < int.from_bytes(other, "big") // _LSN_ALIGNMENT
+
+
+def not_empty(where: str, article: SnapshotArticle) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: table {article.article.destination} holds rows, and the snapshot of {article.name} must not touch "
+        "them",
+        remedy=f"pre_creation_cmd: {PreCreation.DELETE}, {PreCreation.TRUNCATE} or {PreCreation.DROP} for this "
+        "article, or empty the table; where its rows are the Publisher's already, sync_type: replication_support_only "
+        "before the subscription is first set up",
+        article=article.name,
+    )
+
+
+def half_delivered(where: str) -> TransientError:
+    return TransientError(
+        f"{where}: a commit batch was interrupted while its streams committed",
+        remedy="`tranrepl distribute FILE --single-connection` finishes it",
+    )
+
+
+def another_snapshot(where: str) -> FencedError:
+    return FencedError(f"{where}: another snapshot of this subscription has begun; this one has ended")

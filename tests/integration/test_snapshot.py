@@ -1,0 +1,289 @@
+"""The initial snapshot: what a subscription begins with, and the hand-over to the log."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import DatabaseFactory, DatabasesFactory
+from integration.shell import publication_file, typed
+from sandbox.child_job import SNAPSHOT, ChildJob
+from sandbox.in_process import deliver_stored, read_log_into_store
+from sandbox.site import Site, execute
+from tranrepl.cleanup import clean_up
+from tranrepl.errors import ConfigurationError
+from tranrepl.failpoint import Failpoint
+from tranrepl.jobs import SnapshotRequest
+from tranrepl.publisher.postgres import lsn_number
+from tranrepl.settings import Publication
+from tranrepl.snapshot import agent, job, ranges
+from tranrepl.snapshot.anew import subscribe_anew
+from tranrepl.snapshot.copying import CopiedRange, RangeCopy
+from tranrepl.snapshot.ranges import TableRange
+from tranrepl.status import status
+
+_TABLES = """
+CREATE TABLE vendor (vendor_id int PRIMARY KEY, name text UNIQUE, rating int, note text);
+CREATE TABLE orders (order_id int PRIMARY KEY, vendor_id int NOT NULL REFERENCES vendor, total numeric);
+"""
+
+
+def automatic_site(
+    databases: DatabasesFactory, tmp_path: Path, articles: Sequence[Mapping[str, object] | str], **subscription: object
+) -> Site:
+    """With one subscription, which takes a snapshot. No table is there."""
+    settings = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic", **subscription}
+    return Site(databases(), tmp_path / "store", articles, subscriptions=[settings])
+
+
+def _site(
+    databases: DatabasesFactory,
+    tmp_path: Path,
+    articles: Sequence[Mapping[str, object] | str] = ("public.vendor", "public.orders"),
+) -> Site:
+    site = automatic_site(databases, tmp_path, articles)
+    site.at_publisher(
+        _TABLES,
+        "INSERT INTO vendor SELECT n, 'v' || n, n % 5, CASE WHEN n % 3 > 0 THEN E'tab\\tline\\n\\\\ \\b\\f\\v' END "
+        "FROM generate_series(1, 500) n",
+        "INSERT INTO orders SELECT n, n % 500 + 1, n / 7.0 FROM generate_series(1, 2000) n",
+    )
+    return site
+
+
+def _deliver(site: Site) -> None:
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+
+
+def _state(site: Site) -> str:
+    return status(site.publication, site.connections).subscriptions[0].state
+
+
+def test_rows_come_by_snapshot_and_changes_by_the_log(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    site.set_up()
+    site.at_publisher("UPDATE vendor SET rating = 9 WHERE vendor_id = 1")
+    read_log_into_store(site).raise_error()
+    with pytest.raises(ConfigurationError, match="snapshot of subscription reporting is not yet available"):
+        site.deliver()
+    taken = site.take_snapshot()
+    assert [(it.article, it.rows, it.share) for it in taken.snapshot] == [
+        ("public.vendor", 500, 1.0),
+        ("public.orders", 2000, 1.0),
+    ]
+    assert site.differences() == []
+    site.at_publisher(
+        "UPDATE vendor SET vendor_id = vendor_id + 1000 WHERE vendor_id > 490 AND vendor_id NOT IN "
+        "(SELECT vendor_id FROM orders)",
+        "DELETE FROM orders WHERE order_id < 50",
+    )
+    _deliver(site)
+    assert site.differences() == []
+    assert site.take_snapshot().snapshot == ()
+    # As a Subscriber does that was restored from a backup of before.
+    site.at_subscriber("UPDATE msreplication_subscriptions SET transaction_timestamp = '\\x0000000000000000'")
+    with pytest.raises(ConfigurationError, match="before the snapshot that it began with"):
+        site.deliver()
+    assert site.at_subscriber("SELECT count(*) FROM msreplication_snapshots WHERE range_number <> 0") == [(0,)]
+
+
+@pytest.mark.parametrize("command", ["none", "drop", "delete", "truncate"])
+def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: str) -> None:
+    articles = [{"source": "public.vendor", "filter": "vendor.rating > 1", "pre_creation_cmd": command}]
+    site = _site(databases, tmp_path, articles)
+    site.at_subscriber(
+        "CREATE TABLE vendor (note text, vendor_id int PRIMARY KEY, name text, rating int, own int DEFAULT 7)",
+        "INSERT INTO vendor VALUES ('theirs', 9000, 'x', 0), ('theirs', 3, 'y', 3)",
+    )
+    site.set_up()
+    if command == "none":
+        with pytest.raises(ConfigurationError, match="holds rows") as refusal:
+            site.take_snapshot()
+        assert "delete, truncate or drop" in str(refusal.value)
+        assert site.at_subscriber("SELECT count(*) FROM vendor") == [(2,)]
+        site.at_subscriber("DELETE FROM vendor")
+    site.take_snapshot()
+    ((total, theirs),) = site.at_subscriber("SELECT count(*), count(*) FILTER (WHERE note = 'theirs') FROM vendor")
+    ((own,),) = site.at_subscriber(
+        "SELECT count(*) FROM pg_attribute WHERE attrelid = 'vendor'::regclass AND attname = 'own'"
+    )
+    assert (total, theirs, own) == (300 + (command == "delete"), int(command == "delete"), int(command != "drop"))
+    assert site.at_publisher("SELECT count(*) FROM vendor WHERE rating > 1") == [(300,)]
+
+
+def _with_articles(site: Site, *sources: str) -> Site:
+    articles = [{"source": source, "pre_creation_cmd": "truncate"} for source in sources]
+    settings = site.publication.model_dump(mode="json")
+    site.publication = Publication.model_validate({**settings, "articles": articles})
+    return site
+
+
+def test_an_article_that_joins_is_copied_alone_and_loses_nothing(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    site = _site(databases, tmp_path, ["public.vendor"])
+    site.spark = spark
+    site.set_up()
+    site.take_snapshot()
+    # Setup would wait for the open writer before it altered the table.
+    site.at_publisher("UPDATE vendor SET rating = 1 WHERE vendor_id < 10", "ALTER TABLE orders REPLICA IDENTITY FULL")
+    with psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as still_open:  # type: ignore[arg-type]
+        still_open.execute("INSERT INTO orders VALUES (5000, 1, 1)")
+        _with_articles(site, "public.vendor", "public.orders").set_up()
+        site.at_publisher("UPDATE orders SET total = 0 WHERE order_id < 10")
+        read_log_into_store(site).raise_error()
+        # The article's commands are left out until its snapshot is there, the others' are not.
+        site.deliver().raise_error()
+        assert site.at_subscriber("SELECT count(*) FROM vendor WHERE rating = 1 AND vendor_id < 10") == [(9,)]
+        assert site.at_subscriber("SELECT count(*) FROM orders") == [(0,)]
+        threading.Timer(0.5, still_open.commit).start()
+        taken = site.take_snapshot()
+    assert [(it.article, it.rows) for it in taken.snapshot] == [("public.orders", 2001)]
+    site.at_publisher(
+        "UPDATE orders SET order_id = order_id + 10000 WHERE order_id BETWEEN 100 AND 200",
+        "UPDATE vendor SET note = 'later' WHERE vendor_id = 3",
+        "DELETE FROM orders WHERE order_id = 5000",
+    )
+    # Commands that the snapshot has in it are stored only now.
+    read_log_into_store(site).raise_error()
+    site.deliver().raise_error()
+    assert site.differences() == []
+    assert site.deliver().commands == 0
+
+    site.at_publisher("INSERT INTO orders VALUES (6000, 1, 1)")
+    _with_articles(site, "public.vendor").set_up()
+    site.at_publisher("UPDATE vendor SET note = 'alone'", "INSERT INTO orders VALUES (6001, 1, 1)")
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    assert site.differences() == []
+    assert site.at_subscriber("SELECT count(*) FROM orders WHERE order_id IN (6000, 6001)") == [(0,)]
+
+
+def test_one_article_is_mended_alone(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _with_articles(_site(databases, tmp_path), "public.vendor", "public.orders")
+    site.set_up()
+    site.take_snapshot()
+    site.at_subscriber("DELETE FROM orders WHERE order_id > 7", "UPDATE vendor SET rating = 77 WHERE vendor_id = 5")
+    site.at_publisher("INSERT INTO orders VALUES (7000, 1, 1)", "UPDATE vendor SET note = 'n' WHERE vendor_id = 6")
+    read_log_into_store(site).raise_error()
+    request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))
+    subscribe_anew(request, site.connections)
+    assert [it.article for it in site.take_snapshot().snapshot] == ["public.orders"]
+    deliver_stored(site).raise_error()
+    assert site.differences() == ["public.vendor"]
+    assert site.at_subscriber("SELECT vendor_id FROM vendor WHERE rating = 77") == [(5,)]
+
+
+def test_a_job_on_spark_goes_on_where_a_worker_was_killed(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "SMALL_BYTES", 0)
+    monkeypatch.setattr(ranges, "SMALLEST_RANGE", 16_384)
+    monkeypatch.setattr(ranges, "LARGEST_RANGE", 16_384)
+    site = _site(databases, tmp_path)
+    site.spark = spark
+    site.set_up()
+    attempts: list[int] = []
+    whole_attempt = job.OnSpark.__call__
+
+    def attempt(self: job.OnSpark, copy: RangeCopy, chosen: Sequence[TableRange]) -> list[CopiedRange]:
+        attempts.append(len(chosen))
+        return whole_attempt(self, copy if len(attempts) > 1 else _dying_worker(copy), chosen)
+
+    monkeypatch.setattr(job.OnSpark, "__call__", attempt)
+    assert [it.rows for it in site.take_snapshot().snapshot] == [500, 2000]
+    # What was committed before is not copied again.
+    assert len(attempts) == 2
+    assert attempts[1] < attempts[0]
+    assert site.differences() == []
+
+
+def _dying_worker(copy: RangeCopy) -> Any:
+    """A task's process ends with its third range, as one that is out of memory."""
+
+    def copy_until_then(chosen: Iterable[TableRange]) -> Iterator[CopiedRange]:
+        for it in chosen:
+            if it.number == 3:
+                os._exit(9)
+            yield from copy([it])
+
+    return copy_until_then
+
+
+def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    articles = [{"source": it, "pre_creation_cmd": "delete"} for it in ("public.vendor", "public.orders")]
+    subscription = {"name": "reporting", "connection": "subscriber"}
+    file = publication_file(tmp_path, articles, subscriptions=[subscription])
+    environment = site.databases.environment
+    site.set_up()
+    shown = typed("status", file, environment=environment).out
+    assert "Uninitialized, waits for the snapshot of public.vendor, public.orders" in shown
+    # So little is copied without Spark.
+    ran = typed("run", file, "--master", "spark://127.0.0.1:1", "--json", environment=environment)
+    assert ran.status == 0, ran
+    assert [it["rows"] for it in json.loads(ran.out)["reporting snapshot"]["snapshot"]] == [500, 2000]
+    assert site.differences() == []
+    assert "Not running" in typed("status", file, environment=environment).out
+
+    site.at_subscriber("DELETE FROM orders", "UPDATE vendor SET name = 'wrong' WHERE vendor_id = 3")
+    one = ("-s", "reporting", "--article", "public.orders")
+    assert "2,000 rows" in typed("reinitialize", file, *one, environment=environment).out
+    assert site.differences() == ["public.vendor"]
+    assert typed("reinitialize", file, "-s", "reporting", environment=environment).status == 0
+    assert site.differences() == []
+    assert "nothing to do" in typed("snapshot", file, environment=environment).out
+    wrong = typed("snapshot", file, "--article", "public.order", environment=environment)
+    assert (wrong.status, "allowed: public.vendor, public.orders" in wrong.err) == (1, True)
+
+
+def _also(site: Site, **subscription: object) -> None:
+    """With a second subscription of the same Subscriber's kind, in a database of its own."""
+    settings = site.publication.model_dump(mode="json")
+    second = {"name": "second", "connection": "second", **subscription}
+    site.publication = Publication.model_validate({**settings, "subscriptions": [*settings["subscriptions"], second]})
+
+
+def test_a_subscription_begins_at_an_lsn_whose_commands_are_kept(
+    databases: DatabasesFactory, database: DatabaseFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.connections["second"] = database("second")
+    _also(site, sync_type="initialize_from_lsn", subscription_lsn="0/1")
+    with pytest.raises(ConfigurationError, match="commands from there on are not stored"):
+        site.set_up()
+    ((lsn,),) = site.at_publisher("SELECT pg_current_wal_insert_lsn()::text")
+    site.publication = site.publication.model_copy(update={"subscriptions": site.publication.subscriptions[:1]})
+    _also(site, sync_type="initialize_from_lsn", subscription_lsn=lsn)
+    site.set_up()
+    assert site.set_up() == []
+    current = {it.subscription: it.watermark for it in status(site.publication, site.connections).subscriptions}
+    assert int(current["second"], 16) == lsn_number(lsn) - 1
+    assert site.take_snapshot(subscription="second").snapshot == ()
+
+
+def test_commands_that_an_interrupted_snapshot_needs_are_kept_until_they_are_too_old(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.set_up()
+    with ChildJob(SNAPSHOT, site, Failpoint.SNAPSHOT_LOADED) as killed:
+        assert killed.killed()
+    site.at_publisher("UPDATE vendor SET rating = 9")
+    read_log_into_store(site).raise_error()
+    assert clean_up(site.publication, site.connections).batches == 0
+    execute(site.databases.distribution, "UPDATE msrepl_batches SET entry_time = now() - interval '100 hours'")
+    assert list(clean_up(site.publication, site.connections).deactivated) == ["reporting"]
+    with pytest.raises(ConfigurationError, match="must be reinitialized"):
+        site.take_snapshot()
+    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.connections)
+    site.take_snapshot()
+    assert site.differences() == []
