@@ -221,6 +221,8 @@ class _Settings(BaseModel):
 class PublisherSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the Publisher; a shell sets AIRFLOW_CONN_<ID>."""
+    snapshot_timeout: Annotated[int, Field(ge=1)] = 3600
+    """Seconds that a snapshot waits for transactions that were open at the Publisher when it began."""
 
 
 class DistributorSettings(_Settings):

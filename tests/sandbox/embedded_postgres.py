@@ -42,6 +42,7 @@ _OPTIONS = {
     "max_wal_senders": "20",
     "max_replication_slots": "20",
     "max_connections": "100",
+    "max_prepared_transactions": "10",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] %q%a@%d ",
