@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, write_private
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, ValidationRequest, write_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Request = TypeVar("Request", LogReaderRequest, DistributionRequest)
+Request = TypeVar("Request", LogReaderRequest, DistributionRequest, ValidationRequest)
 
 SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

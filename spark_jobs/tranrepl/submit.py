@@ -15,6 +15,7 @@ from tranrepl.jobs import (
     DistributionRequest,
     JobResult,
     LogReaderRequest,
+    ValidationRequest,
     entry_point,
     write_private,
 )
@@ -22,7 +23,7 @@ from tranrepl.jobs import (
 _LAST_LINES = 30
 
 
-def submit(request: LogReaderRequest | DistributionRequest, master: str) -> JobResult:
+def submit(request: LogReaderRequest | DistributionRequest | ValidationRequest, master: str) -> JobResult:
     """Run the job and wait. Connections are read from this process's environment, which the job inherits.
 
     Raises ConfigurationError without Java, InternalError where the job ended without a result.
@@ -48,7 +49,7 @@ def submit(request: LogReaderRequest | DistributionRequest, master: str) -> JobR
         return JobResult.model_validate_json(result_path.read_text(encoding="utf-8"))
 
 
-def _command(request: LogReaderRequest | DistributionRequest, master: str) -> list[str]:
+def _command(request: LogReaderRequest | DistributionRequest | ValidationRequest, master: str) -> list[str]:
     settings = LOCAL_MASTER_SETTINGS if master.startswith("local") else {}
     configuration = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     spark_submit = Path(sys.executable).parent / "spark-submit"
