@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site
+from tranrepl.errors import FencedError, TransientError
 from tranrepl.jobs import JobResult, Repair
 from tranrepl.validation_report import ArticleValidation
 
 _COLUMNS = "id int PRIMARY KEY, region int NOT NULL, name text, note text, price numeric(9, 2), body text"
 _ROWS = 1_000_000
 _MIB = 1024 * 1024
+_VALIDATIONS = int(os.environ.get("TRANREPL_VALIDATIONS", "20"))
 
 
 def article_of(result: JobResult, source: str = "public.item") -> ArticleValidation:
@@ -76,3 +87,199 @@ def test_planted_differences_in_a_million_rows_are_found_exactly_and_repaired(si
     assert site.at_subscriber("SELECT count(*) FROM item") == site.at_publisher(
         "SELECT count(*) FROM item WHERE region <> 0"
     )
+
+
+_TYPES = {
+    # type: at the Subscriber, value, another one that is easily taken for it
+    "smallint": ("smallint", "1", "2"),
+    "bigint": ("bigint", "1", "4294967297"),
+    "boolean": ("boolean", "f", None),
+    "numeric": ("numeric", "1.0", "1.00"),
+    "numeric(9,2)": ("numeric(9,2)", "1.00", "1.01"),
+    "double precision": ("double precision", "0", "-0"),
+    "real": ("real", "0.1", "0.10000001"),
+    "text": ("text", "e\u0301", "\u00e9"),
+    "character varying(20)": ("character varying(20)", "a", "a "),
+    "character(5)": ("text", "a    ", "a"),
+    "bytea": ("bytea", "\\x00", "\\x0000"),
+    "date": ("date", "2000-02-29", "infinity"),
+    "time(3) without time zone": ("time(3) without time zone", "00:00:00.001", "00:00:00.002"),
+    "timestamp without time zone": ("timestamp without time zone", "2000-01-01", "2000-01-01 00:00:00.000001"),
+    "timestamp with time zone": ("timestamp with time zone", "2000-01-01 00:00+00", "2000-01-01 00:00+01"),
+    "interval": ("interval", "1 day", "24 hours"),
+    "json": ("json", '{"a": 1}', '{"a":1}'),
+    "jsonb": ("jsonb", '{"a": 1.0}', '{"a": 1.00}'),
+    "uuid": ("uuid", "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"),
+    "integer[]": ("integer[]", "{1,NULL}", "{1}"),
+    "text[]": ("text", '{"a,b"}', "{a,b}"),
+    "int4range": ("int4range", "[1,2)", "empty"),
+    "public.mood": ("public.mood", "glad", "sad"),
+    "integer": ("numeric(12,2)", "5", "5.01"),
+    "timestamp(6) without time zone": (
+        "timestamp(0) without time zone",
+        "2000-01-01 00:00:00.4",
+        "2000-01-01 00:00:01",
+    ),
+}
+
+
+def test_every_column_is_compared_in_the_publishers_text_form(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    """The table has another name at the Subscriber, columns of its own, and some of other types."""
+    names = [f"c{number}" for number in range(len(_TYPES))]
+    columns = ["day", "Näme", *names]
+    article = {"source": "public.every", "destination": "copy.Every", "columns": columns}
+    site = Site(databases(), tmp_path / "store", [article], spark)
+    here = ", ".join(f"{name} {it}" for name, it in zip(names, _TYPES, strict=True))
+    there = ", ".join(f"{name} {it}" for name, (it, _, _) in zip(names, _TYPES.values(), strict=True))
+    for execute, table, own in (
+        (site.at_publisher, f"every (secret text, {here}", "public"),
+        (site.at_subscriber, f'copy."Every" (loaded timestamptz DEFAULT now(), {there}', "copy"),
+    ):
+        execute(
+            "CREATE TYPE mood AS ENUM ('sad', 'glad')",
+            f"CREATE SCHEMA IF NOT EXISTS {own}",
+            f'CREATE TABLE {table}, day date, "Näme" text, PRIMARY KEY ("Näme", day))',
+        )
+    site.set_up()
+    values = ", ".join(f"'{value}'" for _, value, _ in _TYPES.values())
+    listed = ", ".join(names)
+    site.at_publisher(
+        f"INSERT INTO every (secret, day, \"Näme\", {listed}) SELECT 'x', date '2000-01-01' + g % 2, "
+        f"CASE WHEN g % 3 = 0 THEN 'Ä|~' ELSE 'ä' END || g, {values} FROM generate_series(1, 60) g",
+        "INSERT INTO every (day, \"Näme\") VALUES ('2000-01-01', 'nulls')",
+    )
+    assert site.validate().error is None
+
+    planted = set()
+    for at, (name, (_, _, other)) in enumerate(zip(names, _TYPES.values(), strict=True)):
+        other_text = "NULL" if other is None else f"'{other}'"
+        changed = site.at_subscriber(
+            f"UPDATE copy.\"Every\" SET {name} = {other_text} WHERE substring(\"Näme\" from '[0-9]+$') = '{at + 1}' "
+            'RETURNING "Näme", day'
+        )
+        planted.add(("different", ", ".join(map(str, changed[0])), (name,)))
+    site.at_subscriber('UPDATE copy."Every" SET c0 = 0 WHERE "Näme" = \'nulls\'')
+    planted.add(("different", "nulls, 2000-01-01", ("c0",)))
+    assert named(article_of(site.validate(), "public.every")) == planted
+
+    assert site.validate(repair=Repair.APPLY).error is None
+    assert site.validate().error is None
+
+
+def test_a_repair_script_makes_both_ends_equal(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any, postgres: PostgresServer
+) -> None:
+    tables = (
+        "CREATE TABLE parent (id int PRIMARY KEY, name text UNIQUE)",
+        "CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent, note text)",
+    )
+    site = Site(databases(), tmp_path / "store", ["public.parent", "public.child"], spark)
+    site.at_publisher(*tables)
+    site.at_subscriber(*tables)
+    site.set_up()
+    site.at_publisher(
+        "INSERT INTO parent VALUES (1, 'it''s \\ one'), (2, 'two'), (3, 'three'), (4, NULL)",
+        "INSERT INTO child VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 2, NULL)",
+    )
+    site.run()
+    site.at_subscriber(
+        "UPDATE parent SET name = NULL WHERE id IN (2, 3)",
+        "UPDATE parent SET name = 'two' WHERE id = 3",
+        "UPDATE parent SET name = 'three' WHERE id = 2",
+        "DELETE FROM child WHERE id = 1",
+        "DELETE FROM parent WHERE id = 1",
+        "INSERT INTO parent VALUES (9, 'nine')",
+        "INSERT INTO child VALUES (9, 9, 'nine')",
+        "UPDATE child SET note = 'c' WHERE id = 3",
+    )
+    script = tmp_path / "repair.sql"
+    result = site.validate(repair=Repair.SCRIPT, repair_script=script)
+    assert result.error is not None
+    assert (article_of(result, "public.parent").repaired, article_of(result, "public.child").repaired) == (4, 3)
+    assert stat.S_IMODE(script.stat().st_mode) == 0o600
+    # The swapped names are of rows that a child's foreign key holds.
+    site.at_subscriber("ALTER TABLE child DROP CONSTRAINT child_parent_fkey")
+    postgres.run(
+        "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(script), database=site.databases.subscriber.database or ""
+    )
+    assert site.validate().error is None
+
+
+def test_nothing_is_found_under_load(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
+    """About 20 s."""
+    articles = [{"source": "public.item", "filter": "region <> 0"}, {"source": "public.pair"}]
+    site = Site(databases(), tmp_path / "store", articles, spark)
+    site.at_publisher(
+        f"CREATE TABLE item ({_COLUMNS})",
+        "CREATE TABLE pair (a text, b int, value double precision, PRIMARY KEY (a, b))",
+    )
+    site.set_up()
+    site.at_publisher("INSERT INTO pair SELECT 'ä' || g, -g, g / 3.0 FROM generate_series(1, 1000) g")
+    with writing(site) as written:
+        for _ in range(_VALIDATIONS):
+            before = len(written)
+            result = site.validate()
+            assert result.error is None, result
+            assert len(written) > before
+    assert article_of(result).publisher_rows > 0
+
+
+def test_deliveries_beside_a_validation_are_neither_seen_nor_stopped(site: Site) -> None:
+    site.at_publisher(f"CREATE TABLE item ({_COLUMNS})")
+    site.set_up()
+    done = threading.Event()
+    delivered = []
+
+    def deliver() -> None:
+        while not done.is_set():
+            # The validation may be at the log, or at the Subscriber, just now.
+            with suppress(TransientError, FencedError):
+                site.read_log()
+                delivered.append(site.deliver().commands)
+
+    with writing(site), ThreadPoolExecutor(1) as executor:
+        delivering = executor.submit(deliver)
+        try:
+            results = [site.validate() for _ in range(2)]
+        finally:
+            done.set()
+        delivering.result()
+    assert [it.error for it in results] == [None] * 2
+    assert sum(delivered) > 0
+
+
+@contextmanager
+def writing(site: Site) -> Iterator[list[int]]:
+    """Two writers at the Publisher, which leave others some of the machine: inserts, updates, deletes, key changes,
+    rows that enter and leave the filter, transactions that overlap, some that are rolled back. Yields those so far."""
+    done = threading.Event()
+    written: list[int] = []
+
+    def write(writer: int) -> None:
+        random = Random(writer)
+        with psycopg.connect(**site.databases.publisher.libpq_parameters("writer")) as session:  # type: ignore[arg-type]
+            while not done.wait(0.002):
+                for _ in range(random.randint(1, 4)):
+                    session.execute(random.choice(_WRITES).encode(), {"a": random.randrange(500) * 2 + writer})
+                (session.rollback if random.random() < 0.1 else session.commit)()
+                written.append(writer)
+
+    with ThreadPoolExecutor(2) as executor:
+        writers = [executor.submit(write, writer) for writer in range(2)]
+        try:
+            yield written
+        finally:
+            done.set()
+        for it in writers:
+            it.result()
+
+
+_WRITES = (
+    "INSERT INTO item VALUES (%(a)s, %(a)s %% 3, 'ü' || %(a)s) ON CONFLICT (id) DO UPDATE SET price = item.id",
+    "UPDATE item SET region = region + 1, note = NULL WHERE id = %(a)s",
+    "UPDATE item SET region = 0, note = 'left' WHERE id = %(a)s",
+    "UPDATE item SET id = id + 1000 WHERE id = %(a)s AND NOT EXISTS (SELECT FROM item WHERE id = %(a)s + 1000)",
+    "DELETE FROM item WHERE id IN (%(a)s, %(a)s + 1000)",
+)
