@@ -30,6 +30,7 @@ class AlertEvent(StrEnum):
     BATCH_FAILED = "batch_failed"
     LOG_READER_FAILED = "log_reader_failed"
     SUBSCRIPTION_DEACTIVATED = "subscription_deactivated"
+    VALIDATION_FAILED = "validation_failed"
     RUN_IS_LATE = "run_is_late"
 
 

@@ -100,14 +100,14 @@ class _Opener:
         compared: list[ComparedArticle] = []
         notices: list[str] = []
         with ExitStack() as stack:
-            sessions = self.meeting.spark.sparkContext.defaultParallelism
-            held = stack.enter_context(held_sessions(dialect, connection, sessions, self.where))
             session, database = stack.enter_context(dialect.reading(connection))
             if not isinstance(database, MariaDb):
                 raise ConfigurationError(
                     f"{self.where}: rows of {dialect.capabilities.title} cannot be compared",
                     remedy="allowed: a Subscriber in PostgreSQL, MariaDB or MySQL",
                 )
+            sessions = self.meeting.spark.sparkContext.defaultParallelism
+            held = stack.enter_context(held_sessions(dialect, connection, sessions, self.where))
             for article in articles:
                 try:
                     with translated_sql_errors(self.where, database), session.begin():
