@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,16 +18,19 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from integration.shell import Outcome, publication_file, typed
 from sandbox.embedded_postgres import PostgresServer
-from sandbox.site import Site
+from sandbox.site import Site, execute
 from tranrepl.errors import FencedError, TransientError
 from tranrepl.jobs import JobResult, Repair
+from tranrepl.validation import comparison, job
+from tranrepl.validation.comparison import Found
 from tranrepl.validation_report import ArticleValidation
 
 _COLUMNS = "id int PRIMARY KEY, region int NOT NULL, name text, note text, price numeric(9, 2), body text"
 _ROWS = 1_000_000
 _MIB = 1024 * 1024
-_VALIDATIONS = int(os.environ.get("TRANREPL_VALIDATIONS", "20"))
+_VALIDATIONS = int(os.environ.get("TRANREPL_VALIDATIONS", "8"))
 
 
 def article_of(result: JobResult, source: str = "public.item") -> ArticleValidation:
@@ -133,11 +138,11 @@ def test_every_column_is_compared_in_the_publishers_text_form(
     site = Site(databases(), tmp_path / "store", [article], spark)
     here = ", ".join(f"{name} {it}" for name, it in zip(names, _TYPES, strict=True))
     there = ", ".join(f"{name} {it}" for name, (it, _, _) in zip(names, _TYPES.values(), strict=True))
-    for execute, table, own in (
+    for create, table, own in (
         (site.at_publisher, f"every (secret text, {here}", "public"),
         (site.at_subscriber, f'copy."Every" (loaded timestamptz DEFAULT now(), {there}', "copy"),
     ):
-        execute(
+        create(
             "CREATE TYPE mood AS ENUM ('sad', 'glad')",
             f"CREATE SCHEMA IF NOT EXISTS {own}",
             f'CREATE TABLE {table}, day date, "Näme" text, PRIMARY KEY ("Näme", day))',
@@ -205,6 +210,156 @@ def test_a_repair_script_makes_both_ends_equal(
         "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(script), database=site.databases.subscriber.database or ""
     )
     assert site.validate().error is None
+
+
+@pytest.fixture
+def shell(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """`tranrepl validate`, its job on the shared Spark session instead of one of its own."""
+    monkeypatch.setattr("tranrepl.cli.submit", lambda request, _: job.run(site.spark, request, site.connections))
+    file = publication_file(tmp_path, [{"source": "public.item", "filter": "region <> 0"}])
+    site.at_publisher(f"CREATE TABLE item ({_COLUMNS})")
+    site.set_up()
+    site.at_publisher("INSERT INTO item SELECT g, 1, 'name' FROM generate_series(1, 50) g")
+    site.run()
+    environment = {**site.databases.environment, "COLUMNS": "100"}
+    return lambda *arguments: typed("validate", file, *arguments, environment=environment)
+
+
+def test_the_shell_tells_what_differs_and_what_was_repaired(
+    site: Site, shell: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    equal = shell()
+    assert (equal.status, equal.err) == (0, "")
+    assert re.search(r"public.item +50 +0 +0 +0 +equal", equal.out)
+    assert _history(site) == [(2, None, "Validation passed")]
+
+    site.at_subscriber("UPDATE item SET name = NULL WHERE id = 7", "DELETE FROM item WHERE id > 20")
+    differs = shell("--article", "public.item")
+    assert differs.status == 1
+    assert differs.errors[0].startswith(
+        "Subscriber reporting: data validation failed: article public.item: 30 missing, 1 different\n"
+    )
+    assert "  public.item id = 7  different: name\n" in differs.out
+    assert "public.item: 11 more; --json names them" in differs.out
+    assert "public.item id = 40  missing" not in differs.out
+    assert _history(site)[0] == (2, "20574", "Subscriber reporting")
+
+    counted = shell("--rowcount-only", "--json")
+    assert counted.status == 1
+    (article,) = json.loads(counted.out)["reporting"]["validation"]["articles"]
+    assert (article["publisher_rows"], article["subscriber_rows"], article["rows"]) == (50, 20, [])
+
+    script = tmp_path / "repair.sql"
+    assert shell("--repair-script", script).status == 1
+    assert script.read_text().count("\nINSERT INTO ") == 30
+    again = shell("--repair-script", script)
+    assert (again.status, again.errors[0].split(":")[0]) == (1, "--repair-script")
+
+    repaired = shell("--repair")
+    assert (repaired.status, repaired.err) == (0, "")
+    assert "31 rows repaired" in repaired.out
+    assert shell().status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--repair", "--repair-script", "out.sql"), "--repair and --repair-script"),
+        (("--repair", "--rowcount-only"), "--rowcount-only does not tell which rows differ"),
+        (("--article", "public.other"), "publication purchasing has no article 'public.other'"),
+        (("-s", "other"), "publication purchasing has no subscription 'other'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    shell: Callable[..., Outcome], arguments: tuple[str, ...], message: str
+) -> None:
+    outcome = shell(*arguments)
+    assert outcome.status == 1
+    assert outcome.errors[0].startswith(message)
+
+
+def _history(site: Site) -> list[tuple[int, str | None, str]]:
+    """Validations, the newest first: status, error number, the first words."""
+    rows = execute(
+        site.databases.distribution,
+        "SELECT runstatus, error_code, substring(comments from '^\\w+ \\w+') FROM msdistribution_history h "
+        "LEFT JOIN msrepl_errors e ON e.id = h.error_id WHERE comments ~ 'alidation' ORDER BY h.id DESC",
+    )
+    return [(status, number, words) for status, number, words in rows]
+
+
+def test_articles_that_are_not_copies_are_reported_and_never_repaired(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    articles = [
+        {"source": "public.kept", "del_cmd": "NONE"},
+        {"source": "public.logged", "del_cmd": "CALL log_delete"},
+        {"source": "public.plain"},
+    ]
+    site = Site(databases(), tmp_path / "store", articles, spark)
+    for name in ("kept", "logged", "plain"):
+        site.at_publisher(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+    site.at_subscriber("CREATE PROCEDURE log_delete(id int) LANGUAGE sql AS ''")
+    site.set_up()
+    for name in ("kept", "logged", "plain"):
+        site.at_publisher(f"INSERT INTO {name} SELECT generate_series(1, 5)", f"DELETE FROM {name} WHERE id = 2")
+    site.at_publisher("DELETE FROM plain WHERE id = 3")
+    site.run()
+    site.at_subscriber("DELETE FROM plain WHERE id = 4")
+    result = site.validate(repair=Repair.APPLY)
+    reasons = {it.article: (it.not_repaired, it.repaired) for it in _articles(result)}
+    assert reasons == {
+        "public.kept": ("del_cmd is NONE", 0),
+        "public.logged": ("del_cmd calls the custom procedure log_delete", 0),
+        "public.plain": (None, 1),
+    }
+    assert result.error is not None
+    assert "plain" not in result.error.message
+    assert [it.equal for it in _articles(site.validate())] == [False, False, True]
+
+
+def _articles(result: JobResult) -> tuple[ArticleValidation, ...]:
+    assert result.validation is not None, result.error
+    return result.validation.articles
+
+
+def test_a_repair_corrects_only_what_still_differs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between comparison and repair the Publisher changes rows, and a delivery brings one of them."""
+    site.at_publisher(f"CREATE TABLE item ({_COLUMNS})")
+    site.set_up()
+    site.at_publisher("INSERT INTO item SELECT g, 1, 'name' FROM generate_series(1, 9) g")
+    site.run()
+    site.at_subscriber(
+        "UPDATE item SET name = 'wrong' WHERE id < 5", "CREATE TABLE written (id int, name text)", _AUDIT
+    )
+
+    def compare_and_change(*arguments: Any, **named: Any) -> list[Found]:
+        found = comparison.compare(*arguments, **named)
+        site.at_publisher(
+            "UPDATE item SET name = 'right' WHERE id = 1",
+            "DELETE FROM item WHERE id = 2",
+            "UPDATE item SET name = 'later' WHERE id = 9",
+        )
+        return found
+
+    monkeypatch.setattr("tranrepl.validation.job.compare", compare_and_change)
+    assert site.validate(repair=Repair.APPLY).error is None
+    monkeypatch.undo()
+    # 1, 2 and 9 came by their commands.
+    assert site.at_subscriber("SELECT id, name FROM written ORDER BY 1") == [
+        (1, "right"),
+        (3, "name"),
+        (4, "name"),
+        (9, "later"),
+    ]
+    assert site.validate().error is None
+
+
+_AUDIT = """
+CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN
+    INSERT INTO written VALUES (new.id, new.name); RETURN new; END';
+CREATE TRIGGER audit BEFORE UPDATE ON item FOR EACH ROW EXECUTE FUNCTION audit();
+"""
 
 
 def test_nothing_is_found_under_load(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
