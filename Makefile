@@ -57,6 +57,7 @@ bench: env java ## Measure the jobs beside PostgreSQL's own logical replication
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.stored_bytes
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.fallbacks
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.validation
 
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
 	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/test_propagation.py

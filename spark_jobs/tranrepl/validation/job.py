@@ -60,13 +60,15 @@ class _Validation:
         return self.meeting.opened
 
     def run(self) -> JobResult:
-        articles = self._articles()
+        articles, started = self._articles(), time.perf_counter()
         with (
             self.meeting.common_point({it.article_id: by_statements(it) for it in articles}) as point,
             open_ends(self.meeting, point, articles) as ends,
         ):
             point.applier.rollback()
+            met = time.perf_counter()
             found = compare(ends.reader, ends.compared, rowcount_only=self.request.rowcount_only)
+            compared = time.perf_counter()
             scripted = self._script(point, found)
         repaired = self._repair(found) if self.request.repair is Repair.APPLY else {}
         validation = SubscriptionValidation(
@@ -75,7 +77,8 @@ class _Validation:
             articles=tuple(_report(it, {**scripted, **repaired}) for it in found),
         )
         left = [it for it in validation.unequal if str(it.article) not in repaired]
-        return JobResult(validation=validation, notices=ends.notices, error=_failed(self.request, left))
+        phases = {"meet": met - started, "compare": compared - met, "repair": time.perf_counter() - compared}
+        return JobResult(validation=validation, phases=phases, notices=ends.notices, error=_failed(self.request, left))
 
     def _articles(self) -> list[RegisteredArticle]:
         registered = self.opened.database.active_articles(self.request.publication, self.opened.record)
