@@ -23,11 +23,19 @@ from tranrepl.subscriber.sql_target import SqlColumn, SqlTarget
 from tranrepl.validation.sides import Checksum, MariaDbColumn, MariaDbSide, PostgresColumn, PostgresSide
 
 # Not numeric without a scale (1.0 and 1.00), not floating point (0 and -0), no types whose values have oids in them.
-_HASHED_AS_THEY_ARE = re.compile(
-    r"(smallint|integer|bigint|boolean|date|uuid|bytea|numeric\(\d+,\d+\)"
-    r"|time(stamp)?(\(\d\))? with(out)? time zone)"
+_HASHED_AS_THEY_ARE = (
+    (re.compile(r"text|character varying(\(\d+\))?"), "hashtextextended", '{} COLLATE "C"'),
+    (re.compile(r"character\(\d+\)"), "hashbpcharextended", '{} COLLATE "C"'),
+    (re.compile(r"smallint"), "hashint2extended", "{}"),
+    (re.compile(r"integer"), "hashint4extended", "{}"),
+    (re.compile(r"bigint"), "hashint8extended", "{}"),
+    (re.compile(r"boolean"), "hashint4extended", "{}::int"),
+    (re.compile(r"numeric\(\d+,\d+\)"), "hash_numeric_extended", "{}"),
+    (re.compile(r"uuid"), "uuid_hash_extended", "{}"),
+    # In the session's time zone, which is UTC.
+    (re.compile(r"date|timestamp(\(\d\))? with(out)? time zone"), "timestamp_hash_extended", "{}::timestamp"),
+    (re.compile(r"time(\(\d\))? without time zone"), "time_hash_extended", "{}"),
 )
-_CHARACTERS = re.compile(r"text|character varying(\(\d+\))?|character(\(\d+\))?")
 
 
 def postgres_sides(
@@ -58,12 +66,11 @@ def _postgres_columns(column: PublishedColumn, type_name: str) -> tuple[Postgres
     if column.type_name != type_name:
         converted = output(sql.SQL("({})::{}").format(text, sql.SQL(type_name)))
         return _by_text(converted, text), _by_text(text, text)
-    if _CHARACTERS.fullmatch(type_name):
-        same = PostgresColumn(_bytewise(name), text, text)
-    elif _HASHED_AS_THEY_ARE.fullmatch(type_name):
-        same = PostgresColumn(name, text, text)
-    else:
-        same = _by_text(text, text)
+    for types_, function, value in _HASHED_AS_THEY_ARE:
+        if types_.fullmatch(type_name):
+            same = PostgresColumn(sql.SQL(value).format(name), text, text, function)
+            return same, same
+    same = _by_text(text, text)
     return same, same
 
 
@@ -74,11 +81,7 @@ def output(value: sql.Composable) -> sql.Composed:
 
 
 def _by_text(text: sql.Composable, shown: sql.Composable) -> PostgresColumn:
-    return PostgresColumn(_bytewise(text), text, shown)
-
-
-def _bytewise(value: sql.Composable) -> sql.Composable:
-    return sql.SQL('({}) COLLATE "C"').format(value)
+    return PostgresColumn(sql.SQL('({}) COLLATE "C"').format(text), text, shown)
 
 
 def mariadb_sides(
@@ -108,7 +111,7 @@ def _mariadb_columns(column: PublishedColumn, target: SqlColumn, there: str) -> 
             MariaDbColumn(hexadecimal, f"CONCAT('\\\\x', {hexadecimal})"),
         )
     text, text_there, plain = _common_form(family, kind, here, there)
-    return PostgresColumn(here, text, shown, plain), MariaDbColumn(text_there, shown_there, plain)
+    return PostgresColumn(here, text, shown, plain=plain), MariaDbColumn(text_there, shown_there, plain)
 
 
 def _common_form(

@@ -62,12 +62,13 @@ class Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PostgresColumn:
-    """`native` is the value for PostgreSQL's hash functions, `text` the form in which it is compared otherwise; `shown`
-    is what people and statements know it by."""
+    """`native` is the value for `hash_function`, `text` the form in which it is compared otherwise; `shown` is what
+    people and statements know it by."""
 
     native: sql.Composable
     text: sql.Composable
     shown: sql.Composable
+    hash_function: str = "hashtextextended"
     plain: bool = False
     """`text` has neither | nor ~."""
 
@@ -119,11 +120,18 @@ class PostgresSide:
 
     def _number(self, positions: Sequence[int]) -> sql.Composed:
         if self.checksum_by is Checksum.NATIVE:
-            values = sql.SQL(", ").join(self.columns[at].native for at in positions)
-            # The outer one keeps the columns' numbers from adding up.
-            return sql.SQL("hashint8extended(hash_record_extended(ROW({}), 0), 0)").format(values)
+            # Each column has its own seed. The outer function keeps rows that exchange a value from cancelling out.
+            values = sql.SQL(" # ").join(_hashed(self.columns[at], at + 1) for at in positions)
+            return sql.SQL("hashint8extended({}, 0)").format(values)
         texts = sql.SQL(", ").join(_unambiguous(self.columns[at]) for at in positions)
         return sql.SQL("('x' || left(md5(concat_ws('|', {})), 16))::bit(64)::bigint").format(texts)
+
+
+def _hashed(column: PostgresColumn, seed: int) -> sql.Composed:
+    """Half the cost of `hash_record_extended`, which would form a record of every row."""
+    return sql.SQL("coalesce({}({}, {}), {})").format(
+        sql.SQL(column.hash_function), column.native, sql.Literal(seed), sql.Literal(-seed)
+    )
 
 
 def _unambiguous(column: PostgresColumn) -> sql.Composed:
