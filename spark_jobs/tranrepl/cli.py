@@ -686,7 +686,7 @@ def _show_validation(name: str, result: JobResult) -> None:
 def _verdict(validated: ArticleValidation) -> str:
     if validated.equal:
         return "[green]equal[/]"
-    if validated.repaired:
+    if validated.repaired is not None:
         return f"[yellow]{_counted(validated.repaired, 'row')} repaired[/]"
     reason = f", not repaired: {escape(validated.not_repaired)}" if validated.not_repaired else ""
     counted = f" ({validated.subscriber_rows:,} at the Subscriber)" if not validated.differences else ""

@@ -44,12 +44,19 @@ class ArticleValidation(BaseModel):
     """The first ones by key, at most `MOST_ROWS`."""
     not_repaired: str | None = None
     """Why a repair leaves this article alone."""
-    repaired: int = 0
-    """Rows that a repair has corrected, or written statements for."""
+    repaired: int | None = None
+    """Rows that a repair has corrected; None where there was none. Others were right by then: deliveries went on."""
+    scripted: int = 0
+    """Rows that statements were written for."""
 
     @property
     def differences(self) -> int:
         return self.missing + self.extra + self.different
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.equal or self.repaired is not None
 
     @property
     def equal(self) -> bool:

@@ -202,7 +202,7 @@ def test_a_repair_script_makes_both_ends_equal(
     script = tmp_path / "repair.sql"
     result = site.validate(repair=Repair.SCRIPT, repair_script=script)
     assert result.error is not None
-    assert (article_of(result, "public.parent").repaired, article_of(result, "public.child").repaired) == (4, 3)
+    assert (article_of(result, "public.parent").scripted, article_of(result, "public.child").scripted) == (4, 3)
     assert stat.S_IMODE(script.stat().st_mode) == 0o600
     # The swapped names are of rows that a child's foreign key holds.
     site.at_subscriber("ALTER TABLE child DROP CONSTRAINT child_parent_fkey")
@@ -309,13 +309,30 @@ def test_articles_that_are_not_copies_are_reported_and_never_repaired(
     result = site.validate(repair=Repair.APPLY)
     reasons = {it.article: (it.not_repaired, it.repaired) for it in _articles(result)}
     assert reasons == {
-        "public.kept": ("del_cmd is NONE", 0),
-        "public.logged": ("del_cmd calls the custom procedure log_delete", 0),
+        "public.kept": ("del_cmd is NONE", None),
+        "public.logged": ("del_cmd calls the custom procedure log_delete", None),
         "public.plain": (None, 1),
     }
     assert result.error is not None
     assert "plain" not in result.error.message
     assert [it.equal for it in _articles(site.validate())] == [False, False, True]
+
+
+def test_rows_that_a_subscriber_without_a_key_has_twice_are_extra(site: Site) -> None:
+    site.at_publisher(f"CREATE TABLE item ({_COLUMNS})")
+    site.at_subscriber(f"CREATE TABLE item ({_COLUMNS.replace('PRIMARY KEY', '')})")
+    site.set_up()
+    site.at_publisher("INSERT INTO item SELECT g, 1, 'name' FROM generate_series(1, 5) g")
+    site.run()
+    site.at_subscriber(
+        "INSERT INTO item SELECT * FROM item WHERE id IN (2, 3)",
+        "INSERT INTO item SELECT * FROM item WHERE id = 3",
+        "UPDATE item SET note = 'wrong' WHERE id = 3",
+    )
+    found = article_of(site.validate(repair=Repair.APPLY))
+    assert named(found) == {("extra", "2", ()), ("extra", "3", ()), ("different", "3", ("note",))}
+    assert site.validate().error is None
+    assert site.at_subscriber("SELECT id, note FROM item ORDER BY 1") == [(number, None) for number in range(1, 6)]
 
 
 def _articles(result: JobResult) -> tuple[ArticleValidation, ...]:

@@ -690,7 +690,7 @@ def _comments(result: JobResult) -> str:
 def _validated(validation: SubscriptionValidation) -> str:
     """SQL Server's words are those of error 20575."""
     rows = sum(it.subscriber_rows for it in validation.articles)
-    repaired = sum(it.repaired for it in validation.articles)
+    repaired = sum(it.repaired or 0 for it in validation.articles)
     mended = f"; {repaired} rows were repaired" if repaired else ""
     return f"Validation passed at 0x{validation.xact_seqno}: {len(validation.articles)} articles, {rows} rows{mended}."
 

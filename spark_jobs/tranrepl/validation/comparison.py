@@ -53,6 +53,8 @@ class FoundRow:
 
     number: int
     row: DifferingRow
+    repeated: bool = False
+    """An extra row whose key is at the Publisher too: the Subscriber's table lacks the key."""
 
 
 @dataclass(slots=True)
@@ -208,11 +210,12 @@ def _differing(article: RegisteredArticle, publisher: Rows, subscriber: Rows) ->
         first, second = here.get(digest, []), there.get(digest, [])
         columns = _differing_columns(article, first[0], second[0]) if first and second else ()
         if columns:
-            yield _row(article, Difference.DIFFERENT, second[0], columns)
+            yield _row(article, Difference.DIFFERENT, first[0], columns)
         for row in first[len(second) :]:
             yield _row(article, Difference.MISSING, row)
         for row in second[len(first) :]:
-            yield _row(article, Difference.EXTRA, row)
+            found = _row(article, Difference.EXTRA, first[0] if first else row)
+            yield replace(found, repeated=bool(first))
 
 
 Digest = tuple[str | None, ...]

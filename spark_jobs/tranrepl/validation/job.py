@@ -70,13 +70,14 @@ class _Validation:
             found = compare(ends.reader, ends.compared, rowcount_only=self.request.rowcount_only)
             compared = time.perf_counter()
             scripted = self._script(point, found)
+        reports = [_report(it, scripted) for it in found]
         repaired = self._repair(found) if self.request.repair is Repair.APPLY else {}
         validation = SubscriptionValidation(
             xact_seqno=point.snapshot.xact_seqno.hex(),
             rowcount_only=self.request.rowcount_only,
-            articles=tuple(_report(it, {**scripted, **repaired}) for it in found),
+            articles=tuple(it.model_copy(update={"repaired": repaired.get(it.article)}) for it in reports),
         )
-        left = [it for it in validation.unequal if str(it.article) not in repaired]
+        left = [it for it in validation.articles if not it.settled]
         phases = {"meet": met - started, "compare": compared - met, "repair": time.perf_counter() - compared}
         return JobResult(validation=validation, phases=phases, notices=ends.notices, error=_failed(self.request, left))
 
@@ -138,15 +139,10 @@ def _repairable(found: Sequence[Found]) -> list[Found]:
     return chosen
 
 
-def _report(found: Found, repaired: Mapping[str, int]) -> ArticleValidation:
+def _report(found: Found, scripted: Mapping[str, int]) -> ArticleValidation:
     report = found.report()
-    reason = not_repairable(found.compared.article)
-    return report.model_copy(
-        update={
-            "not_repaired": None if report.equal else reason,
-            "repaired": repaired.get(report.article, 0),
-        }
-    )
+    reason = None if report.equal else not_repairable(found.compared.article)
+    return report.model_copy(update={"not_repaired": reason, "scripted": scripted.get(report.article, 0)})
 
 
 def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) -> ErrorReport | None:

@@ -79,18 +79,29 @@ def corrections(session: Session, found: Sequence[Found]) -> Iterator[list[Corre
     then updates and inserts. A value of another unique key moves as a DELETE and an INSERT, as in a deferred update."""
     for it in reversed(found):
         article = it.compared.article
-        for some in _pieces([row for row in it.rows if _is_deleted(article, row)]):
+        for some in _pieces([row for row in _once(it.rows) if _is_deleted(article, row)]):
             yield [Correction(article, Operation.DELETE, _key_values(article, row), None) for row in some]
     for it in found:
         article = it.compared.article
-        for some in _pieces([row for row in it.rows if row.row.difference is not Difference.EXTRA]):
+        for some in _pieces([row for row in _once(it.rows) if row.repeated or not _is_extra(row)]):
             by_key = _publisher_values(session, article, some)
             yield [_written(article, row, by_key[tuple(row.row.key.values())]) for row in some]
 
 
+def _once(rows: Sequence[FoundRow]) -> list[FoundRow]:
+    """One for each key; of repeated rows all are deleted, and one is inserted."""
+    by_key: dict[tuple[str | None, ...], FoundRow] = {}
+    for row in sorted(rows, key=lambda row: row.repeated):
+        by_key[tuple(row.row.key.values())] = row
+    return list(by_key.values())
+
+
+def _is_extra(found: FoundRow) -> bool:
+    return found.row.difference is Difference.EXTRA
+
+
 def _is_deleted(article: RegisteredArticle, found: FoundRow) -> bool:
-    extra = found.row.difference is Difference.EXTRA
-    return extra or (found.row.difference is Difference.DIFFERENT and _moves_unique_value(article, found))
+    return _is_extra(found) or (found.row.difference is Difference.DIFFERENT and _moves_unique_value(article, found))
 
 
 def _moves_unique_value(article: RegisteredArticle, found: FoundRow) -> bool:
@@ -99,7 +110,7 @@ def _moves_unique_value(article: RegisteredArticle, found: FoundRow) -> bool:
 
 
 def _written(article: RegisteredArticle, found: FoundRow, values: Values) -> Correction:
-    if found.row.difference is Difference.MISSING or _moves_unique_value(article, found):
+    if found.repeated or found.row.difference is Difference.MISSING or _moves_unique_value(article, found):
         return Correction(article, Operation.INSERT, None, values)
     changed = tuple(at for at, column in enumerate(article.columns) if column.name in found.row.columns)
     after = [value if at in changed else None for at, value in enumerate(values)]
