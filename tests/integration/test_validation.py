@@ -8,8 +8,8 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,9 +21,9 @@ from conftest import DatabasesFactory
 from integration.shell import Outcome, publication_file, typed
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site, execute
-from tranrepl.errors import FencedError, TransientError
 from tranrepl.jobs import JobResult, Repair
-from tranrepl.validation import comparison, job
+from tranrepl.publisher.exported_snapshot import ExportedSnapshot, exported_snapshot
+from tranrepl.validation import comparison, ends, job
 from tranrepl.validation.comparison import Found
 from tranrepl.validation_report import ArticleValidation
 
@@ -398,28 +398,64 @@ def test_nothing_is_found_under_load(databases: DatabasesFactory, tmp_path: Path
     assert article_of(result).publisher_rows > 0
 
 
-def test_deliveries_beside_a_validation_are_neither_seen_nor_stopped(site: Site) -> None:
+def test_delivery_is_held_until_the_snapshots_are_open_and_not_for_the_comparison(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _delivered_once(site)
+    delivering: list[Future[JobResult]] = []
+
+    with ThreadPoolExecutor(1) as executor:
+
+        @contextmanager
+        def open_ends(*arguments: Any) -> Iterator[Any]:
+            site.at_publisher("UPDATE item SET name = 'later'")
+            site.read_log().raise_error()
+            delivering.append(executor.submit(site.deliver))
+            assert wait(delivering, 1.5).not_done
+            with ends.open_ends(*arguments) as opened:
+                yield opened
+
+        def compare(*arguments: Any, **named: Any) -> list[Found]:
+            assert delivering[0].result(60).commands == 1
+            assert site.at_subscriber("SELECT name FROM item") == [("later",)]
+            return comparison.compare(*arguments, **named)
+
+        monkeypatch.setattr("tranrepl.validation.job.open_ends", open_ends)
+        monkeypatch.setattr("tranrepl.validation.job.compare", compare)
+        assert site.validate().error is None
+
+
+def test_where_another_delivery_was_faster_a_new_snapshot_is_taken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    _delivered_once(site)
+    taken: list[int] = []
+
+    @contextmanager
+    def overtaken(*arguments: Any) -> Iterator[ExportedSnapshot]:
+        with exported_snapshot(*arguments) as snapshot:
+            taken.append(snapshot.consistent_point)
+            if len(taken) == 1:
+                site.at_publisher("UPDATE item SET name = 'later'")
+                site.run()
+            yield snapshot
+
+    monkeypatch.setattr("tranrepl.validation.meeting.exported_snapshot", overtaken)
+    result = site.validate()
+    assert result.error is None
+    assert result.validation is not None
+    assert [int(result.validation.xact_seqno, 16) + 1] == taken[1:]
+
+
+def test_two_rows_that_have_exchanged_a_value_do_not_cancel_out(site: Site) -> None:
+    _delivered_once(site, rows=2)
+    site.at_subscriber("UPDATE item SET note = CASE id WHEN 1 THEN '2' ELSE '1' END")
+    assert named(article_of(site.validate())) == {("different", "1", ("note",)), ("different", "2", ("note",))}
+
+
+def _delivered_once(site: Site, rows: int = 1) -> None:
     site.at_publisher(f"CREATE TABLE item ({_COLUMNS})")
     site.set_up()
-    done = threading.Event()
-    delivered = []
-
-    def deliver() -> None:
-        while not done.is_set():
-            # The validation may be at the log, or at the Subscriber, just now.
-            with suppress(TransientError, FencedError):
-                site.read_log()
-                delivered.append(site.deliver().commands)
-
-    with writing(site), ThreadPoolExecutor(1) as executor:
-        delivering = executor.submit(deliver)
-        try:
-            results = [site.validate() for _ in range(2)]
-        finally:
-            done.set()
-        delivering.result()
-    assert [it.error for it in results] == [None] * 2
-    assert sum(delivered) > 0
+    site.at_publisher(f"INSERT INTO item SELECT g, 1, 'name', g FROM generate_series(1, {rows}) g")
+    site.run()
 
 
 @contextmanager
