@@ -61,6 +61,7 @@ ifndef BENCH_ARGS
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.stored_bytes
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.fallbacks
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.snapshot
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.validation
 endif
 
 bench-quick: env java ## Measure a tenth of it, beside PostgreSQL's only

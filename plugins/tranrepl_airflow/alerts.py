@@ -31,6 +31,7 @@ class AlertEvent(StrEnum):
     LOG_READER_FAILED = "log_reader_failed"
     SNAPSHOT_FAILED = "snapshot_failed"
     SUBSCRIPTION_DEACTIVATED = "subscription_deactivated"
+    VALIDATION_FAILED = "validation_failed"
     RUN_IS_LATE = "run_is_late"
 
 

@@ -34,6 +34,8 @@ from tranrepl_airflow.operators import (
 TAG = "replication"
 BROKEN_TAG = "broken"
 CLEANUP_DAG_ID = "distribution_cleanup"
+VALIDATION_PREFIX = "validation_"
+"""Of a validation DAG's id; the publication's name follows."""
 START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
 """Before any data there is: a backfill cannot reach further back than a DAG's start."""
 RETRY_DELAY = timedelta(seconds=30)
@@ -142,7 +144,7 @@ def _add_cleanup(path: Path) -> None:
 
 
 def _require_own_name(publication: Publication, path: Path) -> None:
-    if publication.publication == CLEANUP_DAG_ID:
+    if publication.publication == CLEANUP_DAG_ID or publication.publication.startswith(VALIDATION_PREFIX):
         raise ConfigurationError(f"{path}: publication: {CLEANUP_DAG_ID!r} is the name of another DAG")
     if publication.publication != path.stem:
         raise ConfigurationError(

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tranrepl.connections import Connection
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
+from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest, ValidationRequest
 
-JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest
+JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest
 
 
 def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
     """The finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
+    if isinstance(request, ValidationRequest):
+        return None
     # Imported here: database drivers are not for whoever parses a DAG file.
     if isinstance(request, LogReaderRequest):
         from tranrepl.log_reader.agent import idle_result as log_reader_idle

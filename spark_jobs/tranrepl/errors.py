@@ -17,6 +17,9 @@ SUBSCRIPTION_DEACTIVATED = "21011"
 MUST_BE_REINITIALIZED = "21074"
 """SQL Server's number for a subscription that was marked inactive and must be reinitialized."""
 
+VALIDATION_FAILED = "20574"
+"""SQL Server's number for a Subscriber whose article has failed data validation."""
+
 
 SNAPSHOT_NOT_AVAILABLE = "21075"
 """SQL Server's number for a subscription, or an article of it, that waits for its initial snapshot."""

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tranrepl.errors import ErrorReport
 from tranrepl.settings import Publication
+from tranrepl.validation_report import SubscriptionValidation
 
 LOCAL_MASTER_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -68,6 +69,8 @@ class DistributionRequest(BaseModel):
     subscription: str
     committed_before: datetime | None = None
     """Deliver no transaction from the first one on that was committed at or after this time. None: deliver all."""
+    up_to: str | None = None
+    """Deliver transactions up to this `xact_seqno`, in hexadecimal, and none after it. None: deliver all."""
     mode: ApplyMode = ApplyMode.STREAMS
 
     def connection_ids(self) -> list[str]:
@@ -87,6 +90,36 @@ class SnapshotRequest(BaseModel):
     subscription: str
     articles: tuple[str, ...] = ()
     """Only these of the articles that wait for a snapshot, by source. Empty: all of them."""
+
+    def connection_ids(self) -> list[str]:
+        """The connections this job needs, each once."""
+        subscriber = self.publication.subscription(self.subscription).connection
+        publication = self.publication
+        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
+
+
+class Repair(StrEnum):
+    """What a validation does about rows that differ."""
+
+    NONE = "none"
+    APPLY = "apply"
+    SCRIPT = "script"
+
+
+class ValidationRequest(BaseModel):
+    """Compare one subscription's tables with the Publisher's, at one transaction."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Literal["validation"] = "validation"
+    publication: Publication
+    subscription: str
+    article: str | None = None
+    """Source table of the only article to compare. None: all."""
+    rowcount_only: bool = False
+    repair: Repair = Repair.NONE
+    repair_script: Path | None = None
+    """Where statements are appended that would make the Subscriber equal, for `Repair.SCRIPT`."""
 
     def connection_ids(self) -> list[str]:
         """The connections this job needs, each once."""
@@ -140,6 +173,7 @@ class JobResult(BaseModel):
     """Tables that the job copied, or copies."""
     notices: tuple[str, ...] = ()
     """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
+    validation: SubscriptionValidation | None = None
     error: ErrorReport | None = None
 
     def plus(self, later: JobResult) -> JobResult:
@@ -161,6 +195,7 @@ class JobResult(BaseModel):
             skipped=self.skipped + later.skipped,
             snapshot=self.snapshot + later.snapshot,
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
+            validation=later.validation or self.validation,
             error=later.error,
         )
 
@@ -181,7 +216,7 @@ def write_private(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def entry_point(job: Literal["log_reader", "distribution", "snapshot"]) -> Path:
+def entry_point(job: Literal["log_reader", "distribution", "snapshot", "validation"]) -> Path:
     """The script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).parent
     candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")

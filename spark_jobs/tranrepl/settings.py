@@ -404,6 +404,8 @@ class Publication(_Settings):
     distributor: DistributorSettings
     schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None
     """Cron expression of the DAG, in UTC; none: manual runs only."""
+    validation_schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None
+    """Cron expression of the validation DAG, in UTC; none: manual runs only."""
     articles: Annotated[list[Article], Field(min_length=1)]
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
     log_reader: LogReaderSettings = LogReaderSettings()

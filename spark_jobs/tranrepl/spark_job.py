@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest, write_private
+from tranrepl.jobs import (
+    DistributionRequest,
+    JobResult,
+    LogReaderRequest,
+    SnapshotRequest,
+    ValidationRequest,
+    write_private,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Request = TypeVar("Request", LogReaderRequest, DistributionRequest, SnapshotRequest)
+Request = TypeVar("Request", LogReaderRequest, DistributionRequest, SnapshotRequest, ValidationRequest)
 Run = Callable[["SparkSession", Request, Mapping[str, Connection]], JobResult]
 """What a job does in its session."""
 

@@ -17,6 +17,7 @@ from tranrepl.jobs import (
     JobResult,
     LogReaderRequest,
     SnapshotRequest,
+    ValidationRequest,
     entry_point,
     spark_submit_binary,
     write_private,
@@ -25,7 +26,9 @@ from tranrepl.jobs import (
 _LAST_LINES = 30
 
 
-def submit(request: LogReaderRequest | DistributionRequest | SnapshotRequest, master: str) -> JobResult:
+def submit(
+    request: LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest, master: str
+) -> JobResult:
     """Run the job and wait. Connections are read from this process's environment, which the job inherits.
 
     Raises ConfigurationError without Java, InternalError where the job ended without a result.
@@ -56,7 +59,9 @@ def submit(request: LogReaderRequest | DistributionRequest | SnapshotRequest, ma
         return JobResult.model_validate_json(result_path.read_text(encoding="utf-8"))
 
 
-def _command(request: LogReaderRequest | DistributionRequest | SnapshotRequest, master: str) -> list[str]:
+def _command(
+    request: LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest, master: str
+) -> list[str]:
     settings = LOCAL_MASTER_SETTINGS if master.startswith("local") else {}
     configuration = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [

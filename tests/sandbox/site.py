@@ -15,13 +15,21 @@ from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
+from tranrepl.jobs import (
+    ApplyMode,
+    DistributionRequest,
+    JobResult,
+    LogReaderRequest,
+    SnapshotRequest,
+    ValidationRequest,
+)
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.settings import Publication
 from tranrepl.setup import set_up
 from tranrepl.snapshot import agent as snapshot_agent
 from tranrepl.snapshot import job as snapshot_job
+from tranrepl.validation import job as validation_job
 
 Rows = list[tuple[Any, ...]]
 
@@ -92,6 +100,11 @@ class Site:
         request = SnapshotRequest(publication=self.publication, subscription=subscription, articles=articles)
         taken = snapshot_agent.idle_result(request, self.connections)
         return taken or snapshot_job.run(self.spark, request, self.connections)
+
+    def validate(self, subscription: str = "reporting", **asked: Any) -> JobResult:
+        """`tranrepl validate`, its result with its error."""
+        request = ValidationRequest(publication=self.publication, subscription=subscription, **asked)
+        return validation_job.run(self.spark, request, self.connections)
 
     def run(self) -> JobResult:
         """Read the log and deliver to every subscription; the last delivery's result. Raises what stopped a job."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tranrepl.distribution import plan
-from tranrepl.distribution.plan import deliverable, groups
+from tranrepl.distribution.plan import cut_after, deliverable, groups
 from tranrepl.distributor.database import Batch
 
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
@@ -51,13 +51,14 @@ def _backlogs(draw: st.DrawFn) -> list[Transactions]:
     return batches
 
 
-def _delivered(backlog: Sequence[Transactions], bound: datetime | None) -> list[int]:
+def _delivered(backlog: Sequence[Transactions], bound: datetime | None, last: int | None = None) -> list[int]:
     by_folder = {_batch(transactions).folder: transactions for transactions in backlog}
 
     def first_at_or_after(batch: Batch, at: datetime) -> bytes:
         return _seqno(next(number for number, time in by_folder[batch.folder] if time >= at))
 
-    batches, before = deliverable([_batch(transactions) for transactions in backlog], bound, first_at_or_after)
+    whole, cut = deliverable([_batch(transactions) for transactions in backlog], bound, first_at_or_after)
+    batches, before = cut_after(whole, cut, None if last is None else _seqno(last))
     return [
         number
         for batch in batches
@@ -78,6 +79,13 @@ def test_a_run_delivers_what_was_committed_before_its_bound_and_nothing_after(
             break
         expected.append(number)
     assert _delivered(backlog, bound) == expected
+
+
+@given(_backlogs(), st.none() | st.integers(-6, 6), st.integers(0, 20))
+def test_a_run_delivers_up_to_a_transaction_too(backlog: list[Transactions], minutes: int | None, last: int) -> None:
+    bound = None if minutes is None else NOON + timedelta(minutes=minutes)
+    expected = [number for number in _delivered(backlog, bound) if number <= last]
+    assert _delivered(backlog, bound, last) == expected
 
 
 def test_a_batch_without_a_late_transaction_is_not_opened() -> None:

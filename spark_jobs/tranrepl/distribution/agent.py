@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
+from tranrepl.distributor.database import Batch
 from tranrepl.jobs import DistributionRequest, JobResult
 
 
@@ -19,9 +20,15 @@ def idle_result(request: DistributionRequest, connections: Mapping[str, Connecti
         opened.refuse_incomplete(watermark)
         batches = opened.database.batches_after(opened.record, watermark)
         opened.left_out()
-        bound = request.committed_before
-        if any(bound is None or batch.first_commit_time < bound for batch in batches[:1]):
+        if any(_is_deliverable(request, batch) for batch in batches[:1]):
             return None
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)
         opened.database.record_distribution(opened.record, opened.subscription, result)
     return result
+
+
+def _is_deliverable(request: DistributionRequest, batch: Batch) -> bool:
+    """Whether a transaction of the first batch may be before the request's bounds."""
+    before, last = request.committed_before, request.up_to
+    in_time = before is None or batch.first_commit_time < before
+    return in_time and (last is None or batch.first_xact_seqno <= bytes.fromhex(last))

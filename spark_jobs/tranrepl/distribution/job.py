@@ -15,7 +15,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.meeting_place import MeetingPlace
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
-from tranrepl.distribution.plan import Group, deliverable, groups
+from tranrepl.distribution.plan import Group, cut_after, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stored import Commands, batch_errors, first_at_or_after, stored_commands
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
@@ -86,7 +86,8 @@ def _deliver(
             request.committed_before,
             lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
         )
-        for group in groups(batches, before):
+        last = None if request.up_to is None else bytes.fromhex(request.up_to)
+        for group in groups(*cut_after(batches, before, last)):
             total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             if total.error is not None:
                 break

@@ -37,6 +37,17 @@ def deliverable(
     return whole, None
 
 
+def cut_after(batches: Sequence[Batch], before: bytes | None, last: bytes | None) -> tuple[list[Batch], bytes | None]:
+    """Cut the batches, and with them the bound `before`, after transaction `last` (None: not at all)."""
+    if last is None:
+        return list(batches), before
+    chosen = [batch for batch in batches if batch.first_xact_seqno <= last]
+    if not chosen or chosen[-1].last_xact_seqno <= last:
+        return chosen, before if len(chosen) == len(batches) else None
+    following = (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
+    return chosen, following if before is None else min(before, following)
+
+
 def groups(batches: Sequence[Batch], before: bytes | None) -> Iterator[Group]:
     """Consecutive batches of up to `GROUP_COMMANDS` commands together; a larger batch is a group by itself."""
     group: list[Batch] = []

@@ -44,6 +44,7 @@ from tranrepl.errors import (
 from tranrepl.jobs import JobResult, TableProgress
 from tranrepl.postgres import refused_for_good
 from tranrepl.settings import Article, Publication, TableName
+from tranrepl.validation_report import SubscriptionValidation
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NOT_MIGRATED_STATES = ("42P01", "42703")
@@ -704,6 +705,18 @@ class DistributionDatabase:
         """A row of `msdistribution_history`, of a run that has ended."""
         self.end_run(self.start_run(record, subscription), result)
 
+    def record_validation(self, record: PublicationRecord, subscription: SubscriptionRecord, result: JobResult) -> None:
+        """A row of `msdistribution_history` for a validation. One that has found differences has done its work: the
+        row names error 20574, and is none of a failure."""
+        values = _history_values(JobResult(seconds=result.seconds, error=result.error))
+        if result.error is not None:
+            values["error_id"] = self.record_error(record, result.error, subscription.subscription)
+        if result.validation is not None:
+            comments = result.error.message if result.error else _validated(result.validation)
+            values |= {"runstatus": RunStatus.SUCCEED, "comments": comments}
+        row = self.start_run(record, subscription)
+        self._update_run(row, values)
+
     def delivery_rate(self, record: PublicationRecord, subscription: SubscriptionRecord) -> float:
         """Commands a second: of the last run that delivered without an error, else of all on average.
 
@@ -862,6 +875,14 @@ def snapshot_comments(tables: Sequence[TableProgress]) -> str:
                 f"{it.seconds_left or 0:,.0f} s left"
             )
     return "\n".join(lines)
+
+
+def _validated(validation: SubscriptionValidation) -> str:
+    """SQL Server's words are those of error 20575."""
+    rows = sum(it.subscriber_rows for it in validation.articles)
+    repaired = sum(it.repaired or 0 for it in validation.articles)
+    mended = f"; {repaired} rows were repaired" if repaired else ""
+    return f"Validation passed at 0x{validation.xact_seqno}: {len(validation.articles)} articles, {rows} rows{mended}."
 
 
 def _lsn_bytes(lsn: int) -> bytes:

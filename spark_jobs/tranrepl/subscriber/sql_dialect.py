@@ -77,6 +77,12 @@ class SqlDialect:
             yield SqlLoader(loading, self._database.of_server(session), key, snapshot)
 
     @contextmanager
+    def reading(self, connection: Connection) -> Iterator[tuple[sa.Connection, SqlDatabase]]:
+        """A session to read tables in, and the database as its server speaks it."""
+        with self._connected(connection) as session:
+            yield session, self._database.of_server(session)
+
+    @contextmanager
     def _connected(self, connection: Connection) -> Iterator[sa.Connection]:
         engine = self._database.engine(connection)
         try:

@@ -1,0 +1,117 @@
+"""A publication's validation as an Airflow DAG: a task for each subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, Context, CronTriggerTimetable, Param
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import JobResult, Repair, ValidationRequest
+from tranrepl.settings import Publication, load_publication
+from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
+from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX, dag_id_of
+from tranrepl_airflow.graph import SEVERAL_TRIES
+from tranrepl_airflow.operators import ReplicationSparkOperator
+
+_MOST_ROWS = 20
+"""Differing rows of an article that are named in the log and in the XCom."""
+
+
+def validation_dag_id(path: Path) -> str:
+    """Of the publication in this settings file."""
+    return f"{VALIDATION_PREFIX}{dag_id_of(path)}"
+
+
+def build_validation_dag(path: Path) -> DAG | None:
+    """None where the file cannot be used: the publication's own DAG says so."""
+    try:
+        publication = load_publication(path)
+        if publication.publication != path.stem:
+            return None
+        return validation_dag(publication)
+    except ConfigurationError:
+        return None
+
+
+def validation_dag(publication: Publication) -> DAG:
+    """Raises ConfigurationError for an alert whose notifier cannot be had."""
+    for alert in publication.alerts:
+        new_notifier(alert)
+    schedule = publication.validation_schedule
+    with DAG(
+        dag_id=f"{VALIDATION_PREFIX}{publication.publication}",
+        schedule=None if schedule is None else CronTriggerTimetable(schedule, timezone="UTC"),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[TAG],
+        params={
+            "article": Param(None, type=["null", "string"], description="Source table of the only article; all"),
+            "rowcount_only": Param(False, type="boolean", description="Count rows, and do not compare them"),
+            "repair": Param(False, type="boolean", description="Correct the rows that differ at the Subscriber"),
+        },
+        doc_md=f"Compares the Subscribers of `{publication.publication}` with its Publisher, both at one transaction, "
+        "while writes go on. A task fails where rows differ and were not repaired.",
+    ) as dag:
+        for subscription in publication.subscriptions:
+            ValidationOperator(
+                task_id=f"validate_{subscription.name}",
+                publication=publication.model_dump(mode="json"),
+                subscription=subscription.name,
+                on_failure_callback=task_failed_alerts(publication, AlertEvent.VALIDATION_FAILED, subscription.name),
+                retries=SEVERAL_TRIES,
+                retry_delay=RETRY_DELAY,
+                max_active_tis_per_dag=1,
+            )
+    return dag
+
+
+class ValidationOperator(ReplicationSparkOperator):
+    """Compares one subscription with the Publisher; fails for good with error 20574 where rows differ.
+
+    `article`, `rowcount_only` and `repair` are taken from the run's parameters.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "article", "rowcount_only", "repair")
+
+    def __init__(
+        self,
+        *,
+        publication: Mapping[str, Any],
+        subscription: str,
+        article: str = "{{ params.article or '' }}",
+        rowcount_only: str = "{{ params.rowcount_only }}",
+        repair: str = "{{ params.repair }}",
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-validation")
+        super().__init__(publication=publication, **kwargs)
+        self.subscription = subscription
+        self.article = article
+        self.rowcount_only = rowcount_only
+        self.repair = repair
+
+    def request(self) -> ValidationRequest:
+        return ValidationRequest(
+            publication=Publication.model_validate(self.publication),
+            subscription=self.subscription,
+            article=self.article or None,
+            rowcount_only=self.rowcount_only == "True",
+            repair=Repair.APPLY if self.repair == "True" else Repair.NONE,
+        )
+
+    def _run(self, context: Context) -> JobResult:
+        """What differs is in the log and, shortened, in the XCom."""
+        result = super()._run(context)
+        if result.validation is None:
+            return result
+        validation = result.validation.shortened(_MOST_ROWS)
+        for article in validation.unequal:
+            self.log.warning("%s", article.summary())
+            for row in article.rows:
+                self.log.warning("%s: %s %s", row.difference, row.key, ", ".join(row.columns))
+        return result.model_copy(update={"validation": validation})

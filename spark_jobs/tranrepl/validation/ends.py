@@ -1,0 +1,162 @@
+"""The articles at both ends of a common point, ready to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+
+from psycopg import sql
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+from tranrepl.errors import ConfigurationError
+from tranrepl.postgres import Session, connect, qualified, translated_errors
+from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
+from tranrepl.settings import TableName
+from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.mariadb import MariaDb
+from tranrepl.subscriber.postgres import PostgresSubscriber
+from tranrepl.subscriber.postgres_procedures import Target
+from tranrepl.subscriber.sql_apply import translated_errors as translated_sql_errors
+from tranrepl.subscriber.sql_dialect import SqlDialect
+from tranrepl.subscriber.sql_target import target
+from tranrepl.validation.comparison import ComparedArticle, ComparedEnd
+from tranrepl.validation.forms import mariadb_sides, postgres_sides
+from tranrepl.validation.meeting import CommonPoint, Meeting
+from tranrepl.validation.reading import HeldRead, Reader, SnapshotRead, exported_at_subscriber, held_sessions
+from tranrepl.validation.sides import WHOLE, Checksum, Pages, Side
+
+_PART_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    reader: Reader
+    compared: tuple[ComparedArticle, ...]
+    notices: tuple[str, ...] = ()
+    """Articles that cannot be compared."""
+
+
+@contextmanager
+def open_ends(meeting: Meeting, point: CommonPoint, articles: Sequence[RegisteredArticle]) -> Iterator[Ends]:
+    """Open the snapshots, while delivery is held.
+
+    Raises ConfigurationError where the Subscriber's kind has no checksums, or a table is not as it was set up.
+    """
+    with (
+        connect(meeting.publisher, "tranrepl validation", autocommit=True) as publisher,
+        snapshot_session(meeting.publisher, point.snapshot.name, "tranrepl validation") as holding,
+    ):
+        hold_tables(holding, articles)
+        opener = _Opener(meeting, point, publisher)
+        dialect = dialect_of(meeting.opened.connection)
+        if isinstance(meeting.opened.subscriber, PostgresSubscriber):
+            with opener.postgres(meeting.opened.subscriber, articles) as ends:
+                yield ends
+        elif isinstance(dialect, SqlDialect):
+            with opener.mariadb(dialect, articles) as ends:
+                yield ends
+
+
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    meeting: Meeting
+    point: CommonPoint
+    publisher: Session
+
+    @property
+    def where(self) -> str:
+        return self.meeting.opened.subscriber.where
+
+    @contextmanager
+    def postgres(self, subscriber: PostgresSubscriber, articles: Sequence[RegisteredArticle]) -> Iterator[Ends]:
+        connection = self.meeting.opened.connection
+        targets: list[Target] = []
+        notices: list[str] = []
+        for article in articles:
+            try:
+                targets.append(subscriber.target(article))
+            except ConfigurationError as error:
+                notices.append(_not_compared(article, error))
+        tables = [it.article.destination for it in targets]
+        with (
+            connect(connection, "tranrepl validation", autocommit=True) as session,
+            exported_at_subscriber(connection, tables, self.where) as snapshot,
+        ):
+            checksum_by = self._checksum(session)
+            read = SnapshotRead(connection, snapshot, "", self.where)
+            compared = []
+            for it in targets:
+                here, there = postgres_sides(it.article, it.table, checksum_by)
+                end = ComparedEnd(there, read, self._parts(session, it.article.destination, self.where))
+                compared.append(ComparedArticle(it.article, self._publisher_end(it.article, here), end))
+            yield Ends(Reader(self.meeting.spark), tuple(compared), tuple(notices))
+
+    @contextmanager
+    def mariadb(self, dialect: SqlDialect, articles: Sequence[RegisteredArticle]) -> Iterator[Ends]:
+        connection = self.meeting.opened.connection
+        compared: list[ComparedArticle] = []
+        notices: list[str] = []
+        with ExitStack() as stack:
+            session, database = stack.enter_context(dialect.reading(connection))
+            if not isinstance(database, MariaDb):
+                raise ConfigurationError(
+                    f"{self.where}: rows of {dialect.capabilities.title} cannot be compared",
+                    remedy="allowed: a Subscriber in PostgreSQL, MariaDB or MySQL",
+                )
+            sessions = self.meeting.spark.sparkContext.defaultParallelism
+            held = stack.enter_context(held_sessions(dialect, connection, sessions, self.where))
+            for article in articles:
+                try:
+                    with translated_sql_errors(self.where, database), session.begin():
+                        found = target(session, database, article, self.where)
+                except ConfigurationError as error:
+                    notices.append(_not_compared(article, error))
+                    continue
+                here, there = mariadb_sides(article, found, database.quoted)
+                end = ComparedEnd(there, HeldRead(""))
+                compared.append(ComparedArticle(article, self._publisher_end(article, here), end))
+            yield Ends(Reader(self.meeting.spark, held), tuple(compared), tuple(notices))
+
+    def _publisher_end(self, article: RegisteredArticle, side: Side) -> ComparedEnd:
+        where = f"Publisher {self.meeting.publisher.database}, article {article.source}"
+        read = SnapshotRead(self.meeting.publisher, self.point.snapshot.name, "", where, article.filter is not None)
+        return ComparedEnd(side, read, self._parts(self.publisher, article.source, where))
+
+    def _checksum(self, subscriber: Session) -> Checksum:
+        """Whether both servers' hash functions give the same numbers for the same values."""
+        numbers = [session.execute(_PROBE).fetchone() for session in (self.publisher, subscriber)]
+        return Checksum.NATIVE if numbers[0] == numbers[1] else Checksum.MD5
+
+    def _parts(self, session: Session, table: TableName, where: str) -> tuple[Pages, ...]:
+        with translated_errors(where):
+            row = session.execute(_LARGEST, [qualified(table).as_string(session)]).fetchone()
+        size, page = row or (0, 1)
+        bounds = [None, *range(_PART_BYTES // page, size // page, _PART_BYTES // page), None]
+        return tuple(Pages(first, end) for first, end in pairwise(bounds)) or (WHOLE,)
+
+
+def _not_compared(article: RegisteredArticle, error: ConfigurationError) -> str:
+    """Custom procedures may keep rows in any way they like. Raises the error for an article without."""
+    operations = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
+    if all(article.propagation(it).procedure is None for it in operations):
+        raise error
+    return f"article {article.source} is not compared, it has custom procedures: {error.message}"
+
+
+# Each hash function that is used; texts hash by their bytes, in the server's encoding.
+_PROBE = sql.SQL(
+    "SELECT current_setting('server_encoding'), hashtextextended('tranrepl' COLLATE \"C\", 1), "
+    "hashbpcharextended('a'::char(2) COLLATE \"C\", 1), hashint2extended(1::smallint, 1), hashint4extended(1, 1), "
+    "hashint8extended(1, 1), hash_numeric_extended(1.5::numeric(9, 2), 1), time_hash_extended('12:30', 1), "
+    "uuid_hash_extended('00000000-0000-0000-0000-000000000001', 1), timestamp_hash_extended('2000-02-29 12:30', 1)"
+)
+
+# A partition has pages of its own: a range of them is one of every partition's.
+_LARGEST = (
+    "SELECT greatest(pg_catalog.pg_relation_size(c.oid), max(pg_catalog.pg_relation_size(p.relid))), "
+    "current_setting('block_size')::bigint FROM pg_catalog.pg_class c "
+    "LEFT JOIN pg_catalog.pg_partition_tree(c.oid) p ON true WHERE c.oid = %s::regclass GROUP BY c.oid"
+)

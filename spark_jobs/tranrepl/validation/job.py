@@ -1,0 +1,167 @@
+"""The validation job: one subscription's tables compared with the Publisher's at one transaction, and repaired."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import OpenDistribution, open_distribution
+from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, ReplicationError
+from tranrepl.jobs import DistributionRequest, JobResult, Repair, ValidationRequest
+from tranrepl.postgres import Session
+from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
+from tranrepl.subscriber.steps import OneByOne
+from tranrepl.validation.comparison import Found, compare, rows_of
+from tranrepl.validation.ends import open_ends
+from tranrepl.validation.meeting import CommonPoint, Meeting
+from tranrepl.validation.repair import by_statements, command_table, corrections, not_repairable, refuse_too_many
+from tranrepl.validation.script import write_script
+from tranrepl.validation_report import ArticleValidation, SubscriptionValidation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def run(spark: SparkSession, request: ValidationRequest, connections: Mapping[str, Connection]) -> JobResult:
+    """Compare, and repair where that is asked for. The result is in the history; it has error 20574 where rows differ
+    and were not repaired."""
+    clock = time.perf_counter()
+    opening = DistributionRequest(publication=request.publication, subscription=request.subscription)
+    with open_distribution(opening, connections) as opened:
+        job = _Validation(Meeting(spark, request, opened, connections))
+        try:
+            result = job.run()
+        except ReplicationError as error:
+            result = JobResult(error=error.to_report())
+        result = result.model_copy(update={"seconds": time.perf_counter() - clock})
+        opened.database.record_validation(opened.record, opened.subscription, result)
+    for notice in result.notices:
+        log.warning("%s", notice)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Validation:
+    meeting: Meeting
+
+    @property
+    def request(self) -> ValidationRequest:
+        return self.meeting.request
+
+    @property
+    def opened(self) -> OpenDistribution:
+        return self.meeting.opened
+
+    def run(self) -> JobResult:
+        chosen, started = self._articles(), time.perf_counter()
+        waiting = {article for article, since in self.opened.left_out().items() if since is None}
+        articles = [it for it in chosen if str(it.source) not in waiting]
+        passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
+        with (
+            self.meeting.common_point({it.article_id: by_statements(it) for it in articles}) as point,
+            open_ends(self.meeting, point, articles) as ends,
+        ):
+            point.applier.rollback()
+            met = time.perf_counter()
+            found = compare(ends.reader, ends.compared, rowcount_only=self.request.rowcount_only)
+            compared = time.perf_counter()
+            scripted = self._script(point, found)
+        reports = [_report(it, scripted) for it in found]
+        repaired = self._repair(found) if self.request.repair is Repair.APPLY else {}
+        validation = SubscriptionValidation(
+            xact_seqno=point.snapshot.xact_seqno.hex(),
+            rowcount_only=self.request.rowcount_only,
+            articles=tuple(it.model_copy(update={"repaired": repaired.get(it.article)}) for it in reports),
+        )
+        left = [it for it in validation.articles if not it.settled]
+        phases = {"meet": met - started, "compare": compared - met, "repair": time.perf_counter() - compared}
+        return JobResult(
+            validation=validation, phases=phases, notices=(*passed, *ends.notices), error=_failed(self.request, left)
+        )
+
+    def _articles(self) -> list[RegisteredArticle]:
+        registered = self.opened.database.active_articles(self.request.publication, self.opened.record)
+        chosen = [it for it in registered if self.request.article in (None, str(it.source))]
+        if not chosen:
+            raise ConfigurationError(
+                f"publication {self.request.publication.publication} has no article {self.request.article!r}",
+                remedy=f"allowed: {', '.join(str(it.source) for it in registered)}",
+            )
+        return chosen
+
+    def _script(self, point: CommonPoint, found: Sequence[Found]) -> dict[str, int]:
+        """Rows for which statements were written, by article."""
+        if self.request.repair is not Repair.SCRIPT or self.request.repair_script is None:
+            return {}
+        chosen = _repairable(found)
+        with self._publisher_rows(point, chosen) as session:
+            write_script(self.request, self.opened, point, corrections(session, chosen))
+        return {str(it.compared.article.source): len(it.rows) for it in chosen}
+
+    def _repair(self, found: Sequence[Found]) -> dict[str, int]:
+        """Rows that were corrected, by article."""
+        chosen = _repairable(found)
+        if not chosen:
+            return {}
+        articles = [it.compared.article for it in chosen]
+        with self.meeting.common_point({it.article_id: by_statements(it) for it in articles}) as point:
+            with open_ends(self.meeting, point, articles) as ends:
+                for it, compared in zip(chosen, ends.compared, strict=True):
+                    it.rows = rows_of(ends.reader, compared, [row.number for row in it.rows])
+            self._apply(point, chosen)
+        return {str(it.compared.article.source): len(it.rows) for it in chosen}
+
+    def _apply(self, point: CommonPoint, found: Sequence[Found]) -> None:
+        command_id = 1
+        with self._publisher_rows(point, found) as session:
+            for some in corrections(session, found):
+                point.applier.apply([OneByOne(command_table(point.watermark, command_id, some))])
+                command_id += len(some)
+        point.applier.ready()
+        point.applier.commit(point.watermark)
+        point.applier.flush()
+        log.info("repaired %d rows", sum(len(it.rows) for it in found))
+
+    @contextmanager
+    def _publisher_rows(self, point: CommonPoint, found: Sequence[Found]) -> Iterator[Session]:
+        with snapshot_session(self.meeting.publisher, point.snapshot.name, "tranrepl validation") as session:
+            hold_tables(session, [it.compared.article for it in found])
+            yield session
+
+
+def _repairable(found: Sequence[Found]) -> list[Found]:
+    """Those that differ and may be corrected. Raises ConfigurationError where too much differs."""
+    chosen = [it for it in found if it.rows and not_repairable(it.compared.article) is None]
+    for it in chosen:
+        refuse_too_many(it.report())
+    return chosen
+
+
+def _report(found: Found, scripted: Mapping[str, int]) -> ArticleValidation:
+    report = found.report()
+    reason = None if report.equal else not_repairable(found.compared.article)
+    return report.model_copy(update={"not_repaired": reason, "scripted": scripted.get(report.article, 0)})
+
+
+def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) -> ErrorReport | None:
+    if not unequal:
+        return None
+    first = next((row for it in unequal for row in it.rows), None)
+    key = None if first is None else ", ".join(f"{name} = {value}" for name, value in first.key.items())
+    return ErrorReport(
+        kind=ErrorKind.DATA,
+        message=f"Subscriber {request.subscription}: data validation failed: "
+        + "; ".join(it.summary() for it in unequal),
+        remedy=f"tranrepl validate FILE -s {request.subscription} --repair, after a look at what it names",
+        number=VALIDATION_FAILED,
+        article=unequal[0].article,
+        key=key,
+    )

@@ -1,0 +1,144 @@
+"""Both ends at one point: the Publisher in an exported snapshot, the Subscriber with all that it shows and no more."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.distribution import agent as distribution_agent
+from tranrepl.distribution import job as distribution_job
+from tranrepl.distribution.opening import OpenDistribution
+from tranrepl.errors import ErrorKind, FencedError, ReplicationError, TransientError
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, ValidationRequest
+from tranrepl.log_reader import agent as log_reader_agent
+from tranrepl.log_reader import job as log_reader_job
+from tranrepl.publisher.exported_snapshot import ExportedSnapshot, exported_snapshot
+from tranrepl.subscriber.dialect import Applier, ApplierOptions
+from tranrepl.subscriber.dialects import dialect_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_TRIES = 8
+_LOG_SECONDS = 300.0
+_PAUSE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommonPoint:
+    """The Subscriber stands at `watermark`: it has what the snapshot shows. Nothing is delivered while the transaction
+    of `applier`, which holds the fence, is open."""
+
+    snapshot: ExportedSnapshot
+    watermark: bytes
+    applier: Applier
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What it takes to bring both ends together."""
+
+    spark: SparkSession
+    request: ValidationRequest
+    opened: OpenDistribution
+    connections: Mapping[str, Connection]
+
+    @property
+    def publisher(self) -> Connection:
+        return self.connections[self.request.publication.publisher.connection]
+
+    @contextmanager
+    def common_point(self, articles: Mapping[int, RegisteredArticle]) -> Iterator[CommonPoint]:
+        """`articles` are what the applier can apply, by article_id.
+
+        Raises TransientError where other deliveries were faster every time.
+        """
+        settings = self.request.publication.subscription(self.request.subscription)
+        options = ApplierOptions(not_for_replication=settings.not_for_replication)
+        dialect = dialect_of(self.opened.connection)
+        for _ in range(_TRIES):
+            with ExitStack() as stack:
+                timeout = self.request.publication.publisher.snapshot_timeout
+                snapshot = stack.enter_context(exported_snapshot(self.publisher, timeout))
+                self._read_log_past(snapshot)
+                watermark = self._deliver_up_to(snapshot)
+                if watermark is None:
+                    time.sleep(_PAUSE)
+                    continue
+                applier = stack.enter_context(
+                    dialect.applier(self.opened.connection, self.opened.key, articles, options)
+                )
+                if not _begun(applier, watermark):
+                    continue
+                yield CommonPoint(snapshot, watermark, applier)
+                return
+        raise TransientError(
+            f"Subscriber {self.request.subscription}: {_TRIES} times, other deliveries went past the transaction at "
+            "which both ends were to be compared",
+            remedy="try again, or while no other job delivers",
+        )
+
+    def _read_log_past(self, snapshot: ExportedSnapshot) -> None:
+        """Until all that the snapshot shows is registered, by this log reader or another one."""
+        deadline = time.monotonic() + _LOG_SECONDS
+        while (self._registered_lsn() or 0) < snapshot.consistent_point:
+            error = _error_of(self._read_log)
+            passing = error is None or error.kind in (ErrorKind.FENCED, ErrorKind.TRANSIENT)
+            if error is not None and (not passing or time.monotonic() >= deadline):
+                raise error
+            if error is not None:
+                time.sleep(_PAUSE)
+
+    def _registered_lsn(self) -> int | None:
+        return self.opened.database.publication(self.request.publication.publication).registered_lsn
+
+    def _read_log(self) -> JobResult:
+        request = LogReaderRequest(publication=self.request.publication)
+        idle = log_reader_agent.idle_result(request, self.connections)
+        return idle or log_reader_job.run(self.spark, request, self.connections)
+
+    def _deliver_up_to(self, snapshot: ExportedSnapshot) -> bytes | None:
+        """Where the Subscriber stands then; None where it has more than the snapshot shows."""
+        error = _error_of(lambda: self._deliver(snapshot, ApplyMode.STREAMS))
+        if error is not None and error.kind in (ErrorKind.DATA, ErrorKind.TRANSIENT):
+            log.warning("a batch failed (%s), trying again over a single connection", error.message)
+            error = _error_of(lambda: self._deliver(snapshot, ApplyMode.SINGLE_CONNECTION))
+        if error is not None and error.kind is not ErrorKind.FENCED:
+            raise error
+        watermark = self.opened.subscriber.watermark()
+        return None if error is not None or watermark > snapshot.xact_seqno else watermark
+
+    def _deliver(self, snapshot: ExportedSnapshot, mode: ApplyMode) -> JobResult:
+        request = DistributionRequest(
+            publication=self.request.publication,
+            subscription=self.request.subscription,
+            up_to=snapshot.xact_seqno.hex(),
+            mode=mode,
+        )
+        idle = distribution_agent.idle_result(request, self.connections)
+        return idle or distribution_job.run(self.spark, request, self.connections)
+
+
+def _error_of(job: Callable[[], JobResult]) -> ReplicationError | None:
+    """What stopped a job, raised or in its result."""
+    try:
+        job().raise_error()
+    except ReplicationError as error:
+        return error
+    return None
+
+
+def _begun(applier: Applier, watermark: bytes) -> bool:
+    try:
+        applier.begin(watermark)
+    except FencedError:
+        return False
+    return True

@@ -1,0 +1,175 @@
+"""Correcting the rows that differ: as commands of the row layout, applied like any delivery or written as statements.
+
+Rows that differed may have been changed by deliveries since. They are compared once more at a new common point, where
+delivery is held until the corrections are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+from psycopg import sql
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import ROW_LAYOUT, Method, Operation, Propagation, encode_changed
+from tranrepl.errors import ConfigurationError
+from tranrepl.image_lines import lines
+from tranrepl.postgres import Session, qualified, translated_errors
+from tranrepl.publisher.exported_snapshot import set_search_path
+from tranrepl.validation.comparison import Found, FoundRow
+from tranrepl.validation.forms import output
+from tranrepl.validation_report import MOST_ROWS, ArticleValidation, Difference
+
+_ROWS_AT_ONCE = 100
+"""Whose values are in memory."""
+
+_STATEMENT = Propagation(Method.STATEMENT)
+Values = list[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """One command. Values are in the Publisher's text form, by published column; None where they do not travel too."""
+
+    article: RegisteredArticle
+    operation: Operation
+    before: Values | None
+    after: Values | None
+    changed: tuple[int, ...] | None = None
+    """Positions of the columns that an UPDATE sets."""
+
+
+def not_repairable(article: RegisteredArticle) -> str | None:
+    """Why the article's rows are not to be corrected: they are not meant to be the Publisher's."""
+    for operation, name in _COMMANDS.items():
+        propagation = article.propagation(operation)
+        if propagation.procedure is not None:
+            return f"{name} calls the custom procedure {propagation.procedure}"
+        if propagation.method is Method.NONE:
+            return f"{name} is NONE"
+    return None
+
+
+_COMMANDS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
+
+
+def refuse_too_many(report: ArticleValidation) -> None:
+    """Raises ConfigurationError where not all rows that differ are known by their keys."""
+    if report.differences > MOST_ROWS:
+        raise ConfigurationError(
+            f"{report.summary()}: a repair corrects at most {MOST_ROWS} rows of an article",
+            remedy="reinitialize the article",
+            article=report.article,
+        )
+
+
+def by_statements(article: RegisteredArticle) -> RegisteredArticle:
+    """The same article, applied by plain statements: a generated procedure may have been edited by hand."""
+    update = {"ins_cmd": _STATEMENT, "upd_cmd": _STATEMENT, "del_cmd": _STATEMENT}
+    return article.model_copy(update=update)
+
+
+def corrections(session: Session, found: Sequence[Found]) -> Iterator[list[Correction]]:
+    """What makes the Subscriber's rows those of the Publisher's snapshot `session`: deletes, children's tables first,
+    then updates and inserts. A value of another unique key moves as a DELETE and an INSERT, as in a deferred update."""
+    for it in reversed(found):
+        article = it.compared.article
+        for some in _pieces([row for row in _once(it.rows) if _is_deleted(article, row)]):
+            yield [Correction(article, Operation.DELETE, _key_values(article, row), None) for row in some]
+    for it in found:
+        article = it.compared.article
+        for some in _pieces([row for row in _once(it.rows) if row.repeated or not _is_extra(row)]):
+            by_key = _publisher_values(session, article, some)
+            yield [_written(article, row, by_key[tuple(row.row.key.values())]) for row in some]
+
+
+def _once(rows: Sequence[FoundRow]) -> list[FoundRow]:
+    """One for each key; of repeated rows all are deleted, and one is inserted."""
+    by_key: dict[tuple[str | None, ...], FoundRow] = {}
+    for row in sorted(rows, key=lambda row: row.repeated):
+        by_key[tuple(row.row.key.values())] = row
+    return list(by_key.values())
+
+
+def _is_extra(found: FoundRow) -> bool:
+    return found.row.difference is Difference.EXTRA
+
+
+def _is_deleted(article: RegisteredArticle, found: FoundRow) -> bool:
+    return _is_extra(found) or (found.row.difference is Difference.DIFFERENT and _moves_unique_value(article, found))
+
+
+def _moves_unique_value(article: RegisteredArticle, found: FoundRow) -> bool:
+    unique = {article.columns[at].name for at in article.unique_positions}
+    return not unique.isdisjoint(found.row.columns)
+
+
+def _written(article: RegisteredArticle, found: FoundRow, values: Values) -> Correction:
+    if found.repeated or found.row.difference is Difference.MISSING or _moves_unique_value(article, found):
+        return Correction(article, Operation.INSERT, None, values)
+    changed = tuple(at for at, column in enumerate(article.columns) if column.name in found.row.columns)
+    after = [value if at in changed else None for at, value in enumerate(values)]
+    return Correction(article, Operation.UPDATE, _key_values(article, found), after, changed)
+
+
+def _key_values(article: RegisteredArticle, found: FoundRow) -> Values:
+    return [found.row.key.get(column.name) for column in article.columns]
+
+
+def _pieces(rows: Sequence[FoundRow]) -> Iterator[list[FoundRow]]:
+    rest = iter(rows)
+    while some := list(islice(rest, _ROWS_AT_ONCE)):
+        yield some
+
+
+def _publisher_values(
+    session: Session, article: RegisteredArticle, rows: Sequence[FoundRow]
+) -> dict[tuple[str | None, ...], Values]:
+    """All values of the rows with these keys, by key."""
+    key = [article.columns[at] for at in article.key_positions]
+    names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
+    arrays = [sql.SQL("{}::text[]").format(sql.Literal([row.row.key[column.name] for row in rows])) for column in key]
+    typed = [sql.SQL("{}::{}").format(name, sql.SQL(column.type_name)) for name, column in zip(names, key, strict=True)]
+    statement = sql.SQL("SELECT {} FROM ONLY {} WHERE ({}) IN (SELECT {} FROM unnest({}) AS tranrepl_keys({}))").format(
+        sql.SQL(", ").join(output(sql.Identifier(column.name)) for column in article.columns),
+        qualified(article.source),
+        sql.SQL(", ").join(sql.Identifier(column.name) for column in key),
+        sql.SQL(", ").join(typed),
+        sql.SQL(", ").join(arrays),
+        sql.SQL(", ").join(names),
+    )
+    set_search_path(session, article)
+    with translated_errors(f"Publisher {session.info.dbname}"):
+        found = session.execute(statement).fetchall()
+    return {tuple(row[at] for at in article.key_positions): list(row) for row in found}
+
+
+def command_table(xact_seqno: bytes, first_command_id: int, some: Sequence[Correction]) -> pa.Table:
+    """In the row layout."""
+    count = len(some)
+    masks = [
+        None if it.changed is None else encode_changed([at + 1 for at in it.changed], len(it.article.columns))
+        for it in some
+    ]
+    columns = [
+        pa.array([xact_seqno] * count, pa.binary()),
+        pa.array(range(first_command_id, first_command_id + count), pa.int64()),
+        pa.array([datetime.now(UTC)] * count, pa.timestamp("us", tz="UTC")),
+        pa.array([it.article.article_id for it in some], pa.int32()),
+        pa.array([int(it.operation) for it in some], pa.int8()),
+        _images([it.before for it in some]),
+        _images([it.after for it in some]),
+        pa.array(masks, pa.binary()),
+    ]
+    return pa.Table.from_arrays(columns, schema=ROW_LAYOUT)
+
+
+def _images(rows: Sequence[Values | None]) -> pa.StringArray:
+    values = pa.array([value for row in rows for value in row or ()], pa.string())
+    offsets = np.cumsum([0, *(len(row or ()) for row in rows)]).astype(np.int64)
+    return lines(values, offsets, np.array([row is None for row in rows], dtype=np.bool_))

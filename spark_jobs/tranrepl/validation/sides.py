@@ -1,0 +1,213 @@
+"""An article's table at one end, and the statements that compare it without moving its rows.
+
+Every row has two 64-bit numbers, alike at both ends: one of its key, one of all that is published of it. A table's or a
+bucket's checksum is the exclusive or of its rows' numbers; a bucket holds the keys whose numbers end alike, so that it
+means the same whatever either database thinks of order. The number of a row is no sum of its columns' numbers: two rows
+that have exchanged a value do not cancel out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from psycopg import sql
+
+
+class Checksum(Enum):
+    """How a row becomes a number."""
+
+    NATIVE = auto()
+    """PostgreSQL's own hash functions over the values as they are: for two servers whose functions agree."""
+    MD5 = auto()
+    """Over the values in a text form that both databases can write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """A part of a table; None: from its first, up to its last page."""
+
+    first: int | None = None
+    end: int | None = None
+
+
+WHOLE = Pages()
+
+
+class Side(Protocol):
+    """Statements that return integers, unless they say otherwise."""
+
+    def count(self, pages: Pages = WHOLE) -> str:
+        """Rows, and 0."""
+        ...
+
+    def checksum(self, pages: Pages = WHOLE) -> str:
+        """Rows and their checksum."""
+        ...
+
+    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
+        """Bucket, rows, checksum. `buckets` is a power of two."""
+        ...
+
+    def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
+        """Number of the key and number of the row, of the rows in these buckets."""
+        ...
+
+    def rows(self, keys: Sequence[int]) -> str:
+        """Of the rows whose keys have these numbers: that number, the key's values as text, a digest of each column."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresColumn:
+    """`native` is the value for `hash_function`, `text` the form in which it is compared otherwise; `shown` is what
+    people and statements know it by."""
+
+    native: sql.Composable
+    text: sql.Composable
+    shown: sql.Composable
+    hash_function: str = "hashtextextended"
+    plain: bool = False
+    """`text` has neither | nor ~."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSide:
+    """In PostgreSQL, where a part of a table is a range of its pages."""
+
+    table: sql.Composable
+    columns: tuple[PostgresColumn, ...]
+    key: tuple[int, ...]
+    """Positions of the key's columns."""
+    checksum_by: Checksum
+    condition: sql.Composable | None = None
+
+    def count(self, pages: Pages = WHOLE) -> str:
+        return self._select(sql.SQL("count(*), 0::bigint"), _on(pages))
+
+    def checksum(self, pages: Pages = WHOLE) -> str:
+        return self._select(
+            sql.SQL("count(*), coalesce(bit_xor({}), 0)").format(self._number(range(len(self.columns)))), _on(pages)
+        )
+
+    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
+        selected = sql.SQL("{} & {}, count(*), bit_xor({})").format(
+            self._number(self.key), _bigint(buckets - 1), self._number(range(len(self.columns)))
+        )
+        return f"{self._select(selected, _on(pages))} GROUP BY 1"
+
+    def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
+        key = self._number(self.key)
+        found = sql.SQL("{} & {} = ANY ({})").format(key, _bigint(buckets - 1), _bigints(chosen))
+        return self._select(sql.SQL("{}, {}").format(key, self._number(range(len(self.columns)))), [found])
+
+    def rows(self, keys: Sequence[int]) -> str:
+        key = self._number(self.key)
+        shown = [self.columns[at].shown for at in self.key]
+        digests = [sql.SQL("md5(convert_to({}, 'UTF8'))").format(column.text) for column in self.columns]
+        found = sql.SQL("{} = ANY ({})").format(key, _bigints(keys))
+        return self._select(sql.SQL(", ").join([key, *shown, *digests]), [found])
+
+    def _select(self, selected: sql.Composable, conditions: Sequence[sql.Composable]) -> str:
+        conditions = [*conditions, *([self.condition] if self.condition is not None else [])]
+        where = sql.SQL(" AND ").join(sql.SQL("({})").format(it) for it in conditions)
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            selected, self.table, where if conditions else sql.SQL("true")
+        )
+        return statement.as_string(None)
+
+    def _number(self, positions: Sequence[int]) -> sql.Composed:
+        if self.checksum_by is Checksum.NATIVE:
+            # Each column has its own seed. The outer function keeps rows that exchange a value from cancelling out.
+            values = sql.SQL(" # ").join(_hashed(self.columns[at], at + 1) for at in positions)
+            return sql.SQL("hashint8extended({}, 0)").format(values)
+        texts = sql.SQL(", ").join(_unambiguous(self.columns[at]) for at in positions)
+        return sql.SQL("('x' || left(md5(concat_ws('|', {})), 16))::bit(64)::bigint").format(texts)
+
+
+def _hashed(column: PostgresColumn, seed: int) -> sql.Composed:
+    """Half the cost of `hash_record_extended`, which would form a record of every row."""
+    return sql.SQL("coalesce({}({}, {}), {})").format(
+        sql.SQL(column.hash_function), column.native, sql.Literal(seed), sql.Literal(-seed)
+    )
+
+
+def _unambiguous(column: PostgresColumn) -> sql.Composed:
+    text = column.text if column.plain else sql.SQL("md5(convert_to({}, 'UTF8'))").format(column.text)
+    return sql.SQL("coalesce({}, '~')").format(text)
+
+
+def _on(pages: Pages) -> list[sql.Composable]:
+    bounds = ((">=", pages.first), ("<", pages.end))
+    return [
+        sql.SQL("ctid {} {}::tid").format(sql.SQL(sign), sql.Literal(f"({page},0)"))
+        for sign, page in bounds
+        if page is not None
+    ]
+
+
+def _bigint(number: int) -> sql.Composed:
+    return sql.SQL("{}::bigint").format(sql.Literal(number))
+
+
+def _bigints(numbers: Sequence[int]) -> sql.Composed:
+    return sql.SQL("{}::bigint[]").format(sql.Literal("{" + ",".join(map(str, numbers)) + "}"))
+
+
+@dataclass(frozen=True, slots=True)
+class MariaDbColumn:
+    """Expressions, as in `PostgresColumn`."""
+
+    text: str
+    shown: str
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MariaDbSide:
+    """In MariaDB and MySQL, where a table is read as a whole."""
+
+    table: str
+    columns: tuple[MariaDbColumn, ...]
+    key: tuple[int, ...]
+
+    def count(self, pages: Pages = WHOLE) -> str:
+        del pages
+        return f"SELECT COUNT(*), 0 FROM {self.table}"
+
+    def checksum(self, pages: Pages = WHOLE) -> str:
+        del pages
+        return f"SELECT COUNT(*), CAST(BIT_XOR({self._number(range(len(self.columns)))}) AS SIGNED) FROM {self.table}"
+
+    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
+        del pages
+        number = self._number(range(len(self.columns)))
+        return (
+            f"SELECT {self._number(self.key)} & {buckets - 1} AS bucket, COUNT(*), "
+            f"CAST(BIT_XOR({number}) AS SIGNED) FROM {self.table} GROUP BY bucket"
+        )
+
+    def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
+        key, row = self._number(self.key), self._number(range(len(self.columns)))
+        return (
+            f"SELECT CAST({key} AS SIGNED), CAST({row} AS SIGNED) FROM {self.table} "
+            f"WHERE {key} & {buckets - 1} IN ({', '.join(map(str, chosen))})"
+        )
+
+    def rows(self, keys: Sequence[int]) -> str:
+        key = f"CAST({self._number(self.key)} AS SIGNED)"
+        shown = [self.columns[at].shown for at in self.key]
+        digests = [f"MD5(CONVERT({column.text} USING utf8mb4))" for column in self.columns]
+        selected = ", ".join([key, *shown, *digests])
+        return f"SELECT {selected} FROM {self.table} WHERE {key} IN ({', '.join(map(str, keys))})"
+
+    def _number(self, positions: Sequence[int]) -> str:
+        texts = ", ".join(_marked(self.columns[at]) for at in positions)
+        return f"CAST(CONV(LEFT(MD5(CONCAT_WS('|', {texts})), 16), 16, 10) AS UNSIGNED)"
+
+
+def _marked(column: MariaDbColumn) -> str:
+    text = column.text if column.plain else f"MD5(CONVERT({column.text} USING utf8mb4))"
+    return f"COALESCE({text}, '~')"

@@ -1,0 +1,17 @@
+"""spark-submit entry: the validation job of one subscription."""
+
+import sys
+
+from tranrepl.jobs import ValidationRequest
+from tranrepl.spark_job import Run, main
+
+
+def job() -> Run[ValidationRequest]:
+    """Imported while the session starts."""
+    from tranrepl.validation.job import run
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main(ValidationRequest, job))

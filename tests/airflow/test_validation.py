@@ -1,0 +1,123 @@
+"""The validation DAG: what its tasks ask of the job, and who is told when rows differ."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from sandbox.receivers import web_server
+from tranrepl.errors import DataError
+from tranrepl.jobs import JobResult
+from tranrepl.validation_report import ArticleValidation, Difference, DifferingRow, SubscriptionValidation
+
+if TYPE_CHECKING:
+    from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
+
+HOOK = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
+
+
+@pytest.fixture
+def dag_file(airflow_home: Path) -> Iterator[Path]:
+    """Beside the publications' own."""
+    path = airflow_home / "dags" / "validation.py"
+    shutil.copy(Path(__file__).parents[2] / "dags" / "validation.py", path)
+    yield path
+    path.unlink()
+
+
+@pytest.fixture
+def dag(publications: Path, dag_file: Path, write_publication: PublicationWriter) -> DAG:
+    write_publication(
+        subscriptions=[{"name": "reporting", "connection": "subscriber"}],
+        alerts=[HOOK],
+        validation_schedule="30 2 * * *",
+    )
+    bag = DagBag(publications.parent)
+    assert bag.import_errors == {}
+    parsed: DAG = bag.dags["validation_purchasing"]
+    for task in parsed.tasks:
+        task.retry_delay = timedelta(0)
+    return parsed
+
+
+def _different() -> JobResult:
+    rows = tuple(DifferingRow(difference=Difference.MISSING, key={"id": str(number)}) for number in range(30))
+    article = ArticleValidation(
+        article="purchasing.vendor",
+        destination="purchasing.vendor",
+        publisher_rows=100,
+        subscriber_rows=70,
+        missing=30,
+        rows=rows,
+    )
+    error = DataError("data validation failed", number="20574", article="purchasing.vendor", key="id = 0")
+    return JobResult(validation=SubscriptionValidation(xact_seqno="00ab", articles=(article,)), error=error.to_report())
+
+
+def test_a_task_for_each_subscription_on_its_own_schedule(dag: DAG) -> None:
+    assert [task.task_id for task in dag.tasks] == ["validate_reporting"]
+    (task,) = dag.tasks
+    assert (task.pool, task.retries) == ("default_pool", 2)
+    assert isinstance(dag.timetable, CronTriggerTimetable)
+
+
+def test_a_broken_file_has_no_validation_dag(
+    publications: Path, dag_file: Path, write_publication: PublicationWriter
+) -> None:
+    write_publication(articles=[])
+    bag = DagBag(publications.parent)
+    assert bag.import_errors == {}
+    assert list(bag.dags) == ["purchasing"]
+
+
+@pytest.mark.parametrize(
+    ("conf", "asked"),
+    [
+        ({}, (None, False, "none")),
+        ({"article": "purchasing.vendor", "repair": True}, ("purchasing.vendor", False, "apply")),
+        ({"rowcount_only": True}, (None, True, "none")),
+    ],
+)
+def test_the_runs_parameters_reach_the_job(
+    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, conf: dict[str, Any], asked: tuple[object, ...]
+) -> None:
+    fake_spark.answer("validation", JobResult(validation=SubscriptionValidation(xact_seqno="00ab")))
+    assert dag.test(run_conf=conf).state == "success"
+    (call,) = fake_spark.calls
+    request = call["request"]
+    assert (request["article"], request["rowcount_only"], request["repair"]) == asked
+    assert request["subscription"] == "reporting"
+
+
+def test_rows_that_differ_fail_the_run_at_once_and_are_told(
+    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_spark.answer("validation", _different(), exit_code=1)
+    with web_server() as hook:
+        monkeypatch.setenv("AIRFLOW_CONN_PAGER", json.dumps({"conn_type": "http", "host": hook.url}))
+        finished = dag.test()
+    assert finished.state == "failed"
+    assert fake_spark.jobs == ["validation"]
+    (post,) = hook.posts
+    told = {name: post.body[name] for name in ("event", "summary", "text", "article", "key", "subscription")}
+    assert told == {
+        "event": "validation_failed",
+        "summary": "purchasing/reporting: validation failed with error 20574",
+        "text": "data validation failed",
+        "article": "purchasing.vendor",
+        "key": "id = 0",
+        "subscription": "reporting",
+    }
+    (instance,) = finished.get_task_instances()
+    result = JobResult.model_validate(instance.xcom_pull(task_ids=instance.task_id, key="return_value"))
+    assert result.validation is not None
+    assert len(result.validation.articles[0].rows) == 20
+    assert result.validation.articles[0].missing == 30
