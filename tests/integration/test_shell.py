@@ -83,7 +83,8 @@ def test_the_schema_is_that_of_a_publication_file(tmp_path: Path) -> None:
 
 
 def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None:
-    file, environment = publication_file(tmp_path, ARTICLES), site.databases.environment
+    file = publication_file(tmp_path, ARTICLES)
+    environment = {**site.databases.environment, "AIRFLOW_HOME": str(tmp_path / "no airflow")}
     assert _done(tranrepl("check", file, environment=environment)) == (
         "purchasing: 2 articles, 1 subscription, nothing to mend\n"
     )

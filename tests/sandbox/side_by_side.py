@@ -1,0 +1,57 @@
+"""`make test`: three runs of pytest side by side. Many tests wait for processes that start or die, and not for a core."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+_BESIDE = (
+    # What kills, waits and uses MariaDB.
+    (
+        "tests/airflow/test_scheduler.py",
+        "tests/integration/compliance",
+        "tests/integration/test_chaos.py",
+        "tests/integration/test_failpoints.py",
+        "tests/integration/test_faults.py",
+        "tests/integration/test_outages.py",
+        "tests/integration/test_pgbench.py",
+        "tests/model",
+    ),
+    # What reads whole tables, and what brings a Spark of its own.
+    (
+        "tests/integration/test_bulk.py",
+        "tests/integration/test_class_archive.py",
+        "tests/integration/test_cluster.py",
+        "tests/integration/test_exported_snapshot.py",
+        "tests/integration/test_snapshot.py",
+        "tests/integration/test_snapshot_hand_over.py",
+        "tests/integration/test_validation.py",
+    ),
+)
+
+
+def main() -> int:
+    """Exit status: that of the first run that failed. The first one is seen as it goes, the others when they end."""
+    pytest = [sys.executable, "-m", "pytest"]
+    with ExitStack() as stack:
+        beside = []
+        for number, paths in enumerate(_BESIDE, start=2):
+            output = stack.enter_context(tempfile.TemporaryFile())
+            cache = f"cache_dir=.pytest_cache/{number}"
+            run = subprocess.Popen([*pytest, *paths, "-o", cache], stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(run.kill)
+            beside.append((run, paths, output))
+        statuses = [subprocess.call([*pytest, *(f"--ignore={path}" for paths in _BESIDE for path in paths)])]
+        for run, paths, output in beside:
+            statuses.append(run.wait())
+            output.seek(0)
+            sys.stdout.write(f"\nBeside it, {', '.join(Path(it).stem for it in paths)}:\n")
+            sys.stdout.write(output.read().decode(errors="replace"))
+    return next((status for status in statuses if status), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
