@@ -68,7 +68,7 @@ bench-quick: env java ## Measure a tenth of it, beside PostgreSQL's only
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
 
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
-	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/test_propagation.py
+	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/test_propagation.py tests/integration/test_bulk.py
 
 chaos: env java ## Kill jobs at random under a load for SECONDS (600), and compare both ends
 	@$(BUILD) postgresql

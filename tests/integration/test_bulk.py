@@ -24,7 +24,7 @@ from tranrepl.settings import Apply
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 
-EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "20"))
 COLUMNS = (Column("id", "integer", key=1), Column("code", "integer"), Column("note"), Column("amount", "integer"))
 _numbers = count()
 

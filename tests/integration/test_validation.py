@@ -30,7 +30,7 @@ from tranrepl.validation_report import ArticleValidation
 _COLUMNS = "id int PRIMARY KEY, region int NOT NULL, name text, note text, price numeric(9, 2), body text"
 _ROWS = 1_000_000
 _MIB = 1024 * 1024
-_VALIDATIONS = int(os.environ.get("TRANREPL_VALIDATIONS", "8"))
+_VALIDATIONS = int(os.environ.get("TRANREPL_VALIDATIONS", "4"))
 
 
 def article_of(result: JobResult, source: str = "public.item") -> ArticleValidation:

@@ -1,4 +1,4 @@
-"""`make test`: three runs of pytest side by side. Many tests wait for processes that start or die, and not for a core."""
+"""`make test`: three runs of pytest side by side. Many tests wait for processes that start or die, not for a core."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ _BESIDE = (
         "tests/integration/compliance",
         "tests/integration/test_chaos.py",
         "tests/integration/test_failpoints.py",
-        "tests/integration/test_faults.py",
         "tests/integration/test_outages.py",
         "tests/integration/test_pgbench.py",
         "tests/model",
     ),
-    # What reads whole tables, and what brings a Spark of its own.
+    # What reads whole tables, and what starts Spark by spark-submit.
     (
         "tests/integration/test_bulk.py",
         "tests/integration/test_class_archive.py",
         "tests/integration/test_cluster.py",
         "tests/integration/test_exported_snapshot.py",
+        "tests/integration/test_faults.py",
+        "tests/integration/test_propagation.py",
+        "tests/integration/test_shell.py",
         "tests/integration/test_snapshot.py",
         "tests/integration/test_snapshot_hand_over.py",
         "tests/integration/test_validation.py",
