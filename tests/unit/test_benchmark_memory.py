@@ -29,10 +29,12 @@ def test_a_process_below_counts_by_its_role() -> None:
     """As Spark's workers do: their command says what they are."""
     program = f"held = b'x' * {200 * _MB}; del held; print('held', flush=True); input()"
     command = [sys.executable, "-c", program, "pyspark.daemon"]
+    # Workers of the test run's own Spark session may be there already.
+    others = PeakMemory().stop().get(Role.PYTHON_WORKER, 0.0)
     peak = PeakMemory()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "held\n"
         peaks = peak.stop()
         worker.communicate("\n")
-    assert 200 < peaks[Role.PYTHON_WORKER] < 260
+    assert 200 < peaks[Role.PYTHON_WORKER] < max(260, others + 60)
