@@ -59,43 +59,36 @@ class LogReaderRequest(BaseModel):
         return list(dict.fromkeys([self.publication.publisher.connection, self.publication.distributor.connection]))
 
 
-class DistributionRequest(BaseModel):
-    """Deliver stored commands to one subscription."""
-
+class _SubscriptionRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    job: Literal["distribution"] = "distribution"
     publication: Publication
     subscription: str
+
+    def connection_ids(self) -> list[str]:
+        """The connections this job needs, each once. A distribution's Publisher only names the subscription."""
+        subscriber = self.publication.subscription(self.subscription).connection
+        publication = self.publication
+        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
+
+
+class DistributionRequest(_SubscriptionRequest):
+    """Deliver stored commands to one subscription."""
+
+    job: Literal["distribution"] = "distribution"
     committed_before: datetime | None = None
     """Deliver no transaction from the first one on that was committed at or after this time. None: deliver all."""
     up_to: str | None = None
     """Deliver transactions up to this `xact_seqno`, in hexadecimal, and none after it. None: deliver all."""
     mode: ApplyMode = ApplyMode.STREAMS
 
-    def connection_ids(self) -> list[str]:
-        """The connections this job needs, each once. The Publisher's names the subscription; nobody connects to it."""
-        subscriber = self.publication.subscription(self.subscription).connection
-        publication = self.publication
-        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
 
-
-class SnapshotRequest(BaseModel):
+class SnapshotRequest(_SubscriptionRequest):
     """Give one subscription the Publisher's rows as of one point of the log."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     job: Literal["snapshot"] = "snapshot"
-    publication: Publication
-    subscription: str
     articles: tuple[str, ...] = ()
     """Only these of the articles that wait for a snapshot, by source. Empty: all of them."""
-
-    def connection_ids(self) -> list[str]:
-        """The connections this job needs, each once."""
-        subscriber = self.publication.subscription(self.subscription).connection
-        publication = self.publication
-        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
 
 
 class Repair(StrEnum):
@@ -106,26 +99,16 @@ class Repair(StrEnum):
     SCRIPT = "script"
 
 
-class ValidationRequest(BaseModel):
+class ValidationRequest(_SubscriptionRequest):
     """Compare one subscription's tables with the Publisher's, at one transaction."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     job: Literal["validation"] = "validation"
-    publication: Publication
-    subscription: str
     article: str | None = None
     """Source table of the only article to compare. None: all."""
     rowcount_only: bool = False
     repair: Repair = Repair.NONE
     repair_script: Path | None = None
     """Where statements are appended that would make the Subscriber equal, for `Repair.SCRIPT`."""
-
-    def connection_ids(self) -> list[str]:
-        """The connections this job needs, each once."""
-        subscriber = self.publication.subscription(self.subscription).connection
-        publication = self.publication
-        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
 
 
 class TableProgress(BaseModel):

@@ -31,7 +31,7 @@ from tranrepl.image_lines import values
 from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
 
-EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "32"))
+EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "64"))
 HISTORIES = 8
 COLUMNS = ("id", "code", "note", "amount")
 _numbers = count()

@@ -181,11 +181,13 @@ class _Connection:
             self._open = True
             reach(Failpoint.BEGIN)
         self._tally.planned(planned)
-        apply_piece(self._applier, piece.commands, planned.steps, self._delivery.articles, self._tally)
+        try:
+            apply_piece(self._applier, piece.commands, planned.steps, self._delivery.articles, self._tally)
+        finally:
+            self._tally.seconds["apply"] += time.perf_counter() - started
         self._skipped += take_skipped(self._applier, piece.commands, self._delivery.articles)
         reach(Failpoint.APPLIED)
         self._tally.notices |= dict.fromkeys(self._applier.take_notices())
-        self._tally.seconds["apply"] += time.perf_counter() - started
 
     def commit(self, piece: Piece) -> None:
         started = time.perf_counter()

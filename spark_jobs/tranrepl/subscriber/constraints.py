@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
+
 from pydantic import BaseModel, ConfigDict
+
+Table = TypeVar("Table", bound=Hashable)
 
 
 class _Constraint(BaseModel):
@@ -32,3 +38,18 @@ class Constraints(_Constraint):
 
     unique_keys: tuple[UniqueKey, ...] = ()
     references: tuple[Reference, ...] = ()
+
+
+def parents_first(tables: Mapping[int, Table], references: Iterable[tuple[Table, Table]]) -> dict[int, int]:
+    """Rank of each article (by article_id, with its table): one that a foreign key (child, parent) refers to comes
+    before the one that refers. Within a circle any order is as good as another: where it is not, a statement fails."""
+    parents: dict[Table, set[Table]] = {table: set() for table in tables.values()}
+    for child, parent in references:
+        if child in parents and parent in parents and child != parent:
+            parents[child].add(parent)
+    try:
+        order = list(TopologicalSorter(parents).static_order())
+    except CycleError:
+        order = list(parents)
+    rank = {table: place for place, table in enumerate(order)}
+    return {number: rank[table] for number, table in tables.items()}

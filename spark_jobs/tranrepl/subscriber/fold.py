@@ -46,7 +46,16 @@ class FoldedUpdates:
 
     def setting(self, position: int) -> Bools:
         """Which rows set a column."""
-        return np.asarray((self.masks[:, position // 8] >> np.uint8(position % 8)) & 1, dtype=np.bool_)
+        return _bit(self.masks, position)
+
+    def mask_digits(self) -> pa.StringArray:
+        """Each row's bitmask in hexadecimal."""
+        digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+        rows, width = self.masks.shape
+        text = np.empty((rows, 2 * width), dtype=np.uint8)
+        text[:, 0::2], text[:, 1::2] = digits[self.masks >> 4], digits[self.masks & 15]
+        offsets = np.arange(rows + 1, dtype=np.int32) * text.shape[1]
+        return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ from sqlalchemy import CursorResult
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.image_lines import cells, contents
-from tranrepl.subscriber.fold import Columns, Folded, FoldedUpdates, Masks
+from tranrepl.subscriber.fold import Columns, Folded, FoldedUpdates
 from tranrepl.subscriber.mariadb_bulkable import BulkRules, BulkTarget
 from tranrepl.subscriber.mariadb_literals import ColumnDeclaration, hexadecimal
-from tranrepl.subscriber.sql_bulk import MismatchError
-from tranrepl.subscriber.steps import InBulk, Operations
+from tranrepl.subscriber.steps import InBulk, MismatchError, Operations
 
 _STATEMENT_BYTES = 1 << 20
 """Of an INSERT; more in one costs memory and wins nothing."""
@@ -64,7 +63,7 @@ class MariaDbBulk:
 
     def apply(self, step: InBulk) -> None:
         """Deletes, children first; updates and inserts, parents first."""
-        parents_first = sorted(step.folded, key=lambda it: self._rank.get(it.article.article_id, 0))
+        parents_first = step.parents_first(self._rank)
         for folded in reversed(parents_first):
             self._delete(folded)
         for folded in parents_first:
@@ -102,7 +101,7 @@ class MariaDbBulk:
         stage = _row_stage(target, updates)
         positions = _staged_positions(target, updates)
         values = [target.literals[at](updates.values[at]) for at in positions]
-        masks = [hexadecimal(_hexadecimal(updates.masks))] if _is_partial(updates, positions) else []
+        masks = [hexadecimal(updates.mask_digits())] if _is_partial(updates, positions) else []
         self._fill(stage, [*_key_literals(target, updates.keys), *values, *masks])
         met = self._count_updated(target, stage, updates, positions)
         _require(target, Operation.UPDATE, met, len(updates))
@@ -261,13 +260,3 @@ def _assignment(target: BulkTarget, at: int, *, always: bool) -> str:
 def _require(target: BulkTarget, operation: Operation, met: int, wanted: int) -> None:
     if met != wanted:
         raise MismatchError(f"{operation.name}s in {_shown(target)} do not meet a row each")
-
-
-def _hexadecimal(masks: Masks) -> pa.StringArray:
-    """Each row of bytes in hexadecimal digits."""
-    digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-    rows, width = masks.shape
-    text = np.empty((rows, 2 * width), dtype=np.uint8)
-    text[:, 0::2], text[:, 1::2] = digits[masks >> 4], digits[masks & 15]
-    offsets = np.arange(rows + 1, dtype=np.int32) * text.shape[1]
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))

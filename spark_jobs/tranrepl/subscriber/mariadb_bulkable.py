@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Method, Operation
+from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.mariadb_literals import ColumnDeclaration, Literals, literals
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
@@ -70,7 +70,7 @@ def bulk_rules(
         allowed = frozenset(it for it in PREFIXES if table.allows(it, article) and (number, it) in unedited)
         if allowed:
             operations[number], targets[number] = allowed, target
-    return BulkRules(operations, targets, catalogue.ranks(places))
+    return BulkRules(operations, targets, parents_first(places, catalogue.references))
 
 
 @dataclass(slots=True)
@@ -175,19 +175,6 @@ class _Catalogue:
             if parent in tables and not _NO_ACTION.issuperset(rules):
                 tables[parent].cascades = True
         return cls(tables, {(child, parent) for child, parent, *_ in references})
-
-    def ranks(self, places: Mapping[int, Place]) -> dict[int, int]:
-        """Within a circle of foreign keys, any order is as good as another: where it is not, the statement fails."""
-        children: dict[Place, set[Place]] = {place: set() for place in places.values()}
-        for child, parent in self.references:
-            if child in children and parent in children and child != parent:
-                children[child].add(parent)
-        try:
-            order = list(TopologicalSorter(children).static_order())
-        except CycleError:
-            order = list(children)
-        rank = {place: at for at, place in enumerate(order)}
-        return {number: rank[place] for number, place in places.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tranrepl.image_lines import NULL, contents
 from tranrepl.subscriber.source_types import Family, SourceType
-from tranrepl.subscriber.sql_bulk import MismatchError
+from tranrepl.subscriber.steps import MismatchError
 
 Literals = Callable[[pa.StringArray], pa.StringArray]
 

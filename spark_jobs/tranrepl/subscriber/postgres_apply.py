@@ -31,12 +31,12 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.postgres import PostgresSubscriber
-from tranrepl.subscriber.postgres_bulk import BulkApply, MismatchError
+from tranrepl.subscriber.postgres_bulk import BulkApply
 from tranrepl.subscriber.postgres_bulkable import BulkRules, bulk_rules, unedited_procedures
 from tranrepl.subscriber.postgres_procedures import Target, called_by, statements, trusted
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.staging import Kind, StagedText, StagingLayout, copy_text, kinds_of, staging_layout
-from tranrepl.subscriber.steps import InBulk, OneByOne, Operations, Step
+from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
 
 _STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
 _APPLY = sql.Identifier("pg_temp", "tranrepl_apply")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
@@ -18,18 +17,14 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.image_lines import contents
 from tranrepl.postgres import Session, qualified
-from tranrepl.subscriber.fold import Folded, FoldedUpdates, Masks
+from tranrepl.subscriber.fold import Folded, FoldedUpdates
 from tranrepl.subscriber.postgres_procedures import MASK_TYPE, Target, bit_is_set, trusted
-from tranrepl.subscriber.steps import InBulk
+from tranrepl.subscriber.steps import InBulk, MismatchError
 
 _DESTINATION = sql.Identifier("destination")
 _STAGED = sql.Identifier("staged")
 _MASK = sql.Identifier("mask")
 _GOES, _ABSENT = "1", "0"
-
-
-class MismatchError(Exception):
-    """The Subscriber's rows are not what the commands begin from: one by one, they say which."""
 
 
 class BulkApply:
@@ -55,7 +50,7 @@ class BulkApply:
 
     def apply(self, step: InBulk) -> None:
         """Deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the driver does."""
-        parents_first = sorted(step.folded, key=lambda it: self._rank.get(it.article.article_id, 0))
+        parents_first = step.parents_first(self._rank)
         for folded in reversed(parents_first):
             self._delete(folded)
         for folded in parents_first:
@@ -119,7 +114,7 @@ class BulkApply:
         values = [*updates.keys, *(updates.values[at] for at in positions)]
         if len(always) < len(positions):
             columns.append(_MASK)
-            values.append(_hexadecimal(updates.masks))
+            values.append(pc.binary_join_element_wise("\\\\x", updates.mask_digits(), ""))
         self._copy(stage, columns, values)
         query = _update_statement(target, stage, positions, always)
         self._require(target, Operation.UPDATE, self._session.execute(query, prepare=False).rowcount, len(updates))
@@ -219,14 +214,3 @@ def _assignment(target: Target, at: int, *, always: bool) -> sql.Composed:
     return sql.SQL("{} = CASE WHEN {} THEN {} ELSE {}.{} END").format(
         column, bit_is_set(at, mask), value, _DESTINATION, column
     )
-
-
-def _hexadecimal(masks: Masks) -> pa.StringArray:
-    """Each row of bytes in bytea's hexadecimal text form, escaped."""
-    digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-    rows, width = masks.shape
-    text = np.empty((rows, 3 + 2 * width), dtype=np.uint8)
-    text[:, :3] = np.frombuffer(b"\\\\x", dtype=np.uint8)
-    text[:, 3::2], text[:, 4::2] = digits[masks >> 4], digits[masks & 15]
-    offsets = np.arange(rows + 1, dtype=np.int32) * text.shape[1]
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
-from typing import Any
 
 from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Method, Operation
 from tranrepl.postgres import Session, qualified
+from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.postgres import OBJECTS
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, SCHEMA, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
@@ -53,7 +52,9 @@ def bulk_rules(
         )
         for number, table in tables.items()
     }
-    return BulkRules({number: it for number, it in operations.items() if it}, _ranks(session, tables))
+    found = {number: table.object_id for number, table in tables.items()}
+    ranks = parents_first(found, session.execute(_REFERENCES, [[*found.values()], [*found.values()]]).fetchall())
+    return BulkRules({number: it for number, it in operations.items() if it}, ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +102,6 @@ def unedited_procedures(
         found.setdefault(name, []).append((text, body))
     unedited = [name for name, texts in found.items() if len(texts) == 1 and ends_with_body(*texts[0])]
     return frozenset(it for name in unedited for it in generated[name])
-
-
-def _ranks(session: Session, tables: Mapping[int, _Table]) -> dict[int, int]:
-    """Within a circle of foreign keys, any order is as good as another: where it is not, the statement fails."""
-    by_table: dict[int, list[int]] = {}
-    for number, table in tables.items():
-        by_table.setdefault(table.object_id, []).append(number)
-    keys: list[tuple[Any, ...]] = session.execute(_REFERENCES, [list(by_table), list(by_table)]).fetchall()
-    children: dict[int, set[int]] = {table: set() for table in by_table}
-    for child, parent in keys:
-        children[child].add(parent)
-    try:
-        order = list(TopologicalSorter(children).static_order())
-    except CycleError:
-        order = list(by_table)
-    return {number: rank for rank, table in enumerate(order) for number in by_table[table]}
 
 
 _TABLES = r"""
@@ -167,5 +152,4 @@ SELECT o.object_name, o.object_text, p.prosrc
 _REFERENCES = """
 SELECT DISTINCT k.conrelid::bigint, k.confrelid::bigint FROM pg_catalog.pg_constraint k
  WHERE k.contype = 'f' AND k.conrelid = ANY (%s::oid[]) AND k.confrelid = ANY (%s::oid[])
-   AND k.conrelid <> k.confrelid
 """

@@ -44,7 +44,7 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
-from tranrepl.subscriber.sql_bulk import MismatchError, SqlBulk
+from tranrepl.subscriber.sql_bulk import SqlBulk
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_statements import (
     ParameterError,
@@ -59,7 +59,7 @@ from tranrepl.subscriber.sql_statements import (
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import Watermark
 from tranrepl.subscriber.staging import StagedText
-from tranrepl.subscriber.steps import InBulk, OneByOne, Operations, Step
+from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
 
 _MOST_TOGETHER = 1000
 

@@ -8,10 +8,6 @@ from typing import Protocol
 from tranrepl.subscriber.steps import InBulk, Operations
 
 
-class MismatchError(Exception):
-    """The Subscriber's rows, or the commands' values, are not what bulk can apply: one by one, they say which."""
-
-
 class SqlBulk(Protocol):
     """Of one session. Errors of the database are raised as SQLAlchemy does."""
 

@@ -42,6 +42,14 @@ class InBulk:
     commands: pa.Table
     folded: tuple[Folded, ...]
 
+    def parents_first(self, rank: Mapping[int, int]) -> list[Folded]:
+        """By the rank of their articles."""
+        return sorted(self.folded, key=lambda it: rank.get(it.article.article_id, 0))
+
+
+class MismatchError(Exception):
+    """The Subscriber's rows, or the commands' values, are not what bulk can apply: one by one, they say which."""
+
 
 Step = OneByOne | InBulk
 
