@@ -351,6 +351,15 @@ class Article(_Settings):
         return self
 
 
+def _commit_batch_size(subscription: dict[str, Any]) -> int:
+    """One by one, a row that changes often costs more with each of its versions that the commit batch has left."""
+    return 1_000 if subscription.get("apply") is Apply.COMMANDS else 10_000
+
+
+def _commit_batch_threshold(subscription: dict[str, Any]) -> int:
+    return 10 * _commit_batch_size(subscription)
+
+
 class Subscription(_Settings):
     name: Name
     connection: ConnectionId
@@ -373,10 +382,12 @@ class Subscription(_Settings):
     """auto (in bulk where that gives the same rows, else one by one) or commands (always one by one)."""
     skip_errors: list[SkippableError] = []
     """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors."""
-    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """A commit at the Subscriber holds at most this many transactions (CommitBatchSize)."""
-    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
-    """… or ends with the transaction that reaches this many commands (CommitBatchThreshold)."""
+    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default_factory=_commit_batch_size)
+    """A commit at the Subscriber holds at most this many transactions (CommitBatchSize); default 10,000, and 1,000
+    with apply: commands."""
+    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = Field(default_factory=_commit_batch_threshold)
+    """… or ends with the transaction that reaches this many commands (CommitBatchThreshold); default 100,000, and
+    10,000 with apply: commands."""
     not_for_replication: bool = False
     """The Subscriber's foreign keys and ordinary triggers do not act on delivered changes (NOT FOR REPLICATION).
     MariaDB: its triggers still fire."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.ends import Ends, Servers
 from benchmarks.memory import Role, peak_memory
 from benchmarks.results import Measurement, Phase, TimedJob
+from benchmarks.session import keep_warm
 from benchmarks.workloads import Workload
 from sandbox.site import execute
 from tranrepl.jobs import JobResult
@@ -29,6 +30,7 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
     servers.checkpoint()
     changes, slot_seconds = _decode_slot(ends)
     before = _bytes_in(store)
+    keep_warm(ends.site.spark)
     read = timed(ends.site.read_log)
     stored = _bytes_in(store) - before
     reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
@@ -58,6 +60,7 @@ def _drain_both(
             reference = ends.built_in.drain(marker)
             ends.vacuum(ends.references)
         else:
+            keep_warm(ends.site.spark)
             delivered[mode] = timed(partial(ends.deliver, mode))
             ends.vacuum(ends.subscribers(mode))
     return reference, delivered

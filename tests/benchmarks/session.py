@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -32,3 +33,16 @@ def spark_session() -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+def keep_warm(spark: SparkSession) -> None:
+    """A Python worker that has loaded what jobs load. Spark ends one that had nothing to do for a minute, as when a
+    backlog is built, and starting another is start-up."""
+    spark.sparkContext.parallelize([0], 1).foreachPartition(_load)
+
+
+def _load(one: Iterable[int]) -> None:
+    for _ in one:
+        pass
+    for module in ("tranrepl.log_reader.storing", "tranrepl.distribution.delivery"):
+        importlib.import_module(module)

@@ -72,6 +72,13 @@ def test_what_is_left_out_has_sql_servers_defaults() -> None:
     )
 
 
+@pytest.mark.parametrize(("apply", "limits"), [("auto", (10_000, 100_000)), ("commands", (1_000, 10_000))])
+def test_a_commit_batch_is_sized_for_how_it_is_applied(apply: str, limits: tuple[int, int]) -> None:
+    subscription = {"name": "reporting", "connection": "subscriber", "apply": apply}
+    settings = Publication.model_validate({**EXAMPLE, "subscriptions": [subscription]}).subscriptions[0]
+    assert (settings.commit_batch_size, settings.commit_batch_threshold) == limits
+
+
 # A mistake, and what the message must say of it: key, value, what is allowed.
 MISTAKES: dict[str, tuple[Change, list[str]]] = {
     "unknown key": (lambda it: it.update(publisherr={}), ["publisherr: unknown key; allowed: publication, publisher,"]),

@@ -31,7 +31,7 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.postgres import PostgresSubscriber
-from tranrepl.subscriber.postgres_bulk import BulkApply
+from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import BulkRules, bulk_rules, unedited_procedures
 from tranrepl.subscriber.postgres_procedures import Target, called_by, statements, trusted
 from tranrepl.subscriber.procedure_names import PREFIXES
@@ -249,7 +249,7 @@ class PostgresApplier:
         """All of the step, or nothing."""
         with translated_errors(self._subscriber.where):
             self._bulk.prepare(step)
-            self._session.execute("SAVEPOINT tranrepl_bulk")
+            self._session.execute(f"SAVEPOINT tranrepl_bulk; {FIND_BY_KEY}")
         try:
             self._bulk.apply(step)
         except MismatchError as mismatch:
@@ -261,11 +261,10 @@ class PostgresApplier:
             why = f"error {problem.number}"
         else:
             with translated_errors(self._subscriber.where):
-                self._session.execute("RELEASE SAVEPOINT tranrepl_bulk")
+                self._session.execute(f"RELEASE SAVEPOINT tranrepl_bulk; {FIND_AS_BEFORE}")
             return True
         with translated_errors(self._subscriber.where):
-            self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk")
-            self._session.execute("RELEASE SAVEPOINT tranrepl_bulk")
+            self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk; RELEASE SAVEPOINT tranrepl_bulk")
         self._fallbacks[why] += 1
         return False
 
@@ -323,10 +322,10 @@ def _apply_function(
     skipped_states: Collection[str],
 ) -> sql.Composed:
     """The dispatcher: reads what is staged, in order, and calls what each kind calls."""
+    called = {kind for kind in layout.kinds if _is_called(kind, targets[kind.article_id], unedited)}
     branches = sql.SQL("").join(
         sql.SQL("    WHEN {} THEN\n{}").format(
-            sql.Literal(number),
-            _branch(layout, kind, targets[kind.article_id], called=(kind.article_id, kind.operation) not in unedited),
+            sql.Literal(number), _branch(layout, kind, targets[kind.article_id], called=kind in called)
         )
         for number, kind in enumerate(layout.kinds)
     )
@@ -337,8 +336,10 @@ def _apply_function(
         # The notice names the command; the error itself goes on untouched.
         "EXCEPTION WHEN OTHERS THEN\n  RAISE NOTICE '{}%', tranrepl_command.seq;\n  RAISE;\nEND\n"
     ).format(_STAGE, _skipping(dispatch, skipped_states) if skipped_states else dispatch, sql.SQL(_FAILED_NOTICE))
-    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql AS {}").format(
-        _APPLY, sql.Literal(body.as_string(None))
+    # A small table is read whole, as it was planned; by then it may hold every version that this transaction made.
+    planned = sql.SQL("" if called else "SET enable_seqscan = off ")
+    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql {}AS {}").format(
+        _APPLY, planned, sql.Literal(body.as_string(None))
     )
 
 
@@ -351,15 +352,20 @@ def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composab
     ).format(dispatch, conditions, sql.Literal(_SKIPPED_NOTICE))
 
 
+def _is_called(kind: Kind, target: Target, unedited: Collection[tuple[int, Operation]]) -> bool:
+    """A procedure as setup made it stands in the dispatcher itself: its statements take half the time of a CALL."""
+    if kind.operation not in PREFIXES or target.article.propagation(kind.operation).method is not Method.PROCEDURE:
+        return False
+    return (kind.article_id, kind.operation) not in unedited
+
+
 def _branch(layout: StagingLayout, kind: Kind, target: Target, *, called: bool) -> sql.Composable:
-    """A procedure as setup made it stands here itself: its statements take half the time of a CALL."""
     places = layout.places[kind]
 
     def value(argument: Argument) -> sql.Composable:
         return sql.SQL("tranrepl_command.{}").format(sql.Identifier(layout.slots[places[argument]].name))
 
-    procedural = kind.operation in PREFIXES and target.article.propagation(kind.operation).method is Method.PROCEDURE
-    if not (procedural and called):
+    if not called:
         return statements(target, kind.operation, value)
     passed = sql.SQL(", ").join(map(value, arguments(target.article, kind.operation)))
     return sql.SQL("      CALL {}({});\n").format(called_by(target.article, kind.operation), passed)

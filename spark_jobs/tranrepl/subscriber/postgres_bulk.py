@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,12 @@ _DESTINATION = sql.Identifier("destination")
 _STAGED = sql.Identifier("staged")
 _MASK = sql.Identifier("mask")
 _GOES, _ABSENT = "1", "0"
+
+FIND_BY_KEY: Final = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+"""A join that reads the whole table makes each commit batch cost as much as the table has rows. By its key a row
+costs the same in a table of any size, and twice as much as by a scan at worst."""
+FIND_AS_BEFORE: Final = "SET LOCAL enable_hashjoin = DEFAULT; SET LOCAL enable_mergejoin = DEFAULT"
+"""For what a database's own procedures join."""
 
 
 class BulkApply:
