@@ -5,16 +5,19 @@ Nothing is started before a test asks for it.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
+from sandbox.memory_folder import memory_folder
 from tranrepl.class_archive import start_variables
 from tranrepl.connections import Connection
 from tranrepl.jobs import LOCAL_MASTER_SETTINGS
@@ -51,19 +54,33 @@ def pytest_configure() -> None:
     os.environ.update(start_variables())
 
 
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, and collections of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def server_folder() -> Iterator[Path]:
+    """Where the run's servers have their homes, each its own."""
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def postgres(server_folder: Path) -> Iterator[PostgresServer]:
     """The run's embedded PostgreSQL 18."""
-    with PostgresServer(ServerSettings(tmp_path_factory.mktemp("postgres"), fsync=False)) as server:
+    with PostgresServer(ServerSettings(server_folder / "postgres", fsync=False)) as server:
+        server.make_logins_cheap()
         yield server
 
 
 @pytest.fixture(scope="session")
-def debian_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def debian_postgres(server_folder: Path) -> Iterator[PostgresServer]:
     """The run's PostgreSQL 15, of Debian's package."""
     if not (DEBIAN_BINDIR / "postgres").exists():
         pytest.skip(f"Debian's postgresql-15 is not installed: {DEBIAN_BINDIR} is missing")
-    home = tmp_path_factory.mktemp("debian_postgres")
+    home = server_folder / "debian_postgres"
     with PostgresServer(ServerSettings(home, bindir=DEBIAN_BINDIR, fsync=False)) as server:
         yield server
 

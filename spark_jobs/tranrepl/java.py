@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
@@ -29,7 +30,7 @@ def require_java() -> None:
         where = f"JAVA_HOME={home}" if home else "on PATH"
         raise ConfigurationError(f"Spark needs Java, and there is none ({where})", remedy=remedy)
     try:
-        says = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        says = _what_it_says(java)
     except OSError as error:
         raise ConfigurationError(
             f"Spark needs Java, and {java} cannot be started: {error.strerror}", remedy=remedy
@@ -38,3 +39,9 @@ def require_java() -> None:
     if found is None or int(found[1]) < MINIMUM_JAVA:
         version = next(iter(says.splitlines()), "of unknown version")
         raise ConfigurationError(f"Spark needs Java {MINIMUM_JAVA}; {java} is {version}", remedy=remedy)
+
+
+@cache
+def _what_it_says(java: Path) -> str:
+    """Of its version. Asked once a process: a JVM is started for it."""
+    return subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr

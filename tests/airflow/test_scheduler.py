@@ -61,6 +61,11 @@ class Api:
     def trigger(self, dag_id: str) -> None:
         self.client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None}).raise_for_status()
 
+    def backfill(self, dag_id: str, first: datetime, last: datetime) -> None:
+        """As a person asks for it in the UI."""
+        asked = {"from_date": first.isoformat(), "to_date": last.isoformat(), "reprocess_behavior": "completed"}
+        self.client.post("/backfills", json={"dag_id": dag_id, "max_active_runs": 1, **asked}).raise_for_status()
+
     def end_backfill(self, dag_id: str) -> None:
         """One whose runs have finished. The scheduler would do it within half a minute; a DAG has one at a time."""
         (running,) = [it for it in self.get("/backfills", dag_id=dag_id)["backfills"] if it["completed_at"] is None]
@@ -223,11 +228,11 @@ def test_the_scheduler(
         api.unpause("live")
         api.unpause("past")
         _wait("the one interval of the past that is the latest", lambda: api.runs("past", "scheduled"))
-        _backfill_each_interval_by_itself(past, airflow, api, postgres, tmp_path)
+        _backfill_each_interval_by_itself(past, api, postgres)
         _wait("three intervals", lambda: len(api.runs("live", "scheduled")) >= 3)
         # A backfill beside the schedule, over intervals that have their runs and others that have not.
         window = (began - _INTERVAL, began + _INTERVAL)
-        _create_backfill(airflow, "live", *window, tmp_path, "--reprocess-behavior", "completed")
+        _create_backfill(airflow, "live", *window, tmp_path)
         _wait("backfill beside the schedule", lambda: len(api.runs("live", "backfill")) >= 2)
     api.trigger("live")
     _wait("the last run", lambda: api.runs("live", "manual"))
@@ -240,9 +245,7 @@ def test_the_scheduler(
     assert {it["summary"] for it in late} == {"past: run is late"}
 
 
-def _backfill_each_interval_by_itself(
-    site: Site, airflow: AirflowHome, api: Api, postgres: PostgresServer, tmp_path: Path
-) -> None:
+def _backfill_each_interval_by_itself(site: Site, api: Api, postgres: PostgresServer) -> None:
     make_transactions(site, 40)
     site.read_log().raise_error()
     minute = _past_minute()
@@ -252,7 +255,7 @@ def _backfill_each_interval_by_itself(
         session.execute(f'CREATE DATABASE "{empty}" TEMPLATE "{site.databases.subscriber.database}"'.encode())
     window = (minute, minute + 2 * _INTERVAL)
     for again, counts in ((False, expected), (True, [0, 0, 0])):
-        _create_backfill(airflow, "past", *window, tmp_path, "--reprocess-behavior", "completed")
+        api.backfill("past", *window)
         runs = _wait(f"backfill, {again=}", lambda: api.runs("past", "backfill"))
         assert [(run["state"], api.delivered(run)) for run in runs] == [("success", count) for count in counts]
         api.end_backfill("past")
@@ -292,11 +295,11 @@ def _restore(site: Site, dump: str, postgres: PostgresServer) -> None:
         session.execute(f'ALTER DATABASE "{dump}" RENAME TO "{name}"'.encode())
 
 
-def _create_backfill(
-    airflow: AirflowHome, dag_id: str, first: datetime, last: datetime, tmp_path: Path, *options: str
-) -> None:
+def _create_backfill(airflow: AirflowHome, dag_id: str, first: datetime, last: datetime, tmp_path: Path) -> None:
+    """As a person asks for it at the shell."""
     airflow.run(
         *("backfill", "create", "--dag-id", dag_id, "--max-active-runs", "1"),
-        *("--from-date", first.isoformat(), "--to-date", last.isoformat(), *options),
+        *("--from-date", first.isoformat(), "--to-date", last.isoformat()),
+        *("--reprocess-behavior", "completed"),
         log=tmp_path / "logs" / "backfill.log",
     )

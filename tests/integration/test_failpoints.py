@@ -99,9 +99,10 @@ def test_streams_killed_anywhere_make_every_change_once_when_run_again(
 
 
 @pytest.fixture(scope="module")
-def crashing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def crashing_server(server_folder: Path) -> Iterator[PostgresServer]:
     """A server of its own: where one backend is killed, all of them end."""
-    with PostgresServer(ServerSettings(tmp_path_factory.mktemp("crashing"), fsync=False)) as server:
+    with PostgresServer(ServerSettings(server_folder / "crashing", fsync=False)) as server:
+        server.make_logins_cheap()
         yield server
 
 

@@ -32,6 +32,7 @@ _USER = "admin"
 _PORTS = range(8080, 8100)
 _READY_SECONDS = 180
 _STOP_SECONDS = 30
+# The first is needed by the others, also as they end.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "api-server": ("--workers", "1"),
     "scheduler": ("--skip-serve-logs",),
@@ -106,8 +107,8 @@ def components(airflow: AirflowHome, logs: Path) -> Iterator[list[subprocess.Pop
         yield processes
     finally:
         with step("Airflow: stopping, after the task that runs"):
-            for process in reversed(processes):
-                _stop(process)
+            _stop(*processes[1:])
+            _stop(*processes[:1])
 
 
 def _start(airflow: AirflowHome, name: str, arguments: tuple[str, ...], logs: Path) -> subprocess.Popen[bytes]:
@@ -122,14 +123,16 @@ def _start(airflow: AirflowHome, name: str, arguments: tuple[str, ...], logs: Pa
         )
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a component, at last by force, and what is left of the process group that we made for it."""
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_STOP_SECONDS)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _stop(*processes: subprocess.Popen[bytes]) -> None:
+    """End components, at last by force, and what is left of the process groups that we made for them."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def wait_until_healthy(airflow: AirflowHome, processes: list[subprocess.Popen[bytes]], logs: Path) -> None:

@@ -98,6 +98,8 @@ class MariaDbServer:
             charset="utf8mb4",
             autocommit=True,
             init_command="SET time_zone = '+00:00'",
+            # Reading all the world's certificates takes longer than most tests' statements.
+            ssl_disabled=True,
         )
 
     def _install(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,8 @@ _BESIDE = (
 def main() -> int:
     """Exit status: that of the first run that failed. The first one is seen as it goes, the others when they end."""
     pytest = [sys.executable, "-m", "pytest"]
+    # Tests start Python some thousand times, which would compile the checkout each time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with ExitStack() as stack:
         beside = []
         for number, paths in enumerate(_BESIDE, start=2):

@@ -22,11 +22,11 @@ _ONE_OF_EACH = [kind for kind in KINDS if "," not in kind.name]
 
 
 @pytest.fixture(scope="session")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+def mariadb(server_folder: Path) -> Iterator[MariaDbServer]:
     """The run's MariaDB."""
     if not installed():
         pytest.skip("mariadbd is not installed; on Debian, as root: apt-get install mariadb-server-core")
-    with MariaDbServer(tmp_path_factory.mktemp("mariadb")) as server:
+    with MariaDbServer(server_folder / "mariadb") as server:
         yield server
 
 
