@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from tranrepl.cli import app
 
 COMMAND = Path(sys.executable).parent / "tranrepl"
+_NO_AIRFLOW = {"AIRFLOW_HOME": "/nowhere/airflow"}
+"""Whatever this user has in ~/airflow: `tranrepl setup` would start it to ask for its pools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def tranrepl(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}
     process = subprocess.run(
         [str(COMMAND), *map(str, arguments)],
-        env={**inherited, **environment},
+        env={**inherited, **_NO_AIRFLOW, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -55,7 +57,7 @@ def tranrepl(
 def typed(*arguments: str | Path, environment: Mapping[str, str]) -> Outcome:
     """As `tranrepl`, but within this process: where many are run, starting Python is what takes the time."""
     ours = {name: None for name in os.environ if name.startswith(("AIRFLOW", "TRANREPL"))}
-    result = CliRunner().invoke(app, list(map(str, arguments)), env={**ours, **environment})
+    result = CliRunner().invoke(app, list(map(str, arguments)), env={**ours, **_NO_AIRFLOW, **environment})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Outcome(result.exit_code, result.stdout, result.stderr)

@@ -31,6 +31,7 @@ _BESIDE = (
         "tests/integration/test_shell.py",
         "tests/integration/test_snapshot.py",
         "tests/integration/test_snapshot_hand_over.py",
+        "tests/integration/test_streams.py",
         "tests/integration/test_validation.py",
     ),
 )
