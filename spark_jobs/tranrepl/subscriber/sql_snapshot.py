@@ -99,11 +99,16 @@ class SqlSnapshot:
 
     def _was_interrupted(self, it: SnapshotArticle) -> bool:
         """Its rows are an earlier snapshot's, which found the table empty."""
+        if not self._subscriber.has_snapshots():
+            return False
         with self._transaction():
             return (
                 self._session.execute(
                     sa.select(SNAPSHOTS.c.article).where(
-                        _mine(self._key), SNAPSHOTS.c.article == it.name, SNAPSHOTS.c.range_number == 0
+                        _mine(self._key),
+                        SNAPSHOTS.c.article == it.name,
+                        SNAPSHOTS.c.range_number == 0,
+                        SNAPSHOTS.c.snapshot != "",
                     )
                 ).first()
                 is not None
@@ -121,10 +126,20 @@ class SqlSnapshot:
         self._subscriber.move_watermark(standing.watermark, fence)
         names = [it.name for it in articles]
         with self._transaction():
-            self._session.execute(sa.delete(SNAPSHOTS).where(_mine(self._key), SNAPSHOTS.c.article.in_(names)))
-            self._session.execute(sa.insert(SNAPSHOTS), [_row(self._key, name, 0, snapshot) for name in names])
+            self._announce(snapshot, names)
         self._make_ready(articles, not_for_replication=not_for_replication)
         return fence
+
+    def _announce(self, snapshot: str, names: Sequence[str]) -> None:
+        """From here on, no other snapshot loads these articles."""
+        columns = SNAPSHOTS.c
+        mine = sa.and_(_mine(self._key), columns.article.in_(names))
+        self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+        self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot=snapshot))
+        known = set(self._session.scalars(sa.select(columns.article).where(mine)))
+        new = [_row(self._key, name, 0, snapshot) for name in names if name not in known]
+        if new:
+            self._session.execute(sa.insert(SNAPSHOTS), new)
 
     def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
         order = self.load_order(articles, not_for_replication=not_for_replication)
@@ -184,7 +199,9 @@ class SqlSnapshot:
             if key.table in dropped or key.referenced in dropped:
                 self._subscriber.set_up_foreign_key(key, new=True)
 
-    def end(self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes | None) -> None:
+    def end(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
+    ) -> None:
         names = [it.name for it in articles]
         columns = SNAPSHOTS.c
         with self._transaction():
@@ -200,8 +217,10 @@ class SqlSnapshot:
             ).all()
             if len(held) != len(names):
                 raise another_snapshot(self.where)
-            self._subscriber.move_in_transaction(fence, fence_after(fence) if xact_seqno is None else xact_seqno)
-            self._session.execute(sa.delete(SNAPSHOTS).where(_mine(self._key), columns.article.in_(names)))
+            self._subscriber.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
+            mine = sa.and_(_mine(self._key), columns.article.in_(names))
+            self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+            self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot="", xact_seqno=xact_seqno))
 
 
 class SqlLoader:

@@ -69,10 +69,12 @@ def test_ranges_are_loaded_once_and_the_watermark_comes_last(plain_site: Site) -
         target.build(it)
         target.finish([it], [])
         with pytest.raises(FencedError):
-            target.end("given up", [it], fence, _START)
+            target.end("given up", [it], fence, _START, whole=True)
         assert FIRST_XACT_SEQNO < plain_site.watermark() < _START
-        target.end("second", [it], fence, _START)
+        target.end("second", [it], fence, _START, whole=True)
         assert target.loaded("second") == []
+    with dialect.subscriber(plain_site.connection, KEY, "test") as subscriber:
+        assert subscriber.initialized_articles() == {it.name: _START}
     assert plain_site.watermark() == _START
     assert _rows(plain_site) == _LOADED
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
@@ -85,7 +87,8 @@ def test_what_is_done_with_rows_that_are_there(plain_site: Site, command: PreCre
     plain_site.execute(
         "INSERT INTO item (id, name) VALUES (5, 'matches')", "INSERT INTO item (id, name) VALUES (5000, 'x')"
     )
-    with dialect_of(plain_site.connection).snapshot(plain_site.connection, KEY, "test") as target:
+    dialect = dialect_of(plain_site.connection)
+    with dialect.snapshot(plain_site.connection, KEY, "test") as target:
         if command is PreCreation.NONE:
             with pytest.raises(ConfigurationError, match="holds rows"):
                 target.begin("first", [it], whole=True, not_for_replication=False)
@@ -93,7 +96,11 @@ def test_what_is_done_with_rows_that_are_there(plain_site: Site, command: PreCre
             fence = target.begin("first", [it], whole=False, not_for_replication=False)
             target.build(it)
             target.finish([it], [])
-            target.end("first", [it], fence, None)
+            target.end("first", [it], fence, _START, whole=False)
+            # What it began with stays known while the next one loads.
+            target.begin("next", [it], whole=False, not_for_replication=False)
+            with dialect.subscriber(plain_site.connection, KEY, "test") as subscriber:
+                assert subscriber.initialized_articles() == {it.name: _START}
     left = {PreCreation.NONE: [5, 5000], PreCreation.DELETE: [5000]}.get(command, [])
     assert [int(row[0]) for row in plain_site.rows("item", "id")] == left
     # An article that joins leaves the subscription's watermark where it says the same.
