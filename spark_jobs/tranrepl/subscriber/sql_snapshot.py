@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import quoted_name
 
 from tranrepl.article import RegisteredArticle
@@ -30,11 +34,13 @@ from tranrepl.subscriber.snapshot import (
     not_empty,
 )
 from tranrepl.subscriber.sql_apply import translated_errors
+from tranrepl.subscriber.sql_bulk import BulkInsert
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_statements import ParameterError, Parameters, Statement, insert_statement, parameters
 from tranrepl.subscriber.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import SNAPSHOTS
+from tranrepl.subscriber.steps import MismatchError
 
 _ROWS_TOGETHER = 1000
 
@@ -223,6 +229,17 @@ class SqlSnapshot:
             self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot="", xact_seqno=xact_seqno))
 
 
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_NOT_OF_IMAGES = {b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def chunk_images(chunk: bytes) -> pa.StringArray:
+    """Whole rows in COPY's text form as images: COPY escapes more than those do."""
+    if any(b"\\" + escape in chunk for escape in _NOT_OF_IMAGES):
+        chunk = _ESCAPED.sub(lambda it: _NOT_OF_IMAGES.get(it[1], it[0]), chunk)
+    return pc.split_pattern(pa.array([chunk.removesuffix(b"\n")], pa.string()), "\n").flatten()
+
+
 class SqlLoader:
     """Loads ranges, each in a transaction of its own."""
 
@@ -258,16 +275,37 @@ class SqlLoader:
 
     def _insert(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
         at = target(self._session, self._database, article, self._where)
-        prepared = insert_statement(at)
+        prepared, in_bulk = insert_statement(at), self._database.bulk_insert(self._session, article)
         rows = size = 0
-        for chunk in chunks:
+        for chunk in filter(None, chunks):
+            images = chunk_images(chunk)
+            if in_bulk is None or not self._insert_in_bulk(in_bulk, images):
+                self._insert_by_values(at, prepared, images)
+            rows += len(images)
             size += len(chunk)
-            lines = chunk.decode().removesuffix("\n").split("\n") if chunk else []
-            for first in range(0, len(lines), _ROWS_TOGETHER):
-                part = lines[first : first + _ROWS_TOGETHER]
-                self._session.execute(prepared.executable, [self._bound(at, prepared, line) for line in part])
-                rows += len(part)
         return LoadedRange(str(article.source), number, rows, size)
+
+    def _insert_in_bulk(self, insert: BulkInsert, images: pa.StringArray) -> bool:
+        """All of the rows, or none: what is wrong with one is known when it goes by itself."""
+        savepoint = self._session.begin_nested()
+        try:
+            insert(images)
+        except MismatchError:
+            savepoint.rollback()
+            return False
+        except SQLAlchemyError as error:
+            problem = self._database.translate(self._where, error)
+            if not isinstance(problem, DataError | ConfigurationError):
+                raise problem from error
+            savepoint.rollback()
+            return False
+        savepoint.commit()
+        return True
+
+    def _insert_by_values(self, at: SqlTarget, prepared: Statement, images: pa.StringArray) -> None:
+        for first in range(0, len(images), _ROWS_TOGETHER):
+            part = images.slice(first, _ROWS_TOGETHER).to_pylist()
+            self._session.execute(prepared.executable, [self._bound(at, prepared, line) for line in part])
 
     def _bound(self, at: SqlTarget, prepared: Statement, line: str) -> Parameters:
         command = Command(b"", 0, at.article.article_id, Operation.INSERT, [], values(line), None)
