@@ -70,7 +70,10 @@ def _state(site: Site) -> str:
     return status(site.publication, site.connections).subscriptions[0].state
 
 
-def test_rows_come_by_snapshot_and_changes_by_the_log(databases: DatabasesFactory, tmp_path: Path) -> None:
+def test_rows_come_by_snapshot_and_changes_by_the_log(
+    databases: DatabasesFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tranrepl.snapshot")
     site = _site(databases, tmp_path)
     site.set_up()
     site.at_publisher("UPDATE vendor SET rating = 9 WHERE vendor_id = 1")
@@ -82,6 +85,7 @@ def test_rows_come_by_snapshot_and_changes_by_the_log(databases: DatabasesFactor
         ("public.vendor", 500, 1.0),
         ("public.orders", 2000, 1.0),
     ]
+    assert re.search(r"public\.vendor: 500 rows, \d+ bytes in 0\.\d s, \d+ bytes/s", caplog.text)
     assert site.differences() == []
     site.at_publisher(
         "UPDATE vendor SET vendor_id = vendor_id + 1000 WHERE vendor_id > 490 AND vendor_id NOT IN "

@@ -193,8 +193,7 @@ def snapshot_session(
     """A session whose one read-only transaction sees the exported snapshot, and writes values as the log does.
 
     `where` names the end in messages; None: it is the Publisher. Raises TransientError where the snapshot does not live
-    any more. A table whose row security would hide rows from
-    this login is refused when it is read.
+    any more. A table whose row security would hide rows from this login is refused when it is read.
     """
     where = where or f"Publisher {connection.database}"
     with connect(connection, application_name, autocommit=True) as session:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, RunRow, snapshot_comments
@@ -50,18 +50,25 @@ def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
 
 @dataclass(slots=True)
 class _History:
-    """The run's row, which follows every look, and the log, which has a line or some of them now and then."""
+    """The run's row, which follows every look, and the log: a line for each table that is whole, and now and then what
+    is on its way."""
 
     database: DistributionDatabase
     row: RunRow
     clock: float
-    logged: float = 0.0
+    logged: float = field(default_factory=time.monotonic)
+    whole: set[str] = field(default_factory=set)
 
     def tell(self, tables: tuple[TableProgress, ...]) -> None:
         self.database.tell_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
-        now, whole = time.monotonic(), all(it.share >= 1 for it in tables)
-        if whole or now - self.logged >= _LOGGED_EVERY_SECONDS:
-            self.logged = now
+        for it in tables:
+            if it.share >= 1 and it.article not in self.whole:
+                self.whole.add(it.article)
+                log.info(
+                    "%s: %d rows, %d bytes in %.1f s, %.0f bytes/s", it.article, it.rows, it.bytes, it.seconds, it.rate
+                )
+        if time.monotonic() - self.logged >= _LOGGED_EVERY_SECONDS:
+            self.logged = time.monotonic()
             log.info("%s", snapshot_comments(tables))
 
     def say(self, what: str) -> None:
