@@ -25,7 +25,7 @@ from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs import TableProgress
 
-_LOOKED_EVERY_SECONDS = 0.5
+_LOOKED_EVERY_SECONDS = 1.0
 _LINE_EVERY_SECONDS = 10.0
 _LINES_BESIDE = 4
 _NUMBERS_WIDTH = 47

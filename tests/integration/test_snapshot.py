@@ -6,7 +6,9 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs import SnapshotRequest
 from tranrepl.publisher.postgres import lsn_number
+from tranrepl.reinitialization import reinitialize
 from tranrepl.settings import Publication
 from tranrepl.snapshot import agent, job, ranges
 from tranrepl.snapshot.anew import subscribe_anew
@@ -235,6 +238,42 @@ def test_a_subscriber_of_before_an_articles_snapshot_is_known(
     site.take_snapshot()
     deliver_stored(site).raise_error()
     assert site.differences() == []
+
+
+def test_rows_loaded_by_hand_take_the_place_of_snapshots(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    site.set_up()
+    site.take_snapshot()
+    # As in another database, where somebody has loaded the same rows.
+    site.at_subscriber("DELETE FROM msreplication_snapshots")
+    settings = site.publication.model_dump(mode="json")
+    by_hand = {**settings["subscriptions"][0], "sync_type": "replication_support_only"}
+    site.publication = Publication.model_validate({**settings, "subscriptions": [by_hand]})
+    with pytest.raises(ConfigurationError, match="does not know the snapshot"):
+        site.deliver()
+    read_log_into_store(site).raise_error()
+    reinitialize(site.publication, site.connections, "reporting")
+    site.at_publisher("DELETE FROM orders WHERE order_id < 50")
+    _deliver(site)
+    assert site.differences() == []
+
+
+def test_whom_a_snapshot_waits_for_is_in_the_history(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site, said, deadline = _site(databases, tmp_path), "", time.monotonic() + 20
+    site.set_up()
+    with (
+        ThreadPoolExecutor(1) as executor,
+        psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as still_open,  # type: ignore[arg-type]
+    ):
+        still_open.execute("INSERT INTO vendor VALUES (5000)")
+        taken = executor.submit(site.take_snapshot)
+        while "waits for" not in said and time.monotonic() < deadline:
+            time.sleep(0.1)
+            rows = execute(site.databases.distribution, "SELECT comments FROM msdistribution_history")
+            said = rows[0][0] if rows else ""
+        still_open.commit()
+        assert [it.rows for it in taken.result().snapshot] == [501, 2000]
+    assert re.search(r"the snapshot waits for a transaction of process \d+ \(postgres, open\)", said)
 
 
 def _restore(server: PostgresServer, database: str, backup: str) -> None:

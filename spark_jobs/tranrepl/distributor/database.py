@@ -455,8 +455,13 @@ class DistributionDatabase:
                 )
 
     def forget_snapshots(self, subscription: SubscriptionRecord) -> None:
-        """Its articles have had none, and wait for none."""
+        """It begins with rows that were loaded by hand: those of snapshots are gone, and none is waited for."""
         with self._begin() as connection:
+            connection.execute(
+                mssubscriptions.update()
+                .where(mssubscriptions.c.subscription_id == subscription.subscription_id)
+                .values(subscription_seqno=None)
+            )
             connection.execute(
                 msarticle_subscriptions.delete().where(
                     msarticle_subscriptions.c.subscription_id == subscription.subscription_id
