@@ -13,15 +13,19 @@ from tranrepl.commands import Method
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
 from tranrepl.java import require_java
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.registration import registered_article
-from tranrepl.settings import Article, Publication
+from tranrepl.settings import Article, Publication, Subscription, SyncType, TableName
 from tranrepl.subscriber.dialect import Capabilities
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
+from tranrepl.subscriber.snapshot import SnapshotArticle
+
+_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
 @dataclass(slots=True)
@@ -167,9 +171,60 @@ def _subscriber(
             remedy="allowed there: subscription_streams: 1",
         )
     with dialect.subscriber(connection, key, "tranrepl check") as subscriber:
-        yield from subscriber.subscription_problems(publication.subscription(name))
+        yield from subscriber.subscription_problems(settings)
         for article, table in checked.tables:
             problems = list(subscriber.article_problems(article, table))
             yield from problems
             if not problems:
                 yield from subscriber.custom_problems(registered_article(article, table), table)
+    yield from _in_the_way(checked, publication, connections, name)
+
+
+def _in_the_way(
+    checked: Checked, publication: Publication, connections: Mapping[str, Connection], name: str
+) -> Iterator[ReplicationError]:
+    """Rows at the Subscriber that a snapshot would find and must not touch."""
+    subscription = publication.subscription(name)
+    key = subscription_key(publication, connections[publication.publisher.connection], name)
+    connection = connections[subscription.connection]
+    wanted = _to_be_initialized(publication, connections[publication.distributor.connection], subscription)
+    chosen = [
+        SnapshotArticle(registered_article(article, table), article, table, large=False)
+        for article, table in checked.tables
+        if article.source in wanted
+    ]
+    if chosen:
+        with dialect_of(connection).snapshot(connection, key, "tranrepl check") as target:
+            yield from target.problems(chosen)
+
+
+def _to_be_initialized(
+    publication: Publication, distribution: Connection, subscription: Subscription
+) -> frozenset[TableName]:
+    """Articles that a snapshot will be taken of, by source, as far as the distribution database can tell: what is wrong
+    with that is another problem."""
+    if subscription.sync_type is not SyncType.AUTOMATIC:
+        return frozenset()
+    database = DistributionDatabase(distribution)
+    try:
+        return _waiting(publication, database, subscription)
+    except ReplicationError:
+        return frozenset()
+    finally:
+        database.close()
+
+
+def _waiting(
+    publication: Publication, database: DistributionDatabase, subscription: Subscription
+) -> frozenset[TableName]:
+    everything = frozenset(it.source for it in publication.articles)
+    record = database.find_publication(publication.publication) if database.is_set_up() else None
+    found = database.find_subscription(record, subscription.name) if record else None
+    if record is None or found is None or found.status in _WAITING:
+        return everything
+    if found.status is SubscriptionStatus.INACTIVE:
+        return frozenset()
+    known = {it.source for it in database.registered_articles(record)}
+    states = database.article_states(found).items()
+    waiting = {source for source, state in states if state.status in _WAITING}
+    return frozenset(it for it in everything if it not in known or str(it) in waiting)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Thread
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
-from rich.status import Status
 from rich.table import Table
 
 from tranrepl import __version__
@@ -34,7 +32,6 @@ from tranrepl.connections import Connection, from_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError
 from tranrepl.jobs import (
     ApplyMode,
@@ -53,6 +50,7 @@ from tranrepl.settings import Publication, SyncType, json_schema, load_publicati
 from tranrepl.setup import set_up
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
 from tranrepl.snapshot.anew import subscribe_anew
+from tranrepl.snapshot_display import following, showing
 from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus, SubscriptionStatus
 from tranrepl.status import status as publication_status
 from tranrepl.submit import submit
@@ -110,7 +108,6 @@ def _print_error(error: ReplicationError) -> None:
         err.print(f"  [green]→[/] {escape(error.remedy)}", highlight=False)
 
 
-_LOOKED_EVERY_SECONDS = 2.0
 _PAUSES = (1.0, 4.0)
 """Seconds before each retry of what may pass by itself."""
 
@@ -381,39 +378,17 @@ def _take_snapshot(
 ) -> JobResult:
     """What may pass by itself is tried again: it begins anew then."""
     request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
-    with err.status(f"snapshot for {name}") as shown, _following(publication, connections, name, shown):
-        for pause in (*_PAUSES, None):
-            result = _attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
-            if pause is None or result.error is None or result.error.kind is not ErrorKind.TRANSIENT:
-                break
-            time.sleep(pause)
+    distribution = connections[publication.distributor.connection]
+    with showing(err, name) as display:
+        with following(display, distribution, publication.publication, name):
+            for pause in (*_PAUSES, None):
+                result = _attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
+                if pause is None or result.error is None or result.error.kind is not ErrorKind.TRANSIENT:
+                    break
+                time.sleep(pause)
+        if result.snapshot:
+            display.show(result.snapshot)
         return result
-
-
-@contextmanager
-def _following(
-    publication: Publication, connections: Mapping[str, Connection], name: str, shown: Status
-) -> Iterator[None]:
-    """Show what the history says of a snapshot that goes on."""
-    over = Event()
-
-    def follow() -> None:
-        database = DistributionDatabase(connections[publication.distributor.connection])
-        while not over.wait(_LOOKED_EVERY_SECONDS):
-            with suppress(ReplicationError):
-                record = database.publication(publication.publication)
-                row = database.last_history(record, database.subscription(record, name))
-                if row is not None and row["runstatus"] == RunStatus.IN_PROGRESS:
-                    shown.update(escape(str(row["comments"])))
-        database.close()
-
-    follower = Thread(target=follow, daemon=True)
-    follower.start()
-    try:
-        yield
-    finally:
-        over.set()
-        follower.join()
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -646,6 +621,10 @@ def _show_status(current: PublicationStatus) -> None:
     out.print(table)
     for subscription in current.subscriptions:
         out.print(f"{subscription.subscription}: {_standing(subscription)}", highlight=False, soft_wrap=True)
+    for subscription in current.subscriptions:
+        last = subscription.last_run
+        if last is not None and last.status == "in_progress" and subscription.waiting_articles:
+            out.print(escape(last.comments), highlight=False, soft_wrap=True)
     runs = {"log reader": reader.last_run, **{it.subscription: it.last_run for it in current.subscriptions}}
     for agent, last in runs.items():
         if last is not None and last.status in ("fail", "retry"):

@@ -123,7 +123,12 @@ class TableProgress(BaseModel):
     share: float
     """Of the table's pages, from 0 to 1."""
     seconds: float
-    """Since the table's first range began."""
+    """Since the table's first range began; once it is whole, what it took."""
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        return self.bytes / self.seconds if self.seconds else 0.0
 
     @property
     def seconds_left(self) -> float | None:

@@ -35,5 +35,6 @@ def reinitialize(publication: Publication, connections: Mapping[str, Connection]
         watermark = opened.subscriber.standing().watermark
         start = opened.record.registered_xact_seqno or FIRST_XACT_SEQNO
         opened.subscriber.move_watermark(watermark, start)
+        opened.database.forget_snapshots(opened.subscription)
         opened.database.set_subscription_status(opened.subscription, SubscriptionStatus.ACTIVE)
     return start

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +57,37 @@ def tranrepl(
         timeout=timeout,
     )
     return Outcome(process.returncode, process.stdout, process.stderr)
+
+
+@contextmanager
+def in_a_terminal(
+    *arguments: str | Path, environment: Mapping[str, str], columns: int = 100
+) -> Iterator[Iterator[str]]:
+    """As `tranrepl`, in a terminal of its own. Yields what it shows, as it comes, with the terminal's control codes."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}
+    process = subprocess.Popen(
+        [str(COMMAND), *map(str, arguments)],
+        env={**inherited, "TERM": "xterm-256color", **environment},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        yield _shown(ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def _shown(terminal: int) -> Iterator[str]:
+    # Linux says EIO where the other end is closed.
+    with suppress(OSError):
+        while some := os.read(terminal, 65_536):
+            yield some.decode(errors="replace")
 
 
 def typed(*arguments: str | Path, environment: Mapping[str, str]) -> Outcome:

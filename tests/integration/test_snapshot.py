@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,18 @@ import psycopg
 import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
-from integration.shell import publication_file, typed
+from integration.shell import in_a_terminal, publication_file, typed
 from sandbox.child_job import SNAPSHOT, ChildJob
+from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site, execute
+from tranrepl.check import check
 from tranrepl.cleanup import clean_up
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs import SnapshotRequest
 from tranrepl.publisher.postgres import lsn_number
+from tranrepl.reinitialization import reinitialize
 from tranrepl.settings import Publication
 from tranrepl.snapshot import agent, job, ranges
 from tranrepl.snapshot.anew import subscribe_anew
@@ -67,7 +73,10 @@ def _state(site: Site) -> str:
     return status(site.publication, site.connections).subscriptions[0].state
 
 
-def test_rows_come_by_snapshot_and_changes_by_the_log(databases: DatabasesFactory, tmp_path: Path) -> None:
+def test_rows_come_by_snapshot_and_changes_by_the_log(
+    databases: DatabasesFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tranrepl.snapshot")
     site = _site(databases, tmp_path)
     site.set_up()
     site.at_publisher("UPDATE vendor SET rating = 9 WHERE vendor_id = 1")
@@ -79,6 +88,7 @@ def test_rows_come_by_snapshot_and_changes_by_the_log(databases: DatabasesFactor
         ("public.vendor", 500, 1.0),
         ("public.orders", 2000, 1.0),
     ]
+    assert re.search(r"public\.vendor: 500 rows, \d+ bytes in 0\.\d s, \d+ bytes/s", caplog.text)
     assert site.differences() == []
     site.at_publisher(
         "UPDATE vendor SET vendor_id = vendor_id + 1000 WHERE vendor_id > 490 AND vendor_id NOT IN "
@@ -103,13 +113,18 @@ def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: 
         "CREATE TABLE vendor (note text, vendor_id int PRIMARY KEY, name text, rating int, own int DEFAULT 7)",
         "INSERT INTO vendor VALUES ('theirs', 9000, 'x', 0), ('theirs', 3, 'y', 3)",
     )
-    site.set_up()
     if command == "none":
         with pytest.raises(ConfigurationError, match="holds rows") as refusal:
-            site.take_snapshot()
+            site.set_up()
         assert "delete, truncate or drop" in str(refusal.value)
+        site.at_subscriber("ALTER TABLE vendor RENAME TO before")
+        site.set_up()
+        site.at_subscriber("DROP TABLE vendor", "ALTER TABLE before RENAME TO vendor")
+        with pytest.raises(ConfigurationError, match="holds rows"):
+            site.take_snapshot()
         assert site.at_subscriber("SELECT count(*) FROM vendor") == [(2,)]
         site.at_subscriber("DELETE FROM vendor")
+    site.set_up()
     site.take_snapshot()
     ((total, theirs),) = site.at_subscriber("SELECT count(*), count(*) FILTER (WHERE note = 'theirs') FROM vendor")
     ((own,),) = site.at_subscriber(
@@ -117,6 +132,28 @@ def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: 
     )
     assert (total, theirs, own) == (300 + (command == "delete"), int(command == "delete"), int(command != "drop"))
     assert site.at_publisher("SELECT count(*) FROM vendor WHERE rating > 1") == [(300,)]
+
+
+def test_rows_in_the_way_are_told_by_check(databases: DatabasesFactory, tmp_path: Path) -> None:
+    """Of what a snapshot would be taken of, and of nothing else."""
+    site = _site(databases, tmp_path, ["public.vendor"])
+
+    def told(*sources: str, **subscription: object) -> list[str | None]:
+        settings = site.publication.model_dump(mode="json")
+        first = {**settings["subscriptions"][0], **subscription}
+        changed = {"articles": [{"source": it} for it in sources], "subscriptions": [first]}
+        problems = check(Publication.model_validate({**settings, **changed}), site.connections).problems
+        assert all("holds rows" in it.message for it in problems), problems
+        return [it.to_report().article for it in problems]
+
+    site.at_subscriber(_TABLES, "INSERT INTO vendor VALUES (1)", "INSERT INTO orders VALUES (1, 1)")
+    assert told("public.vendor", "public.orders") == ["public.vendor", "public.orders"]
+    assert told("public.vendor", "public.orders", sync_type="replication_support_only") == []
+    site.at_subscriber("TRUNCATE vendor CASCADE", "ALTER TABLE orders DROP CONSTRAINT orders_vendor_id_fkey")
+    site.set_up()
+    site.take_snapshot()
+    site.at_subscriber("INSERT INTO orders VALUES (1, 1)")
+    assert told("public.vendor", "public.orders") == ["public.orders"]
 
 
 def _with_articles(site: Site, *sources: str) -> Site:
@@ -165,6 +202,84 @@ def test_an_article_that_joins_is_copied_alone_and_loses_nothing(
     deliver_stored(site).raise_error()
     assert site.differences() == []
     assert site.at_subscriber("SELECT count(*) FROM orders WHERE order_id IN (6000, 6001)") == [(0,)]
+
+
+def test_a_subscriber_of_before_an_articles_snapshot_is_known(
+    databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path, ["public.vendor"])
+    site.set_up()
+    site.take_snapshot()
+    subscriber = site.databases.subscriber.database or ""
+    with postgres.connect() as server:
+        server.execute(f'CREATE DATABASE before_join TEMPLATE "{subscriber}"')
+    _with_articles(site, "public.vendor", "public.orders").set_up()
+    site.take_snapshot()
+    with postgres.connect() as server:
+        server.execute(f'CREATE DATABASE after_join TEMPLATE "{subscriber}"')
+    site.at_publisher("DELETE FROM orders WHERE order_id < 50", "UPDATE vendor SET rating = 9 WHERE vendor_id = 1")
+    _deliver(site)
+
+    _restore(postgres, subscriber, "after_join")
+    deliver_stored(site).raise_error()
+    assert site.differences() == []
+
+    _restore(postgres, subscriber, "before_join")
+    with pytest.raises(ConfigurationError, match="does not know the snapshot"):
+        deliver_stored(site)
+    with pytest.raises(ConfigurationError, match="does not know the snapshot") as refusal:
+        site.deliver()
+    assert refusal.value.number == "21074"
+    assert "reinitialize FILE -s reporting --article public.orders" in (refusal.value.remedy or "")
+    assert site.at_subscriber("SELECT rating FROM vendor WHERE vendor_id = 1") == [(1,)]
+    site.set_up()
+    request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))
+    subscribe_anew(request, site.connections)
+    site.take_snapshot()
+    deliver_stored(site).raise_error()
+    assert site.differences() == []
+
+
+def test_rows_loaded_by_hand_take_the_place_of_snapshots(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    site.set_up()
+    site.take_snapshot()
+    # As in another database, where somebody has loaded the same rows.
+    site.at_subscriber("DELETE FROM msreplication_snapshots")
+    settings = site.publication.model_dump(mode="json")
+    by_hand = {**settings["subscriptions"][0], "sync_type": "replication_support_only"}
+    site.publication = Publication.model_validate({**settings, "subscriptions": [by_hand]})
+    with pytest.raises(ConfigurationError, match="does not know the snapshot"):
+        site.deliver()
+    read_log_into_store(site).raise_error()
+    reinitialize(site.publication, site.connections, "reporting")
+    site.at_publisher("DELETE FROM orders WHERE order_id < 50")
+    _deliver(site)
+    assert site.differences() == []
+
+
+def test_whom_a_snapshot_waits_for_is_in_the_history(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site, said, deadline = _site(databases, tmp_path), "", time.monotonic() + 20
+    site.set_up()
+    with (
+        ThreadPoolExecutor(1) as executor,
+        psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as still_open,  # type: ignore[arg-type]
+    ):
+        still_open.execute("INSERT INTO vendor VALUES (5000)")
+        taken = executor.submit(site.take_snapshot)
+        while "waits for" not in said and time.monotonic() < deadline:
+            time.sleep(0.1)
+            rows = execute(site.databases.distribution, "SELECT comments FROM msdistribution_history")
+            said = rows[0][0] if rows else ""
+        still_open.commit()
+        assert [it.rows for it in taken.result().snapshot] == [501, 2000]
+    assert re.search(r"the snapshot waits for a transaction of process \d+ \(postgres, open\)", said)
+
+
+def _restore(server: PostgresServer, database: str, backup: str) -> None:
+    server.drop_database(database)
+    with server.connect() as session:
+        session.execute(f'ALTER DATABASE {backup} RENAME TO "{database}"')
 
 
 def test_one_article_is_mended_alone(databases: DatabasesFactory, tmp_path: Path) -> None:
@@ -231,6 +346,7 @@ def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: Databases
     ran = typed("run", file, "--master", "spark://127.0.0.1:1", "--json", environment=environment)
     assert ran.status == 0, ran
     assert [it["rows"] for it in json.loads(ran.out)["reporting snapshot"]["snapshot"]] == [500, 2000]
+    assert "snapshot for reporting: public.orders: 100%, 2,000 rows" in ran.err
     assert site.differences() == []
     assert "Not running" in typed("status", file, environment=environment).out
 
@@ -243,6 +359,43 @@ def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: Databases
     assert "nothing to do" in typed("snapshot", file, environment=environment).out
     wrong = typed("snapshot", file, "--article", "public.order", environment=environment)
     assert (wrong.status, "allowed: public.vendor, public.orders" in wrong.err) == (1, True)
+
+
+_SOURCES = [{"source": "public.vendor"}, {"source": "public.orders"}]
+
+
+def test_a_terminal_shows_a_bar_for_each_table(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    subscription = {"name": "reporting", "connection": "subscriber"}
+    file = publication_file(tmp_path, _SOURCES, subscriptions=[subscription])
+    site.set_up()
+    shown, current = "", ""
+    with (
+        psycopg.connect(**site.databases.subscriber.libpq_parameters("lock")) as lock,  # type: ignore[arg-type]
+        in_a_terminal("run", file, environment=site.databases.environment) as terminal,
+    ):
+        lock.execute("SET idle_in_transaction_session_timeout = '20s'")
+        lock.execute("LOCK TABLE vendor IN EXCLUSIVE MODE")
+        for some in terminal:
+            shown += some
+            if not current and "1 of 2 tables" in shown:
+                current = typed("status", file, environment=site.databases.environment).out
+                lock.commit()
+    lines = [it.strip() for it in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown))]
+    assert any(re.fullmatch(r"public\.orders ━+ 100% +2,000 +\S+ kB +\S+ kB/s +done", it) for it in lines), shown
+    assert any(re.fullmatch(r"public\.vendor ━+ +waits", it) for it in lines), shown
+    last = max(at for at, line in enumerate(lines) if line.startswith("public."))
+    assert re.fullmatch(r"public\.orders ━+ 100% +2,000 +\S+ kB +\S+ kB/s +done", lines[last]), shown
+    assert re.fullmatch(r"public\.vendor ━+ 100% +500 +\S+ kB +\S+ kB/s +done", lines[last - 1]), shown
+    assert "Snapshot: 1 of 2 tables, 2,000 rows" in current
+    ((comments, tables),) = execute(
+        site.databases.distribution, "SELECT comments, snapshot FROM msdistribution_history WHERE snapshot IS NOT NULL"
+    )
+    assert comments.startswith("Snapshot: 2 of 2 tables, 2,500 rows")
+    assert [(it["article"], it["rows"], it["share"]) for it in tables] == [
+        ("public.vendor", 500, 1.0),
+        ("public.orders", 2000, 1.0),
+    ]
 
 
 def _also(site: Site, **subscription: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +15,13 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from integration.equality import differing_rows
 from integration.test_snapshot import automatic_site
 from sandbox.child_job import SNAPSHOT, ChildJob
+from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
+from sandbox.spark_here import SparkHere
 from tranrepl.cleanup import clean_up
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import SubscriptionStatus
@@ -88,6 +92,89 @@ def _writers(site: Site, count: int) -> Iterator[list[int]]:
             over.set()
         for it in working:
             it.result()
+
+
+_PGBENCH_ARTICLES = (
+    {"source": "public.pgbench_accounts", "pre_creation_cmd": "truncate", "order": "own_article"},
+    {"source": "public.pgbench_branches"},
+    {"source": "public.pgbench_tellers"},
+    {"source": "public.pgbench_history", "pre_creation_cmd": "truncate", "order": "own_article"},
+)
+# Of keys: an odd account's changes its sign, an even account goes and comes back.
+_KEY_CHANGES = r"""
+\set aid 2 * random(1, 50000) - 1
+UPDATE pgbench_accounts SET aid = -aid, abalance = abalance + 1 WHERE aid IN (:aid, -:aid);
+\set aid 2 * random(1, 50000)
+BEGIN;
+DELETE FROM pgbench_accounts WHERE aid = :aid;
+INSERT INTO pgbench_accounts VALUES (:aid, 1, 7, 'again') ON CONFLICT DO NOTHING;
+END;
+"""
+# Nothing there keeps a row from coming twice, and all that comes is written down.
+_PGBENCH_AUDIT = """
+CREATE TABLE pgbench_accounts (aid int, bid int, abalance int, filler char(84));
+CREATE INDEX ON pgbench_accounts (aid);
+CREATE TABLE pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22), hid bigint);
+CREATE TABLE doubled (id bigint);
+CREATE TABLE arrived (hid bigint);
+CREATE FUNCTION note_doubled() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pgbench_accounts WHERE aid = NEW.aid) THEN INSERT INTO doubled VALUES (NEW.aid); END IF;
+    RETURN NEW;
+END $$;
+CREATE FUNCTION note_arrived() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN INSERT INTO arrived SELECT hid FROM came; RETURN NULL; END $$;
+CREATE TRIGGER audit BEFORE INSERT ON pgbench_accounts FOR EACH ROW EXECUTE FUNCTION note_doubled();
+CREATE TRIGGER audit AFTER INSERT ON pgbench_history REFERENCING NEW TABLE AS came
+    FOR EACH STATEMENT EXECUTE FUNCTION note_arrived();
+"""
+_ROUNDS = 10
+
+
+@contextmanager
+def _pgbench(server: PostgresServer, database: str, script: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """TPC-B at full speed by two clients, one transaction of six with changes of keys."""
+    options = ("--no-vacuum", "--client=2", "--time=120", "--random-seed=6", "--builtin=tpcb-like@5")
+    with server.started("pgbench", *options, f"--file={script}@1", database=database) as process:
+        yield process
+
+
+def test_pgbench_at_full_speed_during_the_snapshot_ten_rounds_and_a_validation(
+    databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """About 20 s."""
+    site = automatic_site(databases, tmp_path, _PGBENCH_ARTICLES)
+    publisher = site.databases.publisher.database or ""
+    postgres.run("pgbench", "--initialize", "--init-steps=dtgp", "--quiet", database=publisher)
+    site.at_publisher("ALTER TABLE pgbench_history ADD COLUMN hid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+    site.at_subscriber(_PGBENCH_AUDIT)
+    site.set_up()
+    script = tmp_path / "keys.sql"
+    script.write_text(_KEY_CHANGES, encoding="utf-8")
+
+    with _pgbench(postgres, publisher, script) as load:
+        time.sleep(0.5)
+        with ChildJob(SNAPSHOT, site) as job:
+            taken = job.result()
+        assert taken.error is None
+        copied = {it.article: it.rows for it in taken.snapshot}
+        assert copied["public.pgbench_history"] > 0
+        site.spark = SparkHere()
+        delivered = [site.run().commands for _ in range(_ROUNDS)]
+        validated = site.validate()
+        assert load.poll() is None
+    assert min(delivered) > 100
+    assert validated.error is None, validated
+    assert validated.validation is not None
+    assert [it.equal for it in validated.validation.articles] == [True] * len(_PGBENCH_ARTICLES)
+
+    site.run()
+    assert differing_rows(site) == {}
+    assert site.at_publisher("SELECT count(*) FROM pgbench_accounts WHERE aid < 0 OR filler LIKE 'again%'") > [(500,)]
+    assert site.at_subscriber("SELECT count(*) FROM doubled") == [(0,)]
+    assert site.at_subscriber("SELECT count(*), count(DISTINCT hid) FROM arrived") == site.at_publisher(
+        "SELECT count(*), count(*) FROM pgbench_history"
+    )
 
 
 def _write_some(site: Site, seed: int) -> None:

@@ -13,8 +13,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -198,6 +198,22 @@ class PostgresServer:
             text=True,
             check=True,
         )
+
+    @contextmanager
+    def started(self, program: str, *arguments: str, database: str) -> Iterator[subprocess.Popen[bytes]]:
+        """One of the server's client programs, which is ended after this context if it has not ended by itself."""
+        process = subprocess.Popen(
+            dying_with_owner([str(self.settings.bindir / program), *arguments], signal.SIGTERM),
+            env={**os.environ, **self._libpq_environment(database)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
 
     def _libpq_environment(self, database: str) -> dict[str, str]:
         return {

@@ -1,22 +1,40 @@
-"""What the log reader job asks of Spark, done in this process: one task of one partition, and an accumulator. The job
-itself is the real one."""
+"""What the jobs ask of Spark where the store is on a mounted path and a delivery has one connection, done in this
+process: tasks one after the other, and an accumulator. The jobs themselves are the real ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+_Function = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class SparkHere:
-    """In the place of a `SparkSession`, for `tranrepl.log_reader.job` with a store on a mounted path."""
+    """In the place of a `SparkSession`."""
 
     def __init__(self) -> None:
         self.sparkContext = _Context()
 
 
-class _OnePartition:
-    def foreachPartition(self, function: Callable[[Iterable[int]], None]) -> None:  # noqa: N802 — Spark's name
-        function([0])
+class _Partitions:
+    """Each is done when somebody asks for what comes of it."""
+
+    def __init__(self, partitions: Sequence[Sequence[Any]], function: _Function = iter) -> None:
+        self._partitions = partitions
+        self._function = function
+
+    def foreachPartition(self, function: Callable[[Iterable[Any]], None]) -> None:  # noqa: N802 — Spark's name
+        for it in self._partitions:
+            function(it)
+
+    def mapPartitions(self, function: _Function) -> _Partitions:  # noqa: N802
+        return _Partitions(self._partitions, function)
+
+    def map(self, function: Callable[[Any], Any]) -> _Partitions:
+        return _Partitions(self._partitions, lambda values: map(function, values))
+
+    def collect(self) -> list[Any]:
+        return [answer for it in self._partitions for answer in self._function(it)]
 
 
 class _Accumulator:
@@ -28,8 +46,10 @@ class _Accumulator:
 
 
 class _Context:
-    def parallelize(self, _values: list[int], _partitions: int) -> _OnePartition:
-        return _OnePartition()
+    defaultParallelism = 2  # noqa: N815
+
+    def parallelize(self, values: Sequence[Any], partitions: int) -> _Partitions:
+        return _Partitions([values[number::partitions] for number in range(partitions)])
 
     def accumulator(self, _start: object, _parameter: object) -> _Accumulator:
         return _Accumulator()

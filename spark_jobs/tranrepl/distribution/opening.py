@@ -29,8 +29,8 @@ class OpenDistribution:
     subscriber: Subscriber
 
     def refuse_incomplete(self, watermark: bytes) -> None:
-        """Raises ConfigurationError 21074 where commands after the watermark may be gone, 21075 where the subscription
-        waits for its snapshot."""
+        """Raises ConfigurationError 21074 where commands after the watermark, or an article's rows, may be gone, 21075
+        where the subscription waits for its snapshot."""
         if self.subscription.status in (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED):
             raise _without_snapshot(f"subscription {self.subscription.subscription}")
         removed, began = self.record.removed_xact_seqno, self.subscription.subscription_seqno
@@ -41,6 +41,7 @@ class OpenDistribution:
         elif removed is not None and watermark < removed:
             why = f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
         else:
+            self._refuse_forgotten_snapshots()
             return
         raise ConfigurationError(
             f"subscription {self.subscription.subscription} of publication {self.record.publication} {why}: it must "
@@ -49,6 +50,29 @@ class OpenDistribution:
             "sync_type: replication_support_only, load the Publisher's rows into its Subscriber before",
             number=MUST_BE_REINITIALIZED,
         )
+
+    def _refuse_forgotten_snapshots(self) -> None:
+        """A Subscriber that was restored from a backup of before an article's snapshot lacks its rows, and would not
+        get the commands that the snapshot had in it.
+
+        The distribution database is asked first: a snapshot that ends meanwhile is at the Subscriber before it is
+        there.
+        """
+        states = self.database.article_states(self.subscription).items()
+        began = {it: state.xact_seqno or b"" for it, state in states if state.status is SubscriptionStatus.ACTIVE}
+        known = self.subscriber.initialized_articles() if began else {}
+        forgotten = {it for it, seqno in began.items() if known.get(it, b"") < seqno}
+        published = [str(it.source) for it in self.database.registered_articles(self.record)] if forgotten else []
+        for article in published:
+            if article in forgotten:
+                name = self.subscription.subscription
+                raise ConfigurationError(
+                    f"article {article} of subscription {name}: its Subscriber does not know the snapshot that the "
+                    "article began with, as one that was restored from a backup of before: it must be reinitialized",
+                    remedy=f"`tranrepl setup FILE`, then `tranrepl reinitialize FILE -s {name} --article {article}`",
+                    number=MUST_BE_REINITIALIZED,
+                    article=article,
+                )
 
     def left_out(self) -> dict[str, bytes | None]:
         """By article (source): commands up to this transaction are in the snapshot that its table began with; None: all

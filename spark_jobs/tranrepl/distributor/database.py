@@ -162,6 +162,11 @@ class DistributionDatabase:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
+    def is_set_up(self) -> bool:
+        """Whether it has a schema of ours, of this version or an earlier one."""
+        with self._begin() as connection:
+            return sa.inspect(connection).has_table(mspublications.name)
+
     def ping(self) -> None:
         """Raises ConfigurationError or TransientError where the database cannot be used."""
         with self._begin() as connection:
@@ -449,6 +454,20 @@ class DistributionDatabase:
                     .values(subscription_seqno=xact_seqno)
                 )
 
+    def forget_snapshots(self, subscription: SubscriptionRecord) -> None:
+        """It begins with rows that were loaded by hand: those of snapshots are gone, and none is waited for."""
+        with self._begin() as connection:
+            connection.execute(
+                mssubscriptions.update()
+                .where(mssubscriptions.c.subscription_id == subscription.subscription_id)
+                .values(subscription_seqno=None)
+            )
+            connection.execute(
+                msarticle_subscriptions.delete().where(
+                    msarticle_subscriptions.c.subscription_id == subscription.subscription_id
+                )
+            )
+
     def _another_snapshot(self, subscription: SubscriptionRecord) -> FencedError:
         return FencedError(
             f"{self.where}: another snapshot of subscription {subscription.subscription} has begun; this one has ended"
@@ -682,6 +701,10 @@ class DistributionDatabase:
         """What the run has done so far: status 3."""
         self._update_run(row, _run_values(row, result) | {"runstatus": RunStatus.IN_PROGRESS})
 
+    def tell_comments(self, row: RunRow, comments: str) -> None:
+        """What the run does while nothing is counted: status 3."""
+        self._update_run(row, {"runstatus": RunStatus.IN_PROGRESS, "comments": comments})
+
     def end_run(self, row: RunRow, result: JobResult) -> None:
         """How the run ended: status 2, 4, 5 or 6."""
         name = row.subscription.subscription if row.subscription else None
@@ -817,8 +840,13 @@ def _history_values(result: JobResult) -> dict[str, Any]:
 
 
 def _run_values(row: RunRow, result: JobResult) -> dict[str, Any]:
-    how = {} if row.subscription is None else {"bulk_commands": result.in_bulk, "fallbacks": result.fallbacks}
-    return _history_values(result) | how
+    values = _history_values(result)
+    if row.subscription is None:
+        return values
+    how: dict[str, Any] = {"bulk_commands": result.in_bulk, "fallbacks": result.fallbacks}
+    if result.snapshot:
+        how["snapshot"] = [it.model_dump() for it in result.snapshot]
+    return values | how
 
 
 def _error_values(record: PublicationRecord, error: ErrorReport, subscription: str | None) -> dict[str, object]:
@@ -867,13 +895,12 @@ def snapshot_comments(tables: Sequence[TableProgress]) -> str:
     whole = [it for it in tables if it.share >= 1]
     rows, size = sum(it.rows for it in tables), sum(it.bytes for it in tables)
     lines = [f"Snapshot: {len(whole)} of {len(tables)} tables, {rows:,} rows, {size:,} bytes."]
-    for it in tables:
-        if 0 < it.share < 1:
-            rate = it.bytes / it.seconds if it.seconds else 0
-            lines.append(
-                f"{it.article}: {it.share:.0%}, {it.rows:,} rows, {it.bytes:,} bytes, {rate:,.0f} bytes/s, "
-                f"{it.seconds_left or 0:,.0f} s left"
-            )
+    lines += (
+        f"{it.article}: {it.share:.0%}, {it.rows:,} rows, {it.bytes:,} bytes, {it.rate:,.0f} bytes/s, "
+        f"{it.seconds_left or 0:,.0f} s left"
+        for it in tables
+        if 0 < it.share < 1
+    )
     return "\n".join(lines)
 
 

@@ -188,4 +188,5 @@ msdistribution_history = _history(
     sa.Column("subscription_id", sa.ForeignKey("mssubscriptions.subscription_id"), nullable=False),
     sa.Column("bulk_commands", sa.BigInteger, nullable=False, server_default="0", comment="Of delivered_commands"),
     sa.Column("fallbacks", sa.JSON, comment="Why steps in bulk went one by one after all, and how often"),
+    sa.Column("snapshot", sa.JSON, comment="TableProgress of each table that a snapshot copies"),
 )

@@ -187,13 +187,15 @@ def _running_though_visible(observer: Session, reader: Session) -> bool:
 
 
 @contextmanager
-def snapshot_session(connection: Connection, snapshot_name: str, application_name: str) -> Iterator[Session]:
+def snapshot_session(
+    connection: Connection, snapshot_name: str, application_name: str, where: str | None = None
+) -> Iterator[Session]:
     """A session whose one read-only transaction sees the exported snapshot, and writes values as the log does.
 
-    Raises TransientError where the snapshot does not live any more. A table whose row security would hide rows from
-    this login is refused when it is read.
+    `where` names the end in messages; None: it is the Publisher. Raises TransientError where the snapshot does not live
+    any more. A table whose row security would hide rows from this login is refused when it is read.
     """
-    where = f"Publisher {connection.database}"
+    where = where or f"Publisher {connection.database}"
     with connect(connection, application_name, autocommit=True) as session:
         with translated_errors(where):
             for setting in _UNLIMITED:

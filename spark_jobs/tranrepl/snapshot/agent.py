@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from tranrepl.connections import Connection
-from tranrepl.distributor.database import RunRow, snapshot_comments
+from tranrepl.distributor.database import DistributionDatabase, RunRow, snapshot_comments
 from tranrepl.errors import ReplicationError
-from tranrepl.jobs import JobResult, SnapshotRequest
+from tranrepl.jobs import JobResult, SnapshotRequest, TableProgress
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import Runner, initialize
 from tranrepl.snapshot.opening import OpenSnapshot, open_snapshot, open_waiting
@@ -18,6 +19,7 @@ from tranrepl.snapshot.ranges import TableRange
 
 log = logging.getLogger(__name__)
 
+_LOGGED_EVERY_SECONDS = 10.0
 SMALL_BYTES = 64 * 1024 * 1024
 """Tables of this size together are copied sooner than Spark has started."""
 
@@ -40,15 +42,38 @@ def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
     """Initialise, with a row of the history that tells how far it is and how it ended."""
     clock, opened = time.perf_counter(), plan.opened
     row = opened.database.start_run(opened.record, opened.subscription)
-
-    def tell(so_far: JobResult) -> None:
-        opened.database.tell_progress(row, _timed(so_far, clock))
-        log.info("%s", snapshot_comments(so_far.snapshot))
-
     with _ending(plan, row, clock):
-        result = _timed(initialize(plan, runner, tell), clock)
+        result = _timed(initialize(plan, runner, _History(opened.database, row, clock)), clock)
     opened.database.end_run(row, result)
     return result
+
+
+@dataclass(slots=True)
+class _History:
+    """The run's row, which follows every look, and the log: a line for each table that is whole, and now and then what
+    is on its way."""
+
+    database: DistributionDatabase
+    row: RunRow
+    clock: float
+    logged: float = field(default_factory=time.monotonic)
+    whole: set[str] = field(default_factory=set)
+
+    def tell(self, tables: tuple[TableProgress, ...]) -> None:
+        self.database.tell_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
+        for it in tables:
+            if it.share >= 1 and it.article not in self.whole:
+                self.whole.add(it.article)
+                log.info(
+                    "%s: %d rows, %d bytes in %.1f s, %.0f bytes/s", it.article, it.rows, it.bytes, it.seconds, it.rate
+                )
+        if time.monotonic() - self.logged >= _LOGGED_EVERY_SECONDS:
+            self.logged = time.monotonic()
+            log.info("%s", snapshot_comments(tables))
+
+    def say(self, what: str) -> None:
+        self.database.tell_comments(self.row, what)
+        log.info("%s", what)
 
 
 @contextmanager

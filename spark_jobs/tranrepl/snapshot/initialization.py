@@ -5,7 +5,8 @@
 2. The Publisher's snapshot is exported; its point X is told (`tell_snapshot`).
 3. The Subscriber fences off whoever was on the way, and makes its tables ready (`begin`).
 4. Ranges are copied, each committed with a row that says so.
-5. Indexes are built; the watermark X is set where the subscription as such begins (`end`).
+5. Indexes are built; the Subscriber writes down X for each article, and as its watermark where the subscription as such
+   begins (`end`).
 6. The distribution database activates the subscription (`activate`).
 
 A job that dies leaves the subscription initiated: the next one does all of it again. An article that joins an active
@@ -17,7 +18,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,7 +39,7 @@ from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
 log = logging.getLogger(__name__)
 
 _FRUITLESS_ATTEMPTS = 3
-_TOLD_EVERY_SECONDS = 3.0
+_TOLD_EVERY_SECONDS = 1.0
 
 
 class LostTasksError(Exception):
@@ -55,10 +57,19 @@ class Runner(Protocol):
         ...
 
 
-Tell = Callable[[JobResult], None]
+class Listener(Protocol):
+    """Who wants to know how it gets on."""
+
+    def tell(self, tables: tuple[TableProgress, ...]) -> None:
+        """How far the tables are."""
+        ...
+
+    def say(self, what: str) -> None:
+        """What goes on while nothing is copied."""
+        ...
 
 
-def initialize(plan: OpenSnapshot, runner: Runner, tell: Tell) -> JobResult:
+def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobResult:
     """Take the subscription's waiting articles from the Publisher. The result has no error: what stopped it is raised
     as ReplicationError."""
     database, subscription = plan.opened.database, plan.opened.subscription
@@ -66,10 +77,10 @@ def initialize(plan: OpenSnapshot, runner: Runner, tell: Tell) -> JobResult:
     database.initiate(plan.opened.record, subscription, plan.names)
     reach(Failpoint.SNAPSHOT_INITIATED)
     timeout = plan.request.publication.publisher.snapshot_timeout
-    with exported_snapshot(plan.publisher, timeout) as exported:
+    with exported_snapshot(plan.publisher, timeout, listener.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
         database.tell_snapshot(subscription, plan.names, exported.xact_seqno)
-        progress = _Loading(plan, exported, runner, tell).run()
+        progress = _Loading(plan, exported, runner, listener).run()
     database.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
     reach(Failpoint.SNAPSHOT_ACTIVATED)
     return JobResult(last_xact_seqno=exported.xact_seqno.hex() if plan.whole else None, snapshot=progress)
@@ -91,10 +102,12 @@ class _Loading:
     plan: OpenSnapshot
     exported: ExportedSnapshot
     runner: Runner
-    tell: Tell
+    listener: Listener
     snapshot: str = field(default_factory=lambda: secrets.token_hex(8))
-    _started: float = field(default_factory=time.monotonic)
     _ranges: list[TableRange] = field(default_factory=list)
+    _looked: float = field(default_factory=time.monotonic)
+    _began: dict[str, float] = field(default_factory=dict)
+    _took: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> tuple[TableProgress, ...]:
         plan, target = self.plan, self.plan.target
@@ -121,13 +134,14 @@ class _Loading:
         target.finish(plan.articles, plan.foreign_keys.wanted)
         done = self._progress(target.loaded(self.snapshot))
         reach(Failpoint.SNAPSHOT_LOADED)
-        target.end(self.snapshot, plan.articles, fence, self.exported.xact_seqno if plan.whole else None)
+        target.end(self.snapshot, plan.articles, fence, self.exported.xact_seqno, whole=plan.whole)
         reach(Failpoint.SNAPSHOT_ENDED)
         return done
 
     def _build(self) -> None:
         """Indexes, over as many sessions as ranges were copied by at a time."""
         opened = self.plan.opened
+        self.listener.say("The rows are copied. Indexes and constraints are being built.")
 
         def build(article: SnapshotArticle) -> None:
             with dialect_of(opened.connection).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target:
@@ -173,7 +187,7 @@ class _Loading:
     @contextmanager
     def _telling(self) -> Iterator[None]:
         """Tell how far the tables are, from what is committed, while ranges are copied."""
-        over = Event()
+        over, self._looked = Event(), time.monotonic()
         teller = Thread(target=self._tell_until, args=[over], name="tranrepl-progress", daemon=True)
         teller.start()
         try:
@@ -184,24 +198,31 @@ class _Loading:
 
     def _tell_until(self, over: Event) -> None:
         opened = self.plan.opened
-        while not over.wait(_TOLD_EVERY_SECONDS):
+        last = False
+        while not last:
+            last = over.wait(_TOLD_EVERY_SECONDS)
             try:
                 dialect = dialect_of(opened.connection)
                 with dialect.snapshot(opened.connection, opened.key, "tranrepl progress") as target:
-                    tables = self._progress(target.loaded(self.snapshot))
-                self.tell(JobResult(snapshot=tables))
+                    self.listener.tell(self._progress(target.loaded(self.snapshot)))
             except ReplicationError as error:
                 log.warning("progress is not told: %s", error.message)
 
     def _progress(self, loaded: Sequence[LoadedRange]) -> tuple[TableProgress, ...]:
         shares = {(it.name, it.number): it.share(self.plan.sizes[it.name]) for it in self._ranges}
-        wanted = {it.name: {r.number for r in self._ranges if r.name == it.name} for it in self.plan.articles}
-        seconds = time.monotonic() - self._started
-        tables = []
+        wanted, there = defaultdict[str, set[int]](set), defaultdict[str, list[LoadedRange]](list)
+        for chosen in self._ranges:
+            wanted[chosen.name].add(chosen.number)
+        for part in loaded:
+            there[part.article].append(part)
+        now, tables = time.monotonic(), []
         for it in self.plan.articles:
-            mine = [part for part in loaded if part.article == it.name]
+            mine = there[it.name]
             whole = {part.number for part in mine} == wanted[it.name]
             share = sum(shares.get((it.name, part.number), 0.0) for part in mine)
+            seconds = now - self._began.setdefault(it.name, self._looked) if mine else 0.0
+            if whole:
+                seconds = self._took.setdefault(it.name, seconds)
             tables.append(
                 TableProgress(
                     article=it.name,
@@ -211,6 +232,7 @@ class _Loading:
                     seconds=seconds,
                 )
             )
+        self._looked = now
         return tuple(tables)
 
 

@@ -219,6 +219,11 @@ class Subscriber(Protocol):
         """The last transaction applied; None where the subscription is not set up."""
         ...
 
+    def initialized_articles(self) -> dict[str, bytes]:
+        """By article (source): the last transaction that is in the snapshot which its table began with, as the
+        Subscriber itself has it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:

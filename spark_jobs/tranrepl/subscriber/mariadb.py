@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -21,9 +22,10 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb_bulk import MariaDbBulk
-from tranrepl.subscriber.mariadb_bulkable import bulk_rules
+from tranrepl.subscriber.mariadb_bulkable import BulkRules, bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
+from tranrepl.subscriber.sql_bulk import BulkInsert
 from tranrepl.subscriber.sql_database import NumberedDatabase, procedure_ended_transaction, spelled
 from tranrepl.subscriber.values import ColumnType
 
@@ -145,6 +147,11 @@ class MariaDb(NumberedDatabase):
         known = {number: (schema or own, name) for number, (schema, name) in places.items()}
         rules = bulk_rules(session, articles, known)
         return MariaDbBulk(session, rules) if rules.operations else None
+
+    def bulk_insert(self, session: sa.Connection, article: RegisteredArticle) -> BulkInsert | None:
+        schema, name = self.place(article.destination)
+        found = bulk_target(session, article, (schema or session.engine.url.database or "", name))
+        return None if found is None else partial(MariaDbBulk(session, BulkRules()).insert, found)
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """With character sets and collations, which SQLAlchemy does not see where they are the table's."""

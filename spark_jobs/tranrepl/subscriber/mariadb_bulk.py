@@ -121,12 +121,15 @@ class MariaDbBulk:
     def _insert(self, folded: Folded) -> None:
         if len(folded.inserts) == 0:
             return
-        target = self._targets[folded.article.article_id]
-        columns = _columns_of(folded.inserts, len(target.columns))
+        self.insert(self._targets[folded.article.article_id], folded.inserts)
+
+    def insert(self, target: BulkTarget, images: pa.StringArray) -> None:
+        """Insert rows. Raises MismatchError where MariaDB would not keep each as it is."""
+        columns = _columns_of(images, len(target.columns))
         values = [convert(column) for convert, column in zip(target.literals, columns, strict=True)]
         # What comes twice, or is there already, the unique key refuses.
         met = self._insert_into(_table(target), [it.name for it in target.columns], values)
-        _require(target, Operation.INSERT, met, len(folded.inserts))
+        _require(target, Operation.INSERT, met, len(images))
 
     def _fill(self, stage: _Stage, values: Sequence[pa.StringArray]) -> None:
         started = time.perf_counter()

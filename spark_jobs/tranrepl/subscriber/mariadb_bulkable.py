@@ -73,6 +73,12 @@ def bulk_rules(
     return BulkRules(operations, targets, parents_first(places, catalogue.references))
 
 
+def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget | None:
+    """The article's table, where all of its columns have literals."""
+    table = _Catalogue.read(session, [place]).tables.get(place)
+    return None if table is None else table.target(article)
+
+
 @dataclass(slots=True)
 class _Table:
     place: Place

@@ -81,8 +81,10 @@ _TABLES = (
     deferred text,
     row_count bigint NOT NULL DEFAULT 0,
     byte_count bigint NOT NULL DEFAULT 0,
+    xact_seqno bytea,
     time timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (publisher_db, publication, subscription, article, range_number))""",
+    """ALTER TABLE {snapshots} ADD COLUMN IF NOT EXISTS xact_seqno bytea""",
 )
 
 
@@ -414,10 +416,28 @@ class PostgresSubscriber:
             raise self._not_set_up()
         return found
 
+    def _has_table(self, table: sql.Identifier) -> bool:
+        return self._session.execute("SELECT to_regclass(%s)", [table.as_string(None)]).fetchone() != (None,)
+
+    def has_snapshots(self) -> bool:
+        """Whether `MSreplication_snapshots` is there."""
+        return self._has_table(SNAPSHOTS)
+
+    def initialized_articles(self) -> dict[str, bytes]:
+        """By article (source): the last transaction that is in the snapshot which its table began with."""
+        with translated_errors(self.where):
+            rows = self._session.execute(
+                sql.SQL(
+                    "SELECT article, xact_seqno FROM {} WHERE {} AND range_number = 0 AND xact_seqno IS NOT NULL"
+                ).format(SNAPSHOTS, _MINE),
+                self._key_values()[1:],
+            ).fetchall()
+        return {article: bytes(seqno) for article, seqno in rows}
+
     def find_watermark(self) -> bytes | None:
         """The last transaction applied; None where the subscription is not set up."""
         with translated_errors(self.where):
-            if self._session.execute("SELECT to_regclass(%s)", [WATERMARKS.as_string(None)]).fetchone() == (None,):
+            if not self._has_table(WATERMARKS):
                 return None
             row = self._session.execute(
                 sql.SQL("SELECT transaction_timestamp FROM {} WHERE {} AND stream = 0").format(WATERMARKS, _MINE),

@@ -82,6 +82,8 @@ class PostgresSnapshot:
 
     def _was_interrupted(self, it: SnapshotArticle) -> bool:
         """Its rows are an earlier snapshot's, which found the table empty."""
+        if not self._subscriber.has_snapshots():
+            return False
         row = self._session.execute(
             sql.SQL("SELECT FROM {} WHERE {} AND article = %s AND range_number = 0 AND snapshot <> ''").format(
                 SNAPSHOTS, _MINE
@@ -273,7 +275,9 @@ class PostgresSnapshot:
                 remedy="foreign_keys: false, or publish what it refers to; where it is your own, drop it",
             ) from error
 
-    def end(self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes | None) -> None:
+    def end(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
+    ) -> None:
         names = [it.name for it in articles]
         with translated_errors(self.where), self._session.transaction():
             held = self._session.execute(
@@ -286,18 +290,18 @@ class PostgresSnapshot:
             if len(held) != len(names):
                 raise another_snapshot(self.where)
             # It raises FencedError where the watermark is another one.
-            self._subscriber.move_watermark(fence, fence_after(fence) if xact_seqno is None else xact_seqno)
+            self._subscriber.move_watermark(fence, xact_seqno if whole else fence_after(fence))
             self._session.execute(
-                sql.SQL("DELETE FROM {} WHERE {} AND article = ANY (%s) AND (range_number <> 0 OR NOT created)").format(
+                sql.SQL("DELETE FROM {} WHERE {} AND article = ANY (%s) AND range_number <> 0").format(
                     SNAPSHOTS, _MINE
                 ),
                 [*self._mine, names],
             )
             self._session.execute(
-                sql.SQL("UPDATE {} SET snapshot = '', deferred = NULL WHERE {} AND article = ANY (%s)").format(
-                    SNAPSHOTS, _MINE
-                ),
-                [*self._mine, names],
+                sql.SQL(
+                    "UPDATE {} SET snapshot = '', deferred = NULL, xact_seqno = %s WHERE {} AND article = ANY (%s)"
+                ).format(SNAPSHOTS, _MINE),
+                [xact_seqno, *self._mine, names],
             )
 
 

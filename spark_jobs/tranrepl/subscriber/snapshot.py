@@ -1,7 +1,8 @@
 """What a snapshot asks of a Subscriber, whatever its database: the interface, and what all of them share.
 
 `MSreplication_snapshots` has a row for each range of a table that is loaded, written in the transaction that loads it,
-and row 0 for the article itself: it names the snapshot that may load, so that one that was given up cannot any more.
+and row 0 for the article itself: it names the snapshot that may load, so that one that was given up cannot any more,
+and where the last one that was loaded stands, so that a Subscriber of before it, restored from a backup, is known.
 """
 
 from __future__ import annotations
@@ -82,9 +83,12 @@ class SubscriberSnapshot(Protocol):
         """Make the foreign keys that were left for after the load."""
         ...
 
-    def end(self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes | None) -> None:
-        """The load is complete: set the watermark (None: it stays). Raises FencedError where another snapshot or
-        delivery was here since `begin`."""
+    def end(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
+    ) -> None:
+        """The load is complete, and shows all up to `xact_seqno`: write it down, for the subscription as such begins
+        there (`whole`) as its watermark, which else stays. Raises FencedError where another snapshot or delivery was
+        here since `begin`."""
         ...
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import pyarrow as pa
+
 from tranrepl.subscriber.steps import InBulk, Operations
+
+BulkInsert = Callable[[pa.StringArray], None]
+"""Inserts images of whole rows, inside the open transaction. Raises MismatchError where they are not all there then as
+they should be, and what the database says as SQLAlchemy does."""
 
 
 class SqlBulk(Protocol):

@@ -31,7 +31,7 @@ from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, Replic
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
-from tranrepl.subscriber.sql_bulk import SqlBulk
+from tranrepl.subscriber.sql_bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.sql_procedures import ProcedureScripter
 from tranrepl.subscriber.values import Binding, ColumnType
 
@@ -134,6 +134,11 @@ class SqlDatabase:
         """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
         del session, result
         return []
+
+    def bulk_insert(self, session: sa.Connection, article: RegisteredArticle) -> BulkInsert | None:
+        """What inserts many rows of a snapshot at a time; None where there is no way but value by value."""
+        del session, article
+        return None
 
     def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> SqlBulk | None:
         """What applies in bulk what the catalogue lets it; None where there is no way but one by one."""

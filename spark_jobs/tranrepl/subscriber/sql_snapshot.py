@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import quoted_name
 
 from tranrepl.article import RegisteredArticle
@@ -30,11 +34,13 @@ from tranrepl.subscriber.snapshot import (
     not_empty,
 )
 from tranrepl.subscriber.sql_apply import translated_errors
+from tranrepl.subscriber.sql_bulk import BulkInsert
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_statements import ParameterError, Parameters, Statement, insert_statement, parameters
 from tranrepl.subscriber.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import SNAPSHOTS
+from tranrepl.subscriber.steps import MismatchError
 
 _ROWS_TOGETHER = 1000
 
@@ -99,11 +105,16 @@ class SqlSnapshot:
 
     def _was_interrupted(self, it: SnapshotArticle) -> bool:
         """Its rows are an earlier snapshot's, which found the table empty."""
+        if not self._subscriber.has_snapshots():
+            return False
         with self._transaction():
             return (
                 self._session.execute(
                     sa.select(SNAPSHOTS.c.article).where(
-                        _mine(self._key), SNAPSHOTS.c.article == it.name, SNAPSHOTS.c.range_number == 0
+                        _mine(self._key),
+                        SNAPSHOTS.c.article == it.name,
+                        SNAPSHOTS.c.range_number == 0,
+                        SNAPSHOTS.c.snapshot != "",
                     )
                 ).first()
                 is not None
@@ -121,10 +132,20 @@ class SqlSnapshot:
         self._subscriber.move_watermark(standing.watermark, fence)
         names = [it.name for it in articles]
         with self._transaction():
-            self._session.execute(sa.delete(SNAPSHOTS).where(_mine(self._key), SNAPSHOTS.c.article.in_(names)))
-            self._session.execute(sa.insert(SNAPSHOTS), [_row(self._key, name, 0, snapshot) for name in names])
+            self._announce(snapshot, names)
         self._make_ready(articles, not_for_replication=not_for_replication)
         return fence
+
+    def _announce(self, snapshot: str, names: Sequence[str]) -> None:
+        """From here on, no other snapshot loads these articles."""
+        columns = SNAPSHOTS.c
+        mine = sa.and_(_mine(self._key), columns.article.in_(names))
+        self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+        self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot=snapshot))
+        known = set(self._session.scalars(sa.select(columns.article).where(mine)))
+        new = [_row(self._key, name, 0, snapshot) for name in names if name not in known]
+        if new:
+            self._session.execute(sa.insert(SNAPSHOTS), new)
 
     def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
         order = self.load_order(articles, not_for_replication=not_for_replication)
@@ -184,7 +205,9 @@ class SqlSnapshot:
             if key.table in dropped or key.referenced in dropped:
                 self._subscriber.set_up_foreign_key(key, new=True)
 
-    def end(self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes | None) -> None:
+    def end(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
+    ) -> None:
         names = [it.name for it in articles]
         columns = SNAPSHOTS.c
         with self._transaction():
@@ -200,8 +223,21 @@ class SqlSnapshot:
             ).all()
             if len(held) != len(names):
                 raise another_snapshot(self.where)
-            self._subscriber.move_in_transaction(fence, fence_after(fence) if xact_seqno is None else xact_seqno)
-            self._session.execute(sa.delete(SNAPSHOTS).where(_mine(self._key), columns.article.in_(names)))
+            self._subscriber.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
+            mine = sa.and_(_mine(self._key), columns.article.in_(names))
+            self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+            self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot="", xact_seqno=xact_seqno))
+
+
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_NOT_OF_IMAGES = {b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def chunk_images(chunk: bytes) -> pa.StringArray:
+    """Whole rows in COPY's text form as images: COPY escapes more than those do."""
+    if any(b"\\" + escape in chunk for escape in _NOT_OF_IMAGES):
+        chunk = _ESCAPED.sub(lambda it: _NOT_OF_IMAGES.get(it[1], it[0]), chunk)
+    return pc.split_pattern(pa.array([chunk.removesuffix(b"\n")], pa.string()), "\n").flatten()
 
 
 class SqlLoader:
@@ -239,16 +275,37 @@ class SqlLoader:
 
     def _insert(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
         at = target(self._session, self._database, article, self._where)
-        prepared = insert_statement(at)
+        prepared, in_bulk = insert_statement(at), self._database.bulk_insert(self._session, article)
         rows = size = 0
-        for chunk in chunks:
+        for chunk in filter(None, chunks):
+            images = chunk_images(chunk)
+            if in_bulk is None or not self._insert_in_bulk(in_bulk, images):
+                self._insert_by_values(at, prepared, images)
+            rows += len(images)
             size += len(chunk)
-            lines = chunk.decode().removesuffix("\n").split("\n") if chunk else []
-            for first in range(0, len(lines), _ROWS_TOGETHER):
-                part = lines[first : first + _ROWS_TOGETHER]
-                self._session.execute(prepared.executable, [self._bound(at, prepared, line) for line in part])
-                rows += len(part)
         return LoadedRange(str(article.source), number, rows, size)
+
+    def _insert_in_bulk(self, insert: BulkInsert, images: pa.StringArray) -> bool:
+        """All of the rows, or none: what is wrong with one is known when it goes by itself."""
+        savepoint = self._session.begin_nested()
+        try:
+            insert(images)
+        except MismatchError:
+            savepoint.rollback()
+            return False
+        except SQLAlchemyError as error:
+            problem = self._database.translate(self._where, error)
+            if not isinstance(problem, DataError | ConfigurationError):
+                raise problem from error
+            savepoint.rollback()
+            return False
+        savepoint.commit()
+        return True
+
+    def _insert_by_values(self, at: SqlTarget, prepared: Statement, images: pa.StringArray) -> None:
+        for first in range(0, len(images), _ROWS_TOGETHER):
+            part = images.slice(first, _ROWS_TOGETHER).to_pylist()
+            self._session.execute(prepared.executable, [self._bound(at, prepared, line) for line in part])
 
     def _bound(self, at: SqlTarget, prepared: Statement, line: str) -> Parameters:
         command = Command(b"", 0, at.article.article_id, Operation.INSERT, [], values(line), None)

@@ -48,7 +48,7 @@ from tranrepl.subscriber.sql_target import (
     intended_target,
     target,
 )
-from tranrepl.subscriber.sql_watermark import OBJECTS, Watermark, create_tables
+from tranrepl.subscriber.sql_watermark import OBJECTS, SNAPSHOTS, Watermark, create_tables
 from tranrepl.subscriber.stream_rows import standing_of
 
 _LOCK_SECONDS = 300
@@ -356,6 +356,24 @@ class SqlSubscriber:
     def find_watermark(self) -> bytes | None:
         with self._transaction():
             return self._watermark.find() if self._watermark.exists() else None
+
+    def has_snapshots(self) -> bool:
+        """Whether `MSreplication_snapshots` is there."""
+        with self._transaction():
+            return sa.inspect(self._session).has_table(SNAPSHOTS.name)
+
+    def initialized_articles(self) -> dict[str, bytes]:
+        """By article (source): the last transaction that is in the snapshot which its table began with."""
+        columns, key = SNAPSHOTS.c, self._key
+        query = sa.select(columns.article, columns.xact_seqno).where(
+            columns.publisher_db == key.publisher_db,
+            columns.publication == key.publication,
+            columns.subscription == key.subscription,
+            columns.range_number == 0,
+            columns.xact_seqno.is_not(None),
+        )
+        with self._transaction():
+            return {row.article: bytes(row.xact_seqno) for row in self._session.execute(query)}
 
 
 def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:

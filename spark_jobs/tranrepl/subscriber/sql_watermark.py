@@ -76,6 +76,7 @@ SNAPSHOTS = sa.Table(
     sa.Column("snapshot", sa.String(64), nullable=False),
     sa.Column("row_count", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("byte_count", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
     sa.Column("time", sa.DateTime, nullable=False, server_default=sa.func.current_timestamp()),
 )
 
@@ -195,7 +196,8 @@ class Watermark:
 def create_tables(session: sa.Connection, where: str) -> None:
     """Idempotent. Raises ConfigurationError where tables of these names are another's, as SQL Server's own are."""
     _METADATA.create_all(session, checkfirst=True)
-    _add_missing_columns(session, WATERMARKS)
+    _add_missing_columns(session, WATERMARKS, "transaction_timestamp")
+    _add_missing_columns(session, SNAPSHOTS, "range_number")
     for table in _METADATA.tables.values():
         found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
         if not found >= {column.name for column in table.columns}:
@@ -205,11 +207,11 @@ def create_tables(session: sa.Connection, where: str) -> None:
             )
 
 
-def _add_missing_columns(session: sa.Connection, table: sa.Table) -> None:
-    """Of a table that an earlier version made."""
+def _add_missing_columns(session: sa.Connection, table: sa.Table, ours: str) -> None:
+    """Of a table that an earlier version made: it has the column `ours`."""
     operations = Operations(MigrationContext.configure(session))
     found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
-    if "transaction_timestamp" not in found:
+    if ours not in found:
         return
     for column in table.columns:
         if column.name not in found and column.nullable:

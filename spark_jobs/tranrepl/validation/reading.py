@@ -43,7 +43,7 @@ class SnapshotRead:
 
     def rows(self) -> Rows:
         with (
-            snapshot_session(self.connection, self.snapshot, "tranrepl validation") as session,
+            snapshot_session(self.connection, self.snapshot, "tranrepl validation", self.where) as session,
             translated_errors(self.where),
         ):
             session.execute("SET jit = off")

@@ -9,10 +9,13 @@ import pytest
 from integration.compliance.history import Column, table_description
 from integration.compliance.subscribers import KEY, Site
 from tranrepl.commands import FIRST_XACT_SEQNO
-from tranrepl.errors import ConfigurationError, FencedError
+from tranrepl.errors import ConfigurationError, DataError, FencedError
 from tranrepl.settings import Article, PreCreation, TableName
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle
+from tranrepl.subscriber.sql_snapshot import SqlLoader
+from tranrepl.subscriber.sql_statements import Parameters, Statement
+from tranrepl.subscriber.sql_target import SqlTarget
 
 _COLUMNS = (
     Column("id", "integer", key=1),
@@ -69,14 +72,39 @@ def test_ranges_are_loaded_once_and_the_watermark_comes_last(plain_site: Site) -
         target.build(it)
         target.finish([it], [])
         with pytest.raises(FencedError):
-            target.end("given up", [it], fence, _START)
+            target.end("given up", [it], fence, _START, whole=True)
         assert FIRST_XACT_SEQNO < plain_site.watermark() < _START
-        target.end("second", [it], fence, _START)
+        target.end("second", [it], fence, _START, whole=True)
         assert target.loaded("second") == []
+    with dialect.subscriber(plain_site.connection, KEY, "test") as subscriber:
+        assert subscriber.initialized_articles() == {it.name: _START}
     assert plain_site.watermark() == _START
     assert _rows(plain_site) == _LOADED
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
         plain_site.execute("INSERT INTO item (id, name) VALUES (1, 'again')")
+
+
+def test_mariadb_takes_many_rows_at_a_time_and_names_the_one_that_does_not_fit(
+    mariadb_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = _article(mariadb_site, PreCreation.NONE)
+    dialect = dialect_of(mariadb_site.connection)
+    bound: list[str] = []
+    by_itself = SqlLoader._bound
+
+    def noted(self: SqlLoader, at: SqlTarget, prepared: Statement, line: str) -> Parameters:
+        bound.append(line)
+        return by_itself(self, at, prepared, line)
+
+    monkeypatch.setattr(SqlLoader, "_bound", noted)
+    with dialect.snapshot(mariadb_site.connection, KEY, "test") as target:
+        target.begin("first", [it], whole=True, not_for_replication=False)
+        with dialect.loader(mariadb_site.connection, KEY, "first") as loader:
+            assert loader.load(it.article, 1, [_FIRST, b"", _SECOND]).rows == 3
+            assert bound == []
+            with pytest.raises(DataError, match="price"):
+                loader.load(it.article, 2, [b"7\tok\t1.00\n8\tno number of MariaDB's\tNaN\n"])
+    assert _rows(mariadb_site) == _LOADED
 
 
 @pytest.mark.parametrize("command", list(PreCreation))
@@ -85,7 +113,8 @@ def test_what_is_done_with_rows_that_are_there(plain_site: Site, command: PreCre
     plain_site.execute(
         "INSERT INTO item (id, name) VALUES (5, 'matches')", "INSERT INTO item (id, name) VALUES (5000, 'x')"
     )
-    with dialect_of(plain_site.connection).snapshot(plain_site.connection, KEY, "test") as target:
+    dialect = dialect_of(plain_site.connection)
+    with dialect.snapshot(plain_site.connection, KEY, "test") as target:
         if command is PreCreation.NONE:
             with pytest.raises(ConfigurationError, match="holds rows"):
                 target.begin("first", [it], whole=True, not_for_replication=False)
@@ -93,7 +122,11 @@ def test_what_is_done_with_rows_that_are_there(plain_site: Site, command: PreCre
             fence = target.begin("first", [it], whole=False, not_for_replication=False)
             target.build(it)
             target.finish([it], [])
-            target.end("first", [it], fence, None)
+            target.end("first", [it], fence, _START, whole=False)
+            # What it began with stays known while the next one loads.
+            target.begin("next", [it], whole=False, not_for_replication=False)
+            with dialect.subscriber(plain_site.connection, KEY, "test") as subscriber:
+                assert subscriber.initialized_articles() == {it.name: _START}
     left = {PreCreation.NONE: [5, 5000], PreCreation.DELETE: [5000]}.get(command, [])
     assert [int(row[0]) for row in plain_site.rows("item", "id")] == left
     # An article that joins leaves the subscription's watermark where it says the same.
