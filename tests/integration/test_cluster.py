@@ -13,7 +13,7 @@ import pytest
 from conftest import DatabasesFactory
 from integration.shell import publication_file, tranrepl
 from sandbox.site import Site
-from sandbox.spark_cluster import WORKERS, spark_cluster
+from sandbox.spark_cluster import WORKERS, short_lived, spark_cluster
 
 LIBRARY = Path(__file__).parents[2] / "spark_jobs"
 ARTICLES = [{"source": "public.part"}, {"source": "public.stock"}]
@@ -21,7 +21,6 @@ TABLES = """
     CREATE TABLE part (part_id int PRIMARY KEY, name text NOT NULL, price numeric(9, 2));
     CREATE TABLE stock (part_id int, place int, quantity int, PRIMARY KEY (part_id, place));
 """
-_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 WORK = (
     "INSERT INTO part SELECT n, 'part ' || n, n % 100 FROM generate_series(1, 2000) AS n",
     "INSERT INTO stock SELECT n, 1, n % 10 FROM generate_series(1, 2000) AS n",
@@ -80,7 +79,7 @@ def _event_log(folder: Path) -> Path:
     (settings / "spark-defaults.conf").write_text(
         f"spark.eventLog.enabled true\nspark.eventLog.dir {events}\nspark.eventLog.compress false\n"
         f"spark.ui.enabled false\nspark.executor.memory 512m\nspark.log.level WARN\n"
-        f"spark.driver.extraJavaOptions {_SHORT_LIVED}\nspark.executor.extraJavaOptions {_SHORT_LIVED}\n",
+        f"spark.driver.extraJavaOptions {short_lived()}\nspark.executor.extraJavaOptions {short_lived()}\n",
         encoding="utf-8",
     )
     return events

@@ -21,6 +21,11 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Registering worker ")
 
 
+def short_lived() -> str:
+    """Options of a JVM that lives for one test."""
+    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {os.environ.get('SPARK_SUBMIT_OPTS', '')}".rstrip()
+
+
 @contextmanager
 def spark_cluster(folder: Path, worker_environment: Mapping[str, str]) -> Iterator[str]:
     """Yields the master's URL. `worker_environment` is what an operator of the cluster gives its workers."""
@@ -35,8 +40,7 @@ def spark_cluster(folder: Path, worker_environment: Mapping[str, str]) -> Iterat
         "SPARK_HOME": str(Path(package.origin).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        # They live for one test.
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "SPARK_DAEMON_JAVA_OPTS": short_lived(),
         **worker_environment,
     }
     with ExitStack() as stack:
