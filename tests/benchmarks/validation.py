@@ -17,11 +17,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.session import spark_session
 from sandbox.databases import Databases, create_databases
 from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.site import Site, execute
-from tranrepl.jobs import LOCAL_MASTER_SETTINGS
-from tranrepl.spark_job import SESSION_SETTINGS
 
 console = Console()
 _SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
@@ -50,13 +49,7 @@ def main() -> None:
 def _measure(folder: Path, rows: int, rounds: int) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer(ServerSettings(folder / "server", options=_SERVER_OPTIONS)))
-        from pyspark.sql import SparkSession
-
-        builder = SparkSession.builder.master("local[2]").appName("tranrepl validation")
-        for name, value in {**SESSION_SETTINGS, **LOCAL_MASTER_SETTINGS}.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-        stack.callback(spark.stop)
+        spark = stack.enter_context(spark_session())
         databases = create_databases(server)
         for end in (databases.publisher, databases.subscriber):
             with console.status(f"{rows:,} rows into {end.database}"):
