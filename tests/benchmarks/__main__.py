@@ -59,7 +59,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--transactions", type=int, help=f"TPC-B transactions; default {_FULL.transactions:,}")
     parser.add_argument("--scale", type=int, help=f"pgbench scale; default {_FULL.scale}")
     parser.add_argument("--rounds", type=int, help="each workload so many times, the median counts; default 3")
-    parser.add_argument("--servers", type=int, choices=(1, 2), default=1, help="2: the Publisher on one of its own")
+    parser.add_argument(
+        "--servers", type=int, choices=(1, 2), default=2, help="1: the Publisher's log has what Subscribers write too"
+    )
     parser.add_argument(
         "--only",
         action="append",
