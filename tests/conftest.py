@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import hypothesis
 import pytest
 
 from sandbox.databases import Databases
@@ -48,7 +49,11 @@ class DatabasesFactory(Protocol):
 
 
 def pytest_configure() -> None:
-    """Every Spark, also the jobs that tests submit, listens on loopback, runs our Python and starts fast."""
+    """Examples have no deadline. Every Spark, also the jobs that tests submit, listens on loopback, runs our Python and
+    starts fast."""
+    # Three runs share two cores: how long an example takes says nothing.
+    hypothesis.settings.register_profile("tranrepl", deadline=None)
+    hypothesis.settings.load_profile("tranrepl")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.update(start_variables())

@@ -1,4 +1,4 @@
-"""`make test`: four runs of pytest side by side. Many tests wait for processes that start or die, not for a core."""
+"""`make test`: three runs of pytest side by side. Many tests wait for processes that start or die, not for a core."""
 
 from __future__ import annotations
 
@@ -15,31 +15,24 @@ _BESIDE = (
         "tests/airflow/test_scheduler.py",
         "tests/integration/compliance",
         "tests/integration/test_chaos.py",
+        "tests/integration/test_failpoints.py",
+        "tests/integration/test_outages.py",
+        "tests/integration/test_pgbench.py",
         "tests/model",
     ),
-    # What reads whole tables.
+    # What reads whole tables, and what starts Spark by spark-submit.
     (
-        "tests/integration/test_bad_input.py",
         "tests/integration/test_bulk.py",
-        "tests/integration/test_exported_snapshot.py",
-        "tests/integration/test_identifiers.py",
-        "tests/integration/test_propagation.py",
-        "tests/integration/test_snapshot.py",
-        "tests/integration/test_snapshot_hand_over.py",
-        "tests/integration/test_subscriptions.py",
-        "tests/integration/test_validation.py",
-    ),
-    # What starts Spark by spark-submit.
-    (
-        "tests/airflow/test_pools.py",
-        "tests/airflow/test_runs.py",
-        "tests/integration/test_benchmark.py",
         "tests/integration/test_class_archive.py",
         "tests/integration/test_cluster.py",
-        "tests/integration/test_failpoints.py",
+        "tests/integration/test_exported_snapshot.py",
         "tests/integration/test_faults.py",
+        "tests/integration/test_propagation.py",
         "tests/integration/test_shell.py",
+        "tests/integration/test_snapshot.py",
+        "tests/integration/test_snapshot_hand_over.py",
         "tests/integration/test_streams.py",
+        "tests/integration/test_validation.py",
     ),
 )
 
