@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
@@ -16,6 +15,9 @@ from tranrepl.errors import ConfigurationError
 
 def read_folder(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> pa.Table:
     """Commands of a batch's folder. Raises ConfigurationError where the store cannot be read from here."""
+    # It loads pandas, and most that import this module read nothing.
+    import pyarrow.dataset as ds
+
     try:
         filesystem, inside = store_filesystem(path)
         dataset = ds.dataset(inside, filesystem=filesystem, format="parquet")

@@ -11,12 +11,14 @@ import queue
 import threading
 import uuid
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 
+import adbc_driver_postgresql
 import pyarrow as pa
+from adbc_driver_manager import AdbcConnection, AdbcStatement
 from adbc_driver_manager import Error as AdbcError
-from adbc_driver_postgresql import dbapi as adbc
 from psycopg import conninfo, sql
 
 from tranrepl.connections import Connection
@@ -43,15 +45,16 @@ def log_messages(connection: Connection, slot: str, start: int, up_to: int) -> G
     Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
     """
     ends = range_ends(start, up_to)
-    sessions = [_Session(ends[:1])] if len(ends) == 1 else [_Session(ends, 0), _Session(ends, 1)]
-    for session in sessions:
-        session.start(connection, slot)
-    try:
+    with ExitStack() as stack:
+        # One database for both: each learns the server's types anew. Not by DB-API: its module loads pandas.
+        database = stack.enter_context(adbc_driver_postgresql.connect(_uri(connection)))
+        turns = range(min(len(ends), 2))
+        sessions = [_Session(stack.enter_context(AdbcConnection(database)), slot, ends, turn) for turn in turns]
+        for session in sessions:
+            stack.callback(session.close)
+            session.start()
         for _, session in zip(ends, cycle(sessions), strict=False):
             yield from session.next_range()
-    finally:
-        for session in sessions:
-            session.close()
 
 
 def range_ends(start: int, up_to: int) -> list[int]:
@@ -75,15 +78,17 @@ def range_ends(start: int, up_to: int) -> list[int]:
 class _Session:
     """Every other range of the log, from the `turn`th on, read by a thread of its own."""
 
+    connection: AdbcConnection
+    slot: str
     ends: Sequence[int]
-    turn: int = 0
+    turn: int
     batches: queue.Queue[pa.BinaryArray | Exception | None] = field(default_factory=lambda: queue.Queue(AHEAD))
     """None ends a range."""
     closed: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
-    def start(self, connection: Connection, slot: str) -> None:
-        self.thread = threading.Thread(target=self._fetch, args=(connection, slot), daemon=True)
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self._fetch, daemon=True)
         self.thread.start()
 
     def next_range(self) -> Iterator[pa.BinaryArray]:
@@ -100,39 +105,53 @@ class _Session:
                 self.batches.get_nowait()
             self.thread.join(0.01)
 
-    def _fetch(self, connection: Connection, slot: str) -> None:
+    def _fetch(self) -> None:
         try:
-            for batch in _ranges(connection, slot, self.ends, self.turn):
+            for batch in _ranges(self.connection, self.slot, self.ends, self.turn):
                 if self.closed.is_set():
                     return
                 self.batches.put(batch)
-        except FetchError as error:
+        except Exception as error:  # noqa: BLE001 — whatever it is, who waits for a batch must hear of it
             self.batches.put(error)
 
 
-def _ranges(connection: Connection, slot: str, ends: Sequence[int], turn: int) -> Iterator[pa.BinaryArray | None]:
+def _uri(connection: Connection) -> str:
     parameters = connection.libpq_parameters("tranrepl log reader")
     options = " ".join(filter(None, [parameters.pop("options", None), session_options()]))
+    return conninfo.make_conninfo("", **parameters, options=options)
+
+
+def _ranges(connection: AdbcConnection, slot: str, ends: Sequence[int], turn: int) -> Iterator[pa.BinaryArray | None]:
     copy = f"tranrepl_reading_{uuid.uuid4().hex}"
-    with adbc.connect(conninfo.make_conninfo("", **parameters, options=options)) as session:
-        with session.cursor() as cursor:
-            cursor.execute(_copy_slot(slot, copy))
-        for first, last in [*pairwise([0, *ends])][turn::2]:
-            with session.cursor() as cursor:
-                if first:
-                    cursor.execute(_pass_over(copy, first))
-                    cursor.fetchall()
-                cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(FETCH_BYTES)})
-                cursor.execute(_read_range(slot, copy, last))
-                for batch in cursor.fetch_record_batch():
-                    yield batch.column(0)
-            yield None
+    _execute(connection, _copy_slot(slot, copy))
+    for first, last in [*pairwise([0, *ends])][turn::2]:
+        if first:
+            _execute(connection, _pass_over(copy, first))
+        with _rows(connection, _read_range(slot, copy, last)) as batches:
+            for batch in batches:
+                yield batch.column(0)
+        yield None
+
+
+def _execute(connection: AdbcConnection, query: str) -> None:
+    with _rows(connection, query) as batches:
+        batches.read_all()
+
+
+@contextmanager
+def _rows(connection: AdbcConnection, query: str) -> Iterator[pa.RecordBatchReader]:
+    with AdbcStatement(connection) as statement:
+        statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(FETCH_BYTES)})
+        statement.set_sql_query(query)
+        stream, _ = statement.execute_query()
+        with pa.RecordBatchReader.from_stream(stream) as batches:
+            yield batches
 
 
 def _copy_slot(slot: str, copy: str) -> str:
     """A temporary slot ends with its session."""
     return (
-        sql.SQL("SELECT pg_catalog.pg_copy_logical_replication_slot({}, {}, true)")
+        sql.SQL("SELECT lsn::text FROM pg_catalog.pg_copy_logical_replication_slot({}, {}, true)")
         .format(sql.Literal(slot), sql.Literal(copy))
         .as_string(None)
     )
