@@ -117,7 +117,10 @@ class DistributionDatabase:
         self._connection = connection
         self._engine = sa.create_engine(
             connection.sqlalchemy_url(),
-            poolclass=sa.pool.NullPool,
+            # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
+            pool_size=1,
+            max_overflow=-1,
+            pool_pre_ping=True,
             connect_args={"application_name": "tranrepl", "connect_timeout": 15},
             hide_parameters=True,
         )
