@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,7 @@ from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSetti
 from sandbox.memory_folder import memory_folder
 from tranrepl.class_archive import start_variables
 from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.jobs import LOCAL_MASTER_SETTINGS
 from tranrepl.spark_job import SESSION_SETTINGS
 
@@ -33,11 +35,16 @@ _numbers = itertools.count(1)
 class DatabaseFactory(Protocol):
     """Create a database that lives as long as the test; `connection_id` is also the start of its name."""
 
-    def __call__(self, connection_id: str, server: PostgresServer | None = None) -> Connection: ...
+    def __call__(
+        self, connection_id: str, server: PostgresServer | None = None, *, migrated: bool = False
+    ) -> Connection: ...
 
 
 class DatabasesFactory(Protocol):
-    """Create a Publisher, a Subscriber and a distribution database, on the embedded server unless another is given."""
+    """Create a Publisher, a Subscriber and a distribution database, on the embedded server unless another is given.
+
+    `migrated`: the distribution database has its schema already, so that `set_up` need not make it for every test.
+    """
 
     def __call__(
         self,
@@ -45,6 +52,7 @@ class DatabasesFactory(Protocol):
         publisher: PostgresServer | None = None,
         subscriber: PostgresServer | None = None,
         distribution: PostgresServer | None = None,
+        migrated: bool = True,
     ) -> Databases: ...
 
 
@@ -95,10 +103,10 @@ def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
     """A factory of fresh databases, dropped after the test with their replication slots."""
     created: list[tuple[PostgresServer, str]] = []
 
-    def create(connection_id: str, server: PostgresServer | None = None) -> Connection:
+    def create(connection_id: str, server: PostgresServer | None = None, *, migrated: bool = False) -> Connection:
         home = server or postgres
         name = f"{connection_id}_{next(_numbers)}"
-        home.create_database(name)
+        home.create_database(name, _migrated_template(home) if migrated else "template0")
         created.append((home, name))
         return home.connection(name, connection_id)
 
@@ -116,14 +124,25 @@ def databases(database: DatabaseFactory) -> DatabasesFactory:
         publisher: PostgresServer | None = None,
         subscriber: PostgresServer | None = None,
         distribution: PostgresServer | None = None,
+        migrated: bool = True,
     ) -> Databases:
         return Databases(
             database("publisher", publisher),
             database("subscriber", subscriber),
-            database("distribution", distribution),
+            database("distribution", distribution, migrated=migrated),
         )
 
     return create
+
+
+@cache
+def _migrated_template(server: PostgresServer) -> str:
+    name = "migrated_template"
+    server.create_database(name)
+    template = DistributionDatabase(server.connection(name))
+    template.migrate()
+    template.close()
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from types import TracebackType
@@ -44,18 +47,21 @@ SNAPSHOT: Job = _take_snapshot
 
 _PATIENCE_SECONDS = 60.0
 
-# Children are forked from a process that has imported what takes a second to import.
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [
-        "pytest",
-        "tranrepl.check",
-        "tranrepl.setup",
-        "tranrepl.distribution.job",
-        "tranrepl.log_reader.storing",
-        "tranrepl.snapshot.job",
-    ]
-)
+
+
+@cache
+def _start_forkserver() -> None:
+    """Children are forked from a process that has imported what takes a second to import."""
+    _processes.set_forkserver_preload(["conftest", "sandbox.child_job", "tranrepl.log_reader.storing"])
+    before = os.environ.get("PYTHONPATH")
+    # Python 3.11 forgets to tell it where to look.
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    forkserver.ensure_running()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
 
 
 class JobKilledError(Exception):
@@ -66,6 +72,7 @@ class ChildJob:
     """One run of a job. `stop_at`, as `TRANREPL_FAILPOINT` has it, is where it kills itself."""
 
     def __init__(self, job: Job, site: Site, stop_at: str | None = None) -> None:
+        _start_forkserver()
         self._result, answers = _processes.Pipe(duplex=False)
         self._process = _processes.Process(target=_run, args=(job, site, stop_at, answers), daemon=True)
         self._process.start()

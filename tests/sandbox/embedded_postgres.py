@@ -175,12 +175,14 @@ class PostgresServer:
                 sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(SUPERUSER), sql.Literal(self._password))
             )
 
-    def create_database(self, name: str) -> None:
+    def create_database(self, name: str, template: str = "template0") -> None:
         # Half the work of writing it to the log too, and cheap to drop; its checkpoints cost nothing without fsync.
         strategy = sql.SQL("WAL_LOG" if self.settings.fsync else "FILE_COPY")
         with self.connect() as session:
             session.execute(
-                sql.SQL("CREATE DATABASE {} TEMPLATE template0 STRATEGY {}").format(sql.Identifier(name), strategy)
+                sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY {}").format(
+                    sql.Identifier(name), sql.Identifier(template), strategy
+                )
             )
 
     def drop_database(self, name: str) -> None:
