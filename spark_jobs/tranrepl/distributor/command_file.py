@@ -24,7 +24,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
 
 _PUBLISHED = "part-0.parquet"
-_ROW_GROUP_BYTES = 32 * 1024 * 1024
+_ROW_GROUP_BYTES = 8 * 1024 * 1024
 _ORDERING = ["xact_seqno", "commit_time"]
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -27,7 +27,7 @@ from tranrepl.publisher.postgres import lsn_text
 
 FETCH_BYTES = 4 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""
-AHEAD = 8
+AHEAD = 2
 """So many batches of a session wait at most."""
 LOG_PAGE = 8192
 _FIRST_RANGE = 1024 * LOG_PAGE
