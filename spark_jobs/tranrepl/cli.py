@@ -20,6 +20,7 @@ from rich.table import Table
 
 from tranrepl import __version__
 from tranrepl.administration import parse_xact_seqno, retry_from_transaction, skip_transaction
+from tranrepl.arrow_alone import leave_pandas_out
 from tranrepl.article import RegisteredArticle
 from tranrepl.browse import BrowsedCommand, Selection
 from tranrepl.browse import browse as browse_commands
@@ -85,6 +86,7 @@ MasterOption = Annotated[
 
 def main() -> None:
     """Entry of the `tranrepl` command."""
+    leave_pandas_out()
     app()
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tranrepl.arrow_alone import leave_pandas_out
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
 from tranrepl.distribution.meeting_place import Address
 from tranrepl.distribution.planned import Planned, ahead
@@ -40,6 +41,7 @@ class StreamDelivery:
         """For `mapInArrow`: a stream's `STREAM_COMMANDS` in, one row with its `JobResult` out."""
         from pyspark import TaskContext
 
+        leave_pandas_out()
         context = TaskContext.get()
         if context is None:
             raise InternalError("a stream runs outside of a Spark task")
