@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,6 +21,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.jobs import JobResult
 from tranrepl.settings import Apply
+from tranrepl.subscriber import staging
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 
@@ -64,6 +65,14 @@ BEGIN
   UPDATE %t SET amount = coalesce(c4, amount) WHERE id = pkc1;
 END $$"""
 _ARGUMENTS = "c1 integer, c2 integer, c3 text, c4 integer, pkc1 integer"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def masks_have_statements() -> Iterator[None]:
+    """Also in histories that are too short for it to pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "WORTH_A_STATEMENT", 1)
+        yield
 
 
 @dataclass(frozen=True)

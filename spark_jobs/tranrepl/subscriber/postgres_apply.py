@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Argument, arguments
-from tranrepl.commands import Method, Operation
+from tranrepl.call_syntax import BITMAP, Argument, arguments
+from tranrepl.commands import Method, Operation, decode_changed
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
@@ -33,16 +33,29 @@ from tranrepl.subscriber.dialect import (
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import BulkRules, bulk_rules, unedited_procedures
-from tranrepl.subscriber.postgres_procedures import Target, called_by, statements, trusted
+from tranrepl.subscriber.postgres_procedures import Target, called_by, settable, statements, trusted, update_of
 from tranrepl.subscriber.procedure_names import PREFIXES
-from tranrepl.subscriber.staging import Kind, StagedText, StagingLayout, copy_text, kinds_of, staging_layout
+from tranrepl.subscriber.staging import (
+    Kind,
+    StagedText,
+    StagingLayout,
+    copy_text,
+    frequent_masks,
+    kinds_of,
+    staging_layout,
+)
 from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
 
 _STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
 _APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
 _FAILED_NOTICE = "tranrepl failed command "
 _SKIPPED_NOTICE = "tranrepl skipped command "
+_MOST_MASKS = 8
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
+
+
+Masks = Mapping[Kind, tuple[bytes, ...]]
+"""Which masks of a kind of UPDATE have a statement of their own in the dispatcher."""
 
 
 class SerialApply:
@@ -67,6 +80,7 @@ class SerialApply:
         self._skipped_states = Codes.POSTGRES.value.codes_of(skip_errors)
         self._targets: dict[int, Target] = {}
         self._layout = staging_layout((), articles, {})
+        self._masks: Masks = {}
         self._failed_command: int | None = None
         self._staged = False
         self._notes: list[tuple[int, ErrorReport]] = []
@@ -86,21 +100,33 @@ class SerialApply:
     def prepare(self, commands: pa.Table) -> None:
         """Make the staging table and the dispatcher ready for the kinds of these commands. Not in a transaction that
         applied something, where it can be helped: it is DDL."""
-        kinds = kinds_of(commands)
-        if kinds.issubset(self._layout.kinds):
+        kinds, masks = kinds_of(commands), self._masks_with(commands)
+        if kinds.issubset(self._layout.kinds) and masks == self._masks:
             return
         wanted = kinds.union(self._layout.kinds)
         targets = {kind.article_id: self.target(kind.article_id) for kind in wanted}
-        types = {
-            (kind, argument): targets[kind.article_id].type_name(argument)
-            for kind in wanted
-            for argument in arguments(self._articles[kind.article_id], kind.operation)
-        }
-        self._layout = staging_layout(wanted, self._articles, types)
+        layout, self._masks = self._layout, masks
+        if not kinds.issubset(layout.kinds):
+            types = {
+                (kind, argument): targets[kind.article_id].type_name(argument)
+                for kind in wanted
+                for argument in arguments(self._articles[kind.article_id], kind.operation)
+            }
+            self._layout = staging_layout(wanted, self._articles, types)
         with translated_errors(self._subscriber.where):
-            self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_STAGE))
-            self._session.execute(_stage_table(self._layout))
-            self._session.execute(_apply_function(self._layout, targets, self._unedited, self._skipped_states))
+            if self._layout is not layout:
+                self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_STAGE))
+                self._session.execute(_stage_table(self._layout))
+            self._session.execute(_apply_function(self._layout, targets, self._unedited, self._skipped_states, masks))
+
+    def _masks_with(self, commands: pa.Table) -> Masks:
+        """The masks that have a statement of their own, and those that are to get one."""
+        masks = dict(self._masks)
+        for kind, frequent in frequent_masks(commands).items():
+            if not _is_called(kind, self.target(kind.article_id), self._unedited):
+                known = masks.get(kind, ())
+                masks[kind] = (*known, *sorted(frequent.difference(known)))[:_MOST_MASKS]
+        return masks
 
     def staged_text(self, commands: pa.Table) -> StagedText | None:
         """For another thread: what `apply` will copy, where the staging table needs no change for it."""
@@ -168,7 +194,7 @@ class SerialApply:
 
     def rolled_back(self) -> None:
         """The staging table and its dispatcher may be gone, where this transaction had made them."""
-        self._layout, self._staged = staging_layout((), self._articles, {}), False
+        self._layout, self._masks, self._staged = staging_layout((), self._articles, {}), {}, False
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         message = diagnostic.message_primary or ""
@@ -320,12 +346,14 @@ def _apply_function(
     targets: Mapping[int, Target],
     unedited: Collection[tuple[int, Operation]],
     skipped_states: Collection[str],
+    masks: Masks,
 ) -> sql.Composed:
     """The dispatcher: reads what is staged, in order, and calls what each kind calls."""
     called = {kind for kind in layout.kinds if _is_called(kind, targets[kind.article_id], unedited)}
     branches = sql.SQL("").join(
         sql.SQL("    WHEN {} THEN\n{}").format(
-            sql.Literal(number), _branch(layout, kind, targets[kind.article_id], called=kind in called)
+            sql.Literal(number),
+            _branch(layout, kind, targets[kind.article_id], masks.get(kind, ()), called=kind in called),
         )
         for number, kind in enumerate(layout.kinds)
     )
@@ -360,13 +388,25 @@ def _is_called(kind: Kind, target: Target, unedited: Collection[tuple[int, Opera
     return (kind.article_id, kind.operation) not in unedited
 
 
-def _branch(layout: StagingLayout, kind: Kind, target: Target, *, called: bool) -> sql.Composable:
+def _branch(
+    layout: StagingLayout, kind: Kind, target: Target, masks: Sequence[bytes], *, called: bool
+) -> sql.Composable:
     places = layout.places[kind]
 
     def value(argument: Argument) -> sql.Composable:
         return sql.SQL("tranrepl_command.{}").format(sql.Identifier(layout.slots[places[argument]].name))
 
-    if not called:
-        return statements(target, kind.operation, value)
-    passed = sql.SQL(", ").join(map(value, arguments(target.article, kind.operation)))
-    return sql.SQL("      CALL {}({});\n").format(called_by(target.article, kind.operation), passed)
+    if called:
+        passed = sql.SQL(", ").join(map(value, arguments(target.article, kind.operation)))
+        return sql.SQL("      CALL {}({});\n").format(called_by(target.article, kind.operation), passed)
+    # To set a column to itself, where the mask does not name it, costs as much as to find the row.
+    free, columns = set(settable(target)), len(target.columns)
+    changed = {mask: [at - 1 for at in decode_changed(mask, columns)] for mask in masks}
+    own = sql.SQL("").join(
+        sql.SQL("     IF {} = {}::bytea THEN\n{}      CONTINUE;\n     END IF;\n").format(
+            value(BITMAP), sql.Literal(f"\\x{mask.hex()}"), update_of(target, positions, value)
+        )
+        for mask, positions in changed.items()
+        if free.issuperset(positions)
+    )
+    return own + statements(target, kind.operation, value)

@@ -133,25 +133,42 @@ def _insert(target: Target, value: Reference) -> sql.Composable:
     )
 
 
+def update_of(target: Target, changed: Sequence[int], value: Reference) -> sql.Composable:
+    """What `statements` has for an UPDATE, where its mask names these columns (from 0), all of them `settable`."""
+    new = _new_values(target, value)
+    matches = _key_matches(target, Operation.UPDATE, value)
+    apply = _update_statement(target, [_assigned(target, at, new[at]) for at in changed], matches)
+    return sql.Composed([apply, _row_not_found(target, Operation.UPDATE, value)])
+
+
+def settable(target: Target) -> list[int]:
+    """Columns (from 0) that an UPDATE may set."""
+    return [at for at, column in enumerate(target.columns) if column.identity is not Identity.ALWAYS]
+
+
+def _new_values(target: Target, value: Reference) -> Mapping[int | None, sql.Composable]:
+    passed = arguments(target.article, Operation.UPDATE)
+    return {argument.position: value(argument) for argument in passed if argument.image is Image.AFTER}
+
+
 def _update(target: Target, value: Reference) -> sql.Composable:
     passed = arguments(target.article, Operation.UPDATE)
-    new = {argument.position: value(argument) for argument in passed if argument.image is Image.AFTER}
-    settable = [at for at, column in enumerate(target.columns) if column.identity is not Identity.ALWAYS]
-    fixed = [at for at in range(len(target.columns)) if at not in settable]
+    new, free = _new_values(target, value), settable(target)
+    fixed = [at for at in range(len(target.columns)) if at not in free]
     matches = _key_matches(target, Operation.UPDATE, value)
     if BITMAP in passed:
         mask = value(BITMAP)
         refusal = _refuse_fixed(target, fixed, [bit_is_set(at, mask) for at in fixed])
-        apply = _update_changed(target, settable, new, mask, matches)
+        apply = _update_changed(target, free, new, mask, matches)
     else:
         refusal = _refuse_fixed(target, fixed, [_differs(target, at, new[at], matches) for at in fixed])
-        apply = _update_statement(target, [_assigned(target, at, new[at]) for at in settable], matches)
+        apply = _update_statement(target, [_assigned(target, at, new[at]) for at in free], matches)
     return sql.Composed([refusal, apply, _row_not_found(target, Operation.UPDATE, value)])
 
 
 def _update_changed(
     target: Target,
-    settable: Sequence[int],
+    free: Sequence[int],
     new: Mapping[int | None, sql.Composable],
     mask: sql.Composable,
     matches: sql.Composable,
@@ -162,12 +179,12 @@ def _update_changed(
         return _update_statement(target, [_assignment(target, at, new[at], mask) for at in positions], matches)
 
     key = set(target.article.key_positions)
-    others = [at for at in settable if at not in key]
-    settable_key = [at for at in settable if at in key]
-    if not (settable_key and others):
-        return update(settable)
-    key_changed = sql.SQL(" OR ").join(bit_is_set(at, mask) for at in settable_key)
-    return sql.SQL("  IF {} THEN\n{}  ELSE\n{}  END IF;\n").format(key_changed, update(settable), update(others))
+    others = [at for at in free if at not in key]
+    free_key = [at for at in free if at in key]
+    if not (free_key and others):
+        return update(free)
+    key_changed = sql.SQL(" OR ").join(bit_is_set(at, mask) for at in free_key)
+    return sql.SQL("  IF {} THEN\n{}  ELSE\n{}  END IF;\n").format(key_changed, update(free), update(others))
 
 
 def _update_statement(target: Target, assignments: Sequence[sql.Composable], matches: sql.Composable) -> sql.Composable:

@@ -7,6 +7,7 @@ all of them together.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,9 @@ from tranrepl.call_syntax import Argument, Image, arguments
 from tranrepl.commands import Operation
 from tranrepl.image_lines import NULL, cells, contents
 
+WORTH_A_STATEMENT = 500
+"""Commands of a kind, from which on it pays to make the dispatcher anew."""
+_FREQUENT = 8
 _ABSENT = -1
 
 
@@ -82,6 +86,20 @@ def kinds_of(commands: pa.Table) -> set[Kind]:
     """The kinds that occur."""
     pairs = commands.select(["article_id", "operation"]).group_by(["article_id", "operation"]).aggregate([])
     return {Kind(row["article_id"], Operation(row["operation"])) for row in pairs.to_pylist()}
+
+
+def frequent_masks(commands: pa.Table) -> dict[Kind, frozenset[bytes]]:
+    """The masks that at least one in `_FREQUENT` commands of a kind has, where there are enough to matter."""
+    counted = commands.select(["article_id", "operation", "changed"]).group_by(["article_id", "operation", "changed"])
+    of_kind: dict[Kind, Counter[bytes]] = defaultdict(Counter)
+    for row in counted.aggregate([([], "count_all")]).to_pylist():
+        if row["changed"] is not None:
+            of_kind[Kind(row["article_id"], Operation(row["operation"]))][row["changed"]] = row["count_all"]
+    return {
+        kind: frozenset(mask for mask, count in masks.items() if _FREQUENT * count >= masks.total())
+        for kind, masks in of_kind.items()
+        if masks.total() >= WORTH_A_STATEMENT
+    }
 
 
 def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
