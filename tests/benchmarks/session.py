@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = 2
+_LOADING_SECONDS = 0.3
 
 
 @contextmanager
@@ -36,9 +38,9 @@ def spark_session() -> Iterator[SparkSession]:
 
 
 def keep_warm(spark: SparkSession) -> None:
-    """A Python worker that has loaded what jobs load. Spark ends one that had nothing to do for a minute, as when a
-    backlog is built, and starting another is start-up."""
-    spark.sparkContext.parallelize([0], 1).foreachPartition(_load)
+    """A Python worker for each core, that has loaded what jobs load. Spark ends one that had nothing to do for a
+    minute, as when a backlog is built, and starting another is start-up."""
+    spark.sparkContext.parallelize(range(CORES), CORES).foreachPartition(_load)
 
 
 def _load(one: Iterable[int]) -> None:
@@ -46,3 +48,5 @@ def _load(one: Iterable[int]) -> None:
         pass
     for module in ("tranrepl.log_reader.storing", "tranrepl.distribution.delivery"):
         importlib.import_module(module)
+    # A worker that were done already would take the next one's turn.
+    time.sleep(_LOADING_SECONDS)
