@@ -22,6 +22,7 @@ from tranrepl.errors import CustomProcedureError, ErrorKind
 from tranrepl.jobs import LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.postgres import connect
+from tranrepl.subscriber import staging
 from tranrepl.subscriber.postgres import PostgresSubscriber, custom_procedures
 from tranrepl.subscriber.postgres_procedures import Procedure
 
@@ -380,3 +381,23 @@ def test_a_column_that_is_added_regenerates_what_was_generated_and_leaves_custom
     )
     replicate(site)
     assert site.differences() == []
+
+
+def test_a_trigger_on_a_column_fires_for_each_update_as_under_the_procedure(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "WORTH_A_STATEMENT", 1)
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1), (2), (3)")
+    site.set_up()
+    site.at_subscriber(
+        "INSERT INTO t VALUES (1), (2), (3)",
+        "CREATE TABLE seen (id int)",
+        "CREATE FUNCTION look_on() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN INSERT INTO seen VALUES (NEW.id); RETURN NULL; END $$",
+        "CREATE TRIGGER looks_on AFTER UPDATE OF b ON t FOR EACH ROW EXECUTE FUNCTION look_on()",
+    )
+    # The generated procedure sets every column but the key's, those that did not change to themselves.
+    site.at_publisher("UPDATE t SET a = 7")
+    replicate(site)
+    assert site.at_subscriber("SELECT id FROM seen ORDER BY id") == [(1,), (2,), (3,)]

@@ -32,7 +32,7 @@ from tranrepl.subscriber.dialect import (
 )
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
-from tranrepl.subscriber.postgres_bulkable import BulkRules, bulk_rules, unedited_procedures
+from tranrepl.subscriber.postgres_bulkable import bulk_rules, unedited_procedures
 from tranrepl.subscriber.postgres_procedures import Target, called_by, settable, statements, trusted, update_of
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.staging import (
@@ -72,11 +72,13 @@ class SerialApply:
         subscriber: PostgresSubscriber,
         skip_errors: frozenset[int],
         unedited: frozenset[tuple[int, Operation]],
+        unwatched: Mapping[int, Operations],
     ) -> None:
         self._session = session
         self._articles = articles
         self._subscriber = subscriber
         self._unedited = unedited
+        self._unwatched = unwatched
         self._skipped_states = Codes.POSTGRES.value.codes_of(skip_errors)
         self._targets: dict[int, Target] = {}
         self._layout = staging_layout((), articles, {})
@@ -120,10 +122,11 @@ class SerialApply:
             self._session.execute(_apply_function(self._layout, targets, self._unedited, self._skipped_states, masks))
 
     def _masks_with(self, commands: pa.Table) -> Masks:
-        """The masks that have a statement of their own, and those that are to get one."""
+        """The masks that have a statement of their own, and those that are to get one. Not where a trigger may ask
+        which columns are set."""
         masks = dict(self._masks)
         for kind, frequent in frequent_masks(commands).items():
-            if not _is_called(kind, self.target(kind.article_id), self._unedited):
+            if kind.operation in self._unwatched.get(kind.article_id, ()):
                 known = masks.get(kind, ())
                 masks[kind] = (*known, *sorted(frequent.difference(known)))[:_MOST_MASKS]
         return masks
@@ -245,10 +248,12 @@ class PostgresApplier:
         self._session = session
         self._subscriber = PostgresSubscriber(session, key)
         unedited = unedited_procedures(session, articles)
-        self._serial = SerialApply(session, articles, self._subscriber, options.skip_errors, unedited)
-        rules = bulk_rules(session, articles, unedited) if options.apply is Apply.AUTO else BulkRules()
+        rules = bulk_rules(session, articles, unedited)
+        self._serial = SerialApply(
+            session, articles, self._subscriber, options.skip_errors, unedited, unwatched=rules.operations
+        )
         self._bulk = BulkApply(session, self._serial.target, rules.parents_first)
-        self.bulk_operations: Mapping[int, Operations] = rules.operations
+        self.bulk_operations: Mapping[int, Operations] = rules.operations if options.apply is Apply.AUTO else {}
         self._in_bulk = 0
         self._fallbacks: Counter[str] = Counter()
 
