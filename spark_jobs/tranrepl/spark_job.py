@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tranrepl.arrow_alone import leave_pandas_out
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs import (
@@ -73,7 +72,6 @@ def main(
     parser.add_argument("--request", type=Path, required=True, help="the request, a JSON file")
     parser.add_argument("--result", type=Path, required=True, help="where to write the result")
     options = parser.parse_args(arguments)
-    leave_pandas_out()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), job)
     write_private(options.result, result.model_dump_json())
