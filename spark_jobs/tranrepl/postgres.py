@@ -35,7 +35,14 @@ _SESSION_SETTINGS = {
     "client_min_messages": "notice",
 }
 
-_TRANSIENT_REFUSALS = ("starting up", "shutting down", "in recovery", "too many", "remaining connection slots")
+_TRANSIENT_REFUSALS = (
+    "starting up",
+    "shutting down",
+    "in recovery",
+    "accepting connections",
+    "too many",
+    "remaining connection slots",
+)
 
 
 def session_options() -> str:

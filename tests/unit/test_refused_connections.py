@@ -14,6 +14,7 @@ from tranrepl.postgres import refused_for_good
         ('connection failed: FATAL:  database "d" does not exist', True),
         ("connection failed: FATAL:  the database system is starting up", False),
         ("connection failed: FATAL:  the database system is shutting down", False),
+        ("connection failed: FATAL:  the database system is not yet accepting connections", False),
         ("connection failed: FATAL:  sorry, too many clients already", False),
         ("connection failed: Connection refused", False),
     ],
