@@ -45,7 +45,7 @@ NOWHERE = ("--master", "spark://127.0.0.1:1")
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     """Databases with tables; what is done to them is done by the command."""
-    site = Site(databases(), tmp_path / "store", ARTICLES)
+    site = Site(databases(migrated=False), tmp_path / "store", ARTICLES)
     site.at_publisher(TABLES)
     return site
 
