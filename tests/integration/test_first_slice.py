@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import DatabasesFactory
 from sandbox.site import Site
+from tranrepl.jobs import LogReaderRequest
+from tranrepl.log_reader import agent as log_reader_agent
 
 VENDOR = """CREATE TABLE vendor (vendor_id int PRIMARY KEY, account_number varchar(15) NOT NULL, name varchar(50),
     credit_rating smallint, url text)"""
@@ -30,6 +34,22 @@ def test_changes_arrive_and_an_idle_run_starts_nothing(databases: DatabasesFacto
 
     site.spark = None
     assert (site.read_log().commands, site.deliver().commands) == (0, 0)
+
+
+def test_what_takes_long_to_look_through_is_read(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.vendor"])
+    site.at_publisher(VENDOR, "CREATE TABLE other (id int)")
+    site.set_up()
+    site.at_publisher("INSERT INTO other SELECT generate_series(1, 200000)")
+    request = LogReaderRequest(publication=site.publication)
+    with monkeypatch.context() as patched:
+        patched.setattr("tranrepl.publisher.postgres._PROBE_SECONDS", 0.01)
+        assert log_reader_agent.idle_result(request, site.connections) is None
+    passed_over = log_reader_agent.idle_result(request, site.connections)
+    assert passed_over is not None
+    assert passed_over.commands == 0
 
 
 def test_a_store_that_no_machine_mounts_is_written_through_spark(

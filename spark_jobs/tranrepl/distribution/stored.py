@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from tranrepl.arrow_alone import prepare_worker
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.stored_range import (
     Mapped,
@@ -32,6 +33,7 @@ from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.jobs import LOST_WORKER
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -96,7 +98,12 @@ class _ReadBySpark:
         # A batch is one file, written in order and read as one piece; several together must be put in order.
         if len(stored.batches) > 1:
             commands = commands.sortWithinPartitions("xact_seqno", "command_id")
-        return commands.mapInArrow(function, ddl)
+        return commands.mapInArrow(partial(_prepared, function), ddl)
+
+
+def _prepared(function: Mapped, commands: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    prepare_worker()
+    return function(commands)
 
 
 def first_at_or_after(spark: SparkSession, record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tranrepl.arrow_alone import leave_pandas_out
+from tranrepl.arrow_alone import prepare_worker
 from tranrepl.commands import ROW_LAYOUT
 from tranrepl.distributor.command_file import mounted_path, stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
@@ -80,7 +80,7 @@ class StoredRange:
 
 def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) -> Iterator[str]:
     """For `mapPartitions` over any one element: a delivery's results."""
-    leave_pandas_out()
+    prepare_worker()
     _consume(one)
     for rows in delivery(stored.commands()):
         yield from rows["result"].to_pylist()
@@ -88,7 +88,7 @@ def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) ->
 
 def map_stored(stored: StoredRange, function: Mapped, one: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over any one row: what the function makes of all commands."""
-    leave_pandas_out()
+    prepare_worker()
     _consume(one)
     return function(stored.commands())
 

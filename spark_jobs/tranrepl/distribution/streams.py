@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tranrepl.arrow_alone import leave_pandas_out
+from tranrepl.arrow_alone import prepare_worker
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
 from tranrepl.distribution.meeting_place import Address
 from tranrepl.distribution.planned import Planned, ahead
@@ -41,7 +41,7 @@ class StreamDelivery:
         """For `mapInArrow`: a stream's `STREAM_COMMANDS` in, one row with its `JobResult` out."""
         from pyspark import TaskContext
 
-        leave_pandas_out()
+        prepare_worker()
         context = TaskContext.get()
         if context is None:
             raise InternalError("a stream runs outside of a Spark task")

@@ -12,7 +12,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tranrepl.arrow_alone import leave_pandas_out
+from tranrepl.arrow_alone import prepare_worker
 from tranrepl.commands import ROW_LAYOUT_DDL
 from tranrepl.distributor.command_file import mounted_path, publish, write_commands
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
@@ -64,14 +64,14 @@ def store_commands(spark: SparkSession, reading: Reading, path: str) -> LogRead:
 
 def _commands(reading: Reading, tell: Tell, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over any one row: commands out (row layout)."""
-    leave_pandas_out()
+    prepare_worker()
     _consume(batches)
     return reading.commands(lambda account: tell(account, None))
 
 
 def _written(reading: Reading, tell: Tell, folder: Path, one: Iterable[int]) -> None:
     """For `foreachPartition` over any one element: commands into a file of `folder`."""
-    leave_pandas_out()
+    prepare_worker()
     _consume(one)
     accounts: list[LogRead] = []
     try:

@@ -54,9 +54,6 @@ class Buffer:
     def uint32(self, at: Ints) -> Ints:
         return self._views[">u4"][at].astype(np.int64)
 
-    def int32(self, at: Ints) -> Ints:
-        return self._views[">u4"][at].astype(np.uint32).view(np.int32).astype(np.int64)
-
     def uint64(self, at: Ints) -> Ints:
         return self._views[">u8"][at].astype(np.int64)
 

@@ -285,9 +285,12 @@ def _read_tuples(buffer: Buffer, layout: _Layout, at: Ints) -> tuple[Cells, Ints
     shape = (len(at), layout.tuple_columns)
     starts, lengths = np.empty(shape, dtype=np.int64, order="F"), np.empty(shape, dtype=np.int64, order="F")
     for column in range(layout.tuple_columns):
-        kind = buffer.bytes[at]
+        kind, length = buffer.bytes[at], buffer.uint32(at + 1)
         is_text = kind == ord("t")
-        length = np.where(is_text, buffer.int32(at + 1), 0)
+        if is_text.all():
+            starts[:, column], lengths[:, column] = at + 5, length
+            at = at + 5 + length
+            continue
         starts[:, column] = at + np.where(is_text, 5, 1)
         lengths[:, column] = np.where(is_text, length, np.where(kind == ord("u"), LEFT_OUT, NULL))
         at = at + np.where(is_text, 5 + length, 1)

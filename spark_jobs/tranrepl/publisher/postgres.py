@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import LiteralString
+from typing import Any, LiteralString
 
 from psycopg import sql
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, QueryCanceled
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
-from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.postgres import Session, describe_table, qualified, translated_errors
 from tranrepl.publisher.row_filters import parse_filter
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
@@ -22,6 +22,7 @@ from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"
 _PROBE_MESSAGES = 1000
+_PROBE_SECONDS = 2.0
 _ROW_MESSAGES = b"IUDT"
 
 
@@ -386,23 +387,37 @@ class PostgresPublisher:
         return lsn_number(str(self._value("SELECT pg_catalog.pg_current_wal_flush_lsn()::text")))
 
     def probe(self, up_to: int) -> Probe:
-        """Look for the first change of a published table before `up_to`, reading no further than that."""
+        """Look for the first change of a published table before `up_to`, reading no further than that.
+
+        A look that takes longer than `_PROBE_SECONDS` counts as one that found some: a large transaction is decoded to
+        its end before the first of its changes is seen.
+        """
         messages = 1 if self.version >= 15 else _PROBE_MESSAGES
         with translated_errors(self.where):
-            row = self._session.execute(
-                "SELECT count(*), coalesce(bool_or(get_byte(data, 0) = ANY(%s)), false), "
-                "coalesce(max(lsn), '0/0'::pg_lsn)::text "
-                "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, "
-                "'proto_version', '1', 'publication_names', %s)",
-                [list(_ROW_MESSAGES), self.object_name, lsn_text(up_to), messages, self.object_name],
-            ).fetchone()
+            row = self._first_messages(messages, up_to)
         if row is None:
-            raise InternalError("an aggregate gave no row")
+            return Probe(True, 0)
         found_messages, found_change, last = row
         if found_change:
             return Probe(True, 0)
         # Before PostgreSQL 15 the log shows transactions that changed nothing of ours: pass over them part by part.
         return Probe(False, up_to if found_messages < messages else lsn_number(last))
+
+    def _first_messages(self, messages: int, up_to: int) -> tuple[Any, ...] | None:
+        """How many, whether a change is among them, where the last one stands; None: it takes too long."""
+        timeout = str(int(_PROBE_SECONDS * 1000))
+        try:
+            with self._session.transaction():
+                self._session.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [timeout])
+                return self._session.execute(
+                    "SELECT count(*), coalesce(bool_or(get_byte(data, 0) = ANY(%s)), false), "
+                    "coalesce(max(lsn), '0/0'::pg_lsn)::text "
+                    "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, "
+                    "'proto_version', '1', 'publication_names', %s)",
+                    [list(_ROW_MESSAGES), self.object_name, lsn_text(up_to), messages, self.object_name],
+                ).fetchone()
+        except QueryCanceled:
+            return None
 
     def advance(self, up_to: int) -> None:
         """Confirm that everything before `up_to` is registered, so that the Publisher may drop its log."""
