@@ -218,9 +218,9 @@ def _hot_table_rows(rows: int) -> int:
 
 
 def _hot_rows(rows: int, publisher: Connection) -> None:
-    """Half of a transaction's changes on the same `HOT_ROWS` rows, the others here and there."""
+    """Half of a transaction's changes on the same `HOT_ROWS` rows, the others at random."""
     half = TRANSACTION_ROWS // 2
-    others = _hot_table_rows(rows) - HOT_ROWS - half
+    others = _hot_table_rows(rows) - HOT_ROWS
     _in_transactions(
         publisher,
         rows,
@@ -228,8 +228,8 @@ def _hot_rows(rows: int, publisher: Connection) -> None:
             UPDATE vendor SET name = 'Name ' || block || ' ' || again, credit_rating = credit_rating % 5 + 1
                 WHERE vendor_id <= {HOT_ROWS};
         END LOOP;
-        UPDATE vendor SET name = 'Name ' || block, credit_rating = credit_rating % 5 + 1 WHERE vendor_id
-            BETWEEN {HOT_ROWS + 1} + block * {half} % {others} AND {HOT_ROWS + half} + block * {half} % {others}""",
+        UPDATE vendor SET name = 'Name ' || block, credit_rating = credit_rating % 5 + 1 WHERE vendor_id = ANY (
+            ARRAY(SELECT {HOT_ROWS + 1} + floor(random() * {others})::int FROM generate_series(1, {half})))""",
     )
 
 
