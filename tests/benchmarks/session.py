@@ -40,13 +40,14 @@ def spark_session() -> Iterator[SparkSession]:
 def keep_warm(spark: SparkSession) -> None:
     """A Python worker for each core, that has loaded what jobs load. Spark ends one that had nothing to do for a
     minute, as when a backlog is built, and starting another is start-up."""
-    spark.sparkContext.parallelize(range(CORES), CORES).foreachPartition(_load)
 
+    def load(one: Iterable[int]) -> None:
+        # Travels whole: a worker knows nothing of this package.
+        for _ in one:
+            pass
+        for module in ("tranrepl.log_reader.storing", "tranrepl.distribution.delivery"):
+            importlib.import_module(module)
+        # A worker that were done already would take the next one's turn.
+        time.sleep(_LOADING_SECONDS)
 
-def _load(one: Iterable[int]) -> None:
-    for _ in one:
-        pass
-    for module in ("tranrepl.log_reader.storing", "tranrepl.distribution.delivery"):
-        importlib.import_module(module)
-    # A worker that were done already would take the next one's turn.
-    time.sleep(_LOADING_SECONDS)
+    spark.sparkContext.parallelize(range(CORES), CORES).foreachPartition(load)

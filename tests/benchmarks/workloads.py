@@ -16,6 +16,8 @@ FILTER = "credit_rating > 1"
 FILTERED_TABLES = 200
 WIDE_COLUMNS = 40
 HOT_ROWS = 10
+_SCATTERING = 7919
+"""A prime: rows that are so far apart are different ones."""
 MEMORY_FACTOR = 5
 MEMORY = "memory: "
 """What the names of workloads begin with that are there for their peak memory."""
@@ -229,7 +231,8 @@ def _hot_rows(rows: int, publisher: Connection) -> None:
                 WHERE vendor_id <= {HOT_ROWS};
         END LOOP;
         UPDATE vendor SET name = 'Name ' || block, credit_rating = credit_rating % 5 + 1 WHERE vendor_id = ANY (
-            ARRAY(SELECT {HOT_ROWS + 1} + floor(random() * {others})::int FROM generate_series(1, {half})))""",
+            ARRAY(SELECT {HOT_ROWS + 1} + (start + number * {_SCATTERING}) % {others}
+                FROM (SELECT floor(random() * {others})::int AS start) s, generate_series(1, {half}) number))""",
     )
 
 
