@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -28,6 +28,7 @@ from benchmarks.startup import StartUp, measure_startup
 from benchmarks.workloads import Scenario, Size, memory_scenario, scenarios, vendor_scenario
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
 from sandbox.progress import step
+from sandbox.spark_cluster import spark_cluster
 from tranrepl.settings import Apply
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
 _FULL = Size(rows=1_000_000, transactions=200_000, scale=10)
 _TENTH = Size(rows=100_000, transactions=20_000, scale=1)
 _WARM_UP_ROWS = 100_000
+_LIBRARY = str(Path(__file__).parents[2] / "spark_jobs")
 _SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
 
 
 def main() -> None:
     end_in_order()
     options = _options()
-    results = _measured(_plan(options), options.servers)
+    results = _measured(_plan(options), options.servers, on_cluster=options.cluster)
     results.write(options.output)
     show(results)
     if results.rows:
@@ -70,6 +72,7 @@ def _options() -> argparse.Namespace:
         help=f"only this one, and those it builds upon; may be repeated: {', '.join(names)}",
     )
     parser.add_argument("--memory", action="store_true", help="also five times as many changes, for peak memory")
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster of two workers of one core")
     parser.add_argument("--no-startup", action="store_true", help="leave out spark-submit and the small runs")
     parser.add_argument("--output", type=Path, default=Path(".bench/results.json"), help="the chart goes beside it")
     return parser.parse_args()
@@ -108,7 +111,7 @@ def _plan(options: argparse.Namespace) -> _Plan:
     )
 
 
-def _measured(plan: _Plan, number_of_servers: int) -> Results:
+def _measured(plan: _Plan, number_of_servers: int, *, on_cluster: bool) -> Results:
     with tempfile.TemporaryDirectory(prefix="tranrepl-bench-") as folder, ExitStack() as stack:
         home = Path(folder)
         publisher = stack.enter_context(_server(home / "publisher"))
@@ -116,7 +119,7 @@ def _measured(plan: _Plan, number_of_servers: int) -> Results:
         servers = Servers(publisher, others)
         startup = _startup(servers, plan, home / "small") if plan.small_runs else None
         limits = _limits(others, plan)
-        spark = stack.enter_context(spark_session())
+        spark = stack.enter_context(_session_on_cluster(home / "cluster") if on_cluster else spark_session())
         # The first jobs of a session load and compile classes; nobody wants that in a rate.
         _drained(servers, plan.warm_up, 1, home / "warm_up", spark)
         measured: list[Measurement] = []
@@ -124,6 +127,12 @@ def _measured(plan: _Plan, number_of_servers: int) -> Results:
             measured += _drained(servers, scenario, plan.rounds, home / f"store_{number}", spark)
     rows = medians(measured, startup)
     return Results(rows, [*slot_decoding(rows), *limits], startup)
+
+
+@contextmanager
+def _session_on_cluster(home: Path) -> Iterator[SparkSession]:
+    with spark_cluster(home, {"PYTHONPATH": _LIBRARY}) as master, spark_session(master) as session:
+        yield session
 
 
 def _server(home: Path) -> PostgresServer:

@@ -21,13 +21,13 @@ _LOADING_SECONDS = 0.3
 
 
 @contextmanager
-def spark_session() -> Iterator[SparkSession]:
+def spark_session(master: str = f"local[{CORES}]") -> Iterator[SparkSession]:
     """With the jobs' own settings, on loopback."""
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     from pyspark.sql import SparkSession
 
     settings = {**SESSION_SETTINGS, **LOCAL_MASTER_SETTINGS, "spark.log.level": "ERROR"}
-    builder = SparkSession.builder.master(f"local[{CORES}]")
+    builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
