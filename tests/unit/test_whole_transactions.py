@@ -34,8 +34,18 @@ def test_every_batch_is_of_whole_transactions(batches: list[pa.BinaryArray]) -> 
     assert all(batch.to_pylist()[-1][:1] == b"C" for batch in cut)
 
 
-@given(_batches(), st.integers(0, 60))
-def test_what_is_held_is_bounded_and_nothing_is_lost(batches: list[pa.BinaryArray], most_bytes: int) -> None:
-    cut = list(whole_transactions(batches, most_bytes))
+@given(_batches(), st.integers(0, 60), st.integers(0, 200))
+def test_what_is_held_is_bounded_and_nothing_is_lost(
+    batches: list[pa.BinaryArray], most_bytes: int, least_bytes: int
+) -> None:
+    cut = list(whole_transactions(batches, most_bytes, least_bytes))
     assert _messages(cut) == _messages(batches)
     assert all(len(batch) for batch in cut)
+
+
+@given(_batches(), st.integers(0, 200))
+def test_all_batches_but_the_last_have_the_least_size(batches: list[pa.BinaryArray], least_bytes: int) -> None:
+    cut = list(whole_transactions(batches, None, least_bytes))
+    assert _messages(cut) == _messages(batches)
+    assert all(batch.to_pylist()[-1][:1] == b"C" for batch in cut)
+    assert all(batch.nbytes >= least_bytes for batch in cut[:-1])

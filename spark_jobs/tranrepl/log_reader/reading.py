@@ -29,6 +29,9 @@ from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, Relatio
 from tranrepl.publisher.row_filters import RowFilters
 from tranrepl.publisher.whole_transactions import HELD_BYTES, whole_transactions
 
+_BYTES_PER_ARTICLE = 128 * 1024
+_MOST_BYTES = 32 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -86,7 +89,8 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
     read_seconds, decode_seconds, transform_seconds = 0.0, 0.0, 0.0
     complete, mismatch, refusal, tally = True, None, None, _Tally()
     asked = time.perf_counter()
-    for batch in whole_transactions(log_messages(plan.connection, plan.slot, plan.start, plan.up_to), most_bytes):
+    messages = log_messages(plan.connection, plan.slot, plan.start, plan.up_to)
+    for batch in whole_transactions(messages, most_bytes, _least_bytes(len(plan.articles))):
         reach(Failpoint.FETCHED)
         decode_started = time.perf_counter()
         read_seconds += decode_started - asked
@@ -128,6 +132,11 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         transform_seconds=transform_seconds,
         refusal=_mismatch_error(plan, mismatch) if mismatch else refusal,
     )
+
+
+def _least_bytes(articles: int) -> int:
+    """Each article of a batch costs what thousands of its changes do: with many of them, batches are larger."""
+    return min(articles * _BYTES_PER_ARTICLE, _MOST_BYTES)
 
 
 def _commit_before(changes: Changes, place: int) -> Commit | None:

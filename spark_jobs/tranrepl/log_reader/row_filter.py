@@ -44,7 +44,8 @@ def _matches(buffer: Buffer, changes: ChangeSet, image: Cells | None, filters: R
     refuse_left_out(changes, seen, positions)
     columns = [buffer.strings(seen.starts[:, at], seen.lengths[:, at]) for at in range(len(positions))]
     offsets = np.arange(count + 1) * len(positions)
-    values = buffer.strings(seen.starts.ravel(), seen.lengths.ravel())
+    alone = len(positions) == 1
+    values = columns[0] if alone else buffer.strings(seen.starts.ravel(), seen.lengths.ravel())
     return filters.matches(changes.article, lines(values, offsets, np.zeros(count, dtype=np.bool_)), columns)
 
 

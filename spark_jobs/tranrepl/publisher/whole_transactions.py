@@ -11,25 +11,31 @@ HELD_BYTES = 8 * 1024 * 1024
 
 
 def whole_transactions(
-    batches: Iterable[pa.BinaryArray], most_bytes: int | None = HELD_BYTES
+    batches: Iterable[pa.BinaryArray], most_bytes: int | None = HELD_BYTES, least_bytes: int = 0
 ) -> Iterator[pa.BinaryArray]:
-    """The same `pgoutput` messages, each batch ending with a transaction.
+    """The same `pgoutput` messages, each batch ending with a transaction; all but the last of `least_bytes` or more.
 
     A transaction of more than `most_bytes` comes in several batches; None holds every transaction, however large.
     """
-    held: list[pa.BinaryArray] = []
+    whole: list[pa.BinaryArray] = []
+    begun: list[pa.BinaryArray] = []
     for batch in batches:
         end = _end_of_last_commit(batch)
         if end:
-            yield _together([*held, batch.slice(0, end)])
-            held = []
+            whole += [*begun, batch.slice(0, end)]
+            begun = []
         if end < len(batch):
-            held.append(batch.slice(end))
-        if most_bytes is not None and sum(it.nbytes for it in held) > most_bytes:
-            yield _together(held)
-            held = []
-    if held:
-        yield _together(held)
+            begun.append(batch.slice(end))
+        too_large = most_bytes is not None and _bytes_in(begun) > most_bytes
+        if whole and (too_large or _bytes_in(whole) >= least_bytes):
+            yield _together(whole)
+            whole = []
+        if too_large:
+            yield _together(begun)
+            begun = []
+    for rest in (whole, begun):
+        if rest:
+            yield _together(rest)
 
 
 def _end_of_last_commit(batch: pa.BinaryArray) -> int:
@@ -40,6 +46,10 @@ def _end_of_last_commit(batch: pa.BinaryArray) -> int:
     kinds = np.frombuffer(batch.buffers()[2], dtype=np.uint8)[starts]
     commits = np.flatnonzero(kinds == ord("C"))
     return int(commits[-1]) + 1 if len(commits) else 0
+
+
+def _bytes_in(arrays: list[pa.BinaryArray]) -> int:
+    return sum(it.nbytes for it in arrays)
 
 
 def _together(arrays: list[pa.BinaryArray]) -> pa.BinaryArray:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, require_order, xact_seqno_numbers
 
-PIECE_COMMANDS = 50_000
+PIECE_COMMANDS = 150_000
+"""More than a commit batch of default size comes to: in bulk each article of a piece costs some statements."""
 PIECE_BYTES = 64 * 1024 * 1024
 
 Seqnos = npt.NDArray[np.uint64]

@@ -6,7 +6,7 @@ in bulk before and after them is divided there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -112,11 +112,8 @@ class Bulkable:
         return tuple(steps)
 
     def _folded(self, commands: pa.Table) -> InBulk:
-        numbers = commands["article_id"].to_numpy()
-        present = np.unique(numbers)
         folded = []
-        for number in present.tolist():
-            own = commands if len(present) == 1 else commands.take(pa.array(np.flatnonzero(numbers == number)))
+        for number, own in _by_article(commands):
             try:
                 folded.append(fold(own, self.articles[number]))
             except NotFoldableError as why:
@@ -129,6 +126,16 @@ class _ArticleNotFoldableError(Exception):
         super().__init__(why)
         self.article_id = article_id
         self.why = why
+
+
+def _by_article(commands: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Each article's commands, in order."""
+    numbers = commands["article_id"].to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    present, starts = np.unique(numbers[order], return_index=True)
+    ordered = commands.combine_chunks().take(pa.array(order)) if len(present) > 1 else commands
+    for number, (start, end) in zip(present.tolist(), pairwise([*starts.tolist(), len(numbers)]), strict=True):
+        yield number, ordered.slice(start, end - start)
 
 
 def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bools:
