@@ -143,13 +143,13 @@ def test_a_transaction_larger_than_every_limit_stays_one_transaction(
     limits = {"commit_batch_size": 1, "commit_batch_threshold": 1}
     smallest = {"read_batch_size": 1, "read_batch_bytes": 1}
     site = _item_site(databases(), tmp_path, spark, smallest, **limits)
-    insert_transactions(site, 1, 120_000, 1)
+    insert_transactions(site, 1, 180_000, 1)
     result = site.run()
     assert commits(site) == [[1], [2], [3]]
-    assert (result.transactions, result.commands) == (3, 120_002)
+    assert (result.transactions, result.commands) == (3, 180_002)
     assert distribution_rows(site, "SELECT transactions, commands FROM msrepl_batches ORDER BY batch_id") == [
         (1, 1),
-        (1, 120_000),
+        (1, 180_000),
         (1, 1),
     ]
     assert differing_rows(site) == {}
