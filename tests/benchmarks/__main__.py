@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _FULL = Size(rows=1_000_000, transactions=200_000, scale=10)
 _TENTH = Size(rows=100_000, transactions=20_000, scale=1)
-_WARM_UP_ROWS = 100_000
 _LIBRARY = str(Path(__file__).parents[2] / "spark_jobs")
 _SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
 
@@ -105,7 +104,7 @@ def _plan(options: argparse.Namespace) -> _Plan:
     return _Plan(
         size,
         chosen,
-        scenarios(replace(size, rows=min(size.rows, _WARM_UP_ROWS)), bindir)[0],
+        scenarios(replace(size, rows=size.rows // 10), bindir)[0],
         options.rounds or (1 if options.quick else 3),
         () if options.no_startup else small_runs,
     )

@@ -74,7 +74,10 @@ def measure_startup(ends: Ends, sizes: Sequence[int], rounds: int) -> StartUp:
 def _empty_job() -> float:
     started = time.perf_counter()
     spark_submit = Path(sys.executable).with_name("spark-submit")
-    subprocess.run([str(spark_submit), "--master", MASTER, str(_EMPTY_JOB)], check=True, capture_output=True)
+    # Whatever python3 PATH has may know nothing of pyspark.
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command = [str(spark_submit), "--master", MASTER, str(_EMPTY_JOB)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
     return time.perf_counter() - started
 
 
