@@ -30,7 +30,7 @@ from tranrepl.publisher.row_filters import RowFilters
 from tranrepl.publisher.whole_transactions import HELD_BYTES, whole_transactions
 
 _BYTES_PER_ARTICLE = 128 * 1024
-_MOST_BYTES = 32 * 1024 * 1024
+_BYTES_FOR_MANY_ARTICLES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
 
 def _least_bytes(articles: int) -> int:
     """Each article of a batch costs what thousands of its changes do: with many of them, batches are larger."""
-    return min(articles * _BYTES_PER_ARTICLE, _MOST_BYTES)
+    return min(articles * _BYTES_PER_ARTICLE, _BYTES_FOR_MANY_ARTICLES)
 
 
 def _commit_before(changes: Changes, place: int) -> Commit | None:

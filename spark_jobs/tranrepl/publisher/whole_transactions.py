@@ -15,7 +15,8 @@ def whole_transactions(
 ) -> Iterator[pa.BinaryArray]:
     """The same `pgoutput` messages, each batch ending with a transaction; all but the last of `least_bytes` or more.
 
-    A transaction of more than `most_bytes` comes in several batches; None holds every transaction, however large.
+    A transaction of more than `most_bytes` comes in several batches, and what waited before it goes out as it is; None
+    holds every transaction, however large.
     """
     whole: list[pa.BinaryArray] = []
     begun: list[pa.BinaryArray] = []
