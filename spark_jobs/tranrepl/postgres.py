@@ -159,7 +159,13 @@ SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::t
 
 _COLUMNS_QUERY = """
 SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
-       pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(b.base, -1),
+       pg_catalog.format_type(a.atttypid, a.atttypmod),
+       pg_catalog.format_type(CASE WHEN t.typbasetype = 0 THEN t.oid ELSE (
+            WITH RECURSIVE under(oid, typbasetype) AS (
+                 SELECT t.oid, t.typbasetype
+                 UNION ALL
+                 SELECT b.oid, b.typbasetype FROM under u JOIN pg_catalog.pg_type b ON b.oid = u.typbasetype)
+            SELECT oid FROM under WHERE typbasetype = 0) END, -1),
        a.attnotnull, a.attgenerated::text, a.attidentity::text,
        pg_catalog.pg_get_expr(d.adbin, d.adrelid),
        ARRAY(SELECT s.attname::text FROM pg_catalog.pg_depend p
@@ -178,12 +184,7 @@ SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
                         AND NOT (a.attnum = ANY ((i.indkey::int2[])[i.indnkeyatts:]))))),
        a.attstorage <> 'p'
   FROM pg_catalog.pg_attribute a
-  CROSS JOIN LATERAL (
-       WITH RECURSIVE under(oid, typbasetype) AS (
-            SELECT t.oid, t.typbasetype FROM pg_catalog.pg_type t WHERE t.oid = a.atttypid
-            UNION ALL
-            SELECT t.oid, t.typbasetype FROM under u JOIN pg_catalog.pg_type t ON t.oid = u.typbasetype)
-       SELECT oid AS base FROM under WHERE typbasetype = 0) b
+  JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
  WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
  ORDER BY a.attnum
@@ -205,12 +206,17 @@ SELECT c.conname,
  ORDER BY c.conname
 """
 
+# The outer one is evaluated last.
+_LEAVE_PATH = """
+SELECT path FROM (SELECT current_setting('search_path') AS path OFFSET 0) AS before
+ WHERE set_config('search_path', 'pg_catalog', true) IS NOT NULL
+"""
+
 
 @contextmanager
 def qualified_names(session: Session) -> Iterator[None]:
     """Inside a transaction: no path to leave a schema's name out by. The transaction itself may go on with its own."""
-    path = session.execute("SHOW search_path").fetchone()
-    session.execute("SELECT set_config('search_path', 'pg_catalog', true)")
+    path = session.execute(_LEAVE_PATH).fetchone()
     yield
     session.execute("SELECT set_config('search_path', %s, true)", path)
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +104,7 @@ def _plan(options: argparse.Namespace) -> _Plan:
     return _Plan(
         size,
         chosen,
-        scenarios(replace(size, rows=size.rows // 10), bindir)[0],
+        vendor_scenario(size.rows // 10),
         options.rounds or (1 if options.quick else 3),
         () if options.no_startup else small_runs,
     )

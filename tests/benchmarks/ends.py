@@ -110,26 +110,33 @@ def opened(
 ) -> Iterator[Ends]:
     """The scenario's databases with their first rows, as long as the context. Without a session, jobs are submitted."""
     with ExitStack() as stack:
+        numbers = range(1, scenario.subscribers + 1)
+        names = [
+            *("publisher", "distribution"),
+            *(f"{mode}_{it}" for mode in modes for it in numbers),
+            *(f"reference_{it}" for it in numbers),
+        ]
 
-        def database(server: PostgresServer, name: str) -> Connection:
+        def create(name: str) -> Connection:
+            server = servers.publisher if name == "publisher" else servers.others
             server.create_database(name)
             stack.callback(server.drop_database, name)
+            if name != "distribution":
+                scenario.create(server.connection(name))
             return server.connection(name)
 
-        publisher = database(servers.publisher, "publisher")
-        distribution = database(servers.others, "distribution")
-        numbers = range(1, scenario.subscribers + 1)
-        ours = {mode: [database(servers.others, f"{mode}_{it}") for it in numbers] for mode in modes}
-        references = [database(servers.others, f"reference_{it}") for it in numbers]
-        for end in (publisher, *itertools.chain.from_iterable(ours.values()), *references):
-            scenario.create(end)
+        with ThreadPoolExecutor(CORES) as creators:
+            created = dict(zip(names, creators.map(create, names), strict=True))
+        publisher, distribution = created["publisher"], created["distribution"]
+        ours = {mode: [created[f"{mode}_{it}"] for it in numbers] for mode in modes}
+        references = [created[f"reference_{it}"] for it in numbers]
         site = _site(scenario, publisher, distribution, ours, store, spark)
         site.set_up()
         built_in = BuiltInReplication(publisher, references, scenario.published)
         built_in.set_up()
         stack.callback(built_in.drop)
-        names = {mode: [it.connection_id for it in connections] for mode, connections in ours.items()}
-        yield Ends(scenario, site, names, built_in, references)
+        subscriptions = {mode: [it.connection_id for it in connections] for mode, connections in ours.items()}
+        yield Ends(scenario, site, subscriptions, built_in, references)
 
 
 def _site(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = 2
-_LOADING_SECONDS = 0.3
+_LOADING_SECONDS = 0.1
 
 
 @contextmanager

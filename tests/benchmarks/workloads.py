@@ -30,6 +30,8 @@ VENDOR_VALUES = """n, 'ACCT' || n, 'Name of vendor ' || n, n % 5 + 1, n % 2 = 0,
     CASE WHEN n % 3 = 0 THEN 'http://example.com/vendor/' || n END, timestamp '2026-01-01' + n * interval '1 s'"""
 MARKER = "CREATE TABLE marker (id bigint PRIMARY KEY)"
 """A backlog's last change is a row of it."""
+_NO_WAITING = "SET synchronous_commit = off"
+"""Nobody measures how fast a backlog is made; a CHECKPOINT comes before it is read."""
 _PGBENCH_TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 _INSERT = f"INSERT INTO vendor SELECT {VENDOR_VALUES} FROM generate_series(top + first, top + last) n"
 
@@ -281,7 +283,7 @@ def _filtered(rows: int, publisher: Connection) -> None:
 
 
 def _tpc_b(bindir: Path, transactions: int, publisher: Connection) -> None:
-    _pgbench(bindir, publisher, "-n", "-c", "2", "-j", "1", "-t", str(transactions // 2))
+    _pgbench(bindir, publisher, "-n", "-M", "prepared", "-c", "2", "-j", "1", "-t", str(transactions // 2))
 
 
 def _in_transactions(
@@ -291,6 +293,7 @@ def _in_transactions(
     table's highest and lowest key of before."""
     execute(
         publisher,
+        _NO_WAITING,
         f"""DO $$
 DECLARE first int; last int; top int := coalesce((SELECT max({key}) FROM {table}), 0);
     low int := coalesce((SELECT min({key}) FROM {table}), 0);
@@ -306,6 +309,6 @@ END $$""",
 
 def _pgbench(bindir: Path, connection: Connection, *arguments: str) -> None:
     parameters = connection.libpq_parameters("pgbench")
-    environment = {"PGPASSWORD": parameters["password"]}
+    environment = {"PGPASSWORD": parameters["password"], "PGOPTIONS": "-c synchronous_commit=off"}
     where = ["-h", parameters["host"], "-p", parameters["port"], "-U", parameters["user"], parameters["dbname"]]
     subprocess.run([str(bindir / "pgbench"), *arguments, *where], env=environment, check=True, capture_output=True)

@@ -244,17 +244,18 @@ class DistributionDatabase:
         """Register articles, whose `article_id` is 0, unless the very same is active. Others become inactive."""
         with self._begin() as connection:
             active = self._articles(connection, record, ArticleStatus.ACTIVE)
-            kept = [known for known in active if any(known.same_definition(article) for article in wanted)]
+            asked = {article.source: article for article in wanted}
+            kept = {it.source: it for it in active if it.source in asked and it.same_definition(asked[it.source])}
             connection.execute(
                 msarticles.update()
                 .where(
                     msarticles.c.publication_id == record.publication_id,
-                    msarticles.c.article_id.not_in([article.article_id for article in kept]),
+                    msarticles.c.article_id.not_in([article.article_id for article in kept.values()]),
                 )
                 .values(status=ArticleStatus.INACTIVE)
             )
             for article in wanted:
-                if not any(known.same_definition(article) for known in kept):
+                if article.source not in kept:
                     connection.execute(msarticles.insert().values(**_article_values(record, article)))
             return self._articles(connection, record, ArticleStatus.ACTIVE)
 

@@ -168,6 +168,8 @@ class PostgresSubscriber:
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         """Custom procedures that are missing or declared otherwise than they are called."""
+        if not any(article.propagation(it).procedure for it in PREFIXES):
+            return
         target = self.intended_target(article, source)
         for custom in custom_procedures(target):
             if not self._accepts_call(custom):
@@ -223,7 +225,13 @@ class PostgresSubscriber:
         return [key.publisher, key.publisher_db, key.publication, key.subscription]
 
     def has_destination(self, table: TableName) -> bool:
-        return self.find_destination(table) is not None
+        with translated_errors(self.where):
+            found = self._session.execute(
+                "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+                "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s)",
+                [table.schema, table.table],
+            ).fetchone()
+        return found == (True,)
 
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()
@@ -236,7 +244,7 @@ class PostgresSubscriber:
         del referencing
         name = article.destination_table
         with translated_errors(f"{self.where}, table {name}"), self._session.transaction():
-            if describe_table(self._session, name) is not None:
+            if self.has_destination(name):
                 return []
             self._create_schema(name.schema)
             self._session.execute(self._create_table(name, article, source))
