@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,9 +24,11 @@ import pytest
 import yaml
 
 from integration.observed import AUDIT, ITEM, audits, distribution_rows, make_transactions, stored_commands
+from sandbox.airflow_api import Api, connected
 from sandbox.airflow_home import AirflowHome
 from sandbox.airflow_ui import components, password_of, wait_until_healthy
 from sandbox.databases import Databases
+from sandbox.ports import free_port
 from sandbox.receivers import Hook, web_server
 from sandbox.resident_spark import resident_spark
 from sandbox.site import Site
@@ -41,47 +40,8 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60.0
 _INTERVAL = timedelta(seconds=10)
-_FINISHED = ("success", "failed")
 
 pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(240)]
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """Airflow's REST API, with a user's token."""
-
-    client: httpx.Client
-
-    def get(self, path: str, **parameters: Any) -> Any:
-        return self.client.get(path, params=parameters).raise_for_status().json()
-
-    def unpause(self, dag_id: str) -> None:
-        self.client.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
-
-    def trigger(self, dag_id: str) -> None:
-        self.client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None}).raise_for_status()
-
-    def backfill(self, dag_id: str, first: datetime, last: datetime) -> None:
-        """As a person asks for it in the UI."""
-        asked = {"from_date": first.isoformat(), "to_date": last.isoformat(), "reprocess_behavior": "completed"}
-        self.client.post("/backfills", json={"dag_id": dag_id, "max_active_runs": 1, **asked}).raise_for_status()
-
-    def end_backfill(self, dag_id: str) -> None:
-        """One whose runs have finished. The scheduler would do it within half a minute; a DAG has one at a time."""
-        (running,) = [it for it in self.get("/backfills", dag_id=dag_id)["backfills"] if it["completed_at"] is None]
-        self.client.put(f"/backfills/{running['id']}/cancel").raise_for_status()
-
-    def runs(self, dag_id: str, run_type: str) -> list[dict[str, Any]]:
-        """Finished ones, in the order of their intervals; none as long as one has not finished."""
-        runs = self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
-        mine = [run for run in runs if run["run_type"] == run_type]
-        return mine if all(run["state"] in _FINISHED for run in mine) else []
-
-    def delivered(self, run: dict[str, Any]) -> int:
-        """Transactions that a run delivered."""
-        path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/reporting.delivered/xcomEntries"
-        value = self.get(f"{path}/return_value")["value"]
-        return int((json.loads(value) if isinstance(value, str) else value)["transactions"])
 
 
 def _wait(what: str, condition: Callable[[], Any]) -> Any:
@@ -165,7 +125,7 @@ def airflow(
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
         }
-        home = AirflowHome(tmp_path / "airflow", dags, CHECKOUT / "plugins", connections, _free_port(), settings)
+        home = AirflowHome(tmp_path / "airflow", dags, CHECKOUT / "plugins", connections, free_port(), settings)
         home.home.mkdir()
         home.run("db", "migrate", log=logs / "migrate.log")
         password_of(home)
@@ -174,19 +134,10 @@ def airflow(
             yield home
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def api(airflow: AirflowHome) -> Iterator[Api]:
-    base = f"http://127.0.0.1:{airflow.port}"
-    user = {"username": "admin", "password": password_of(airflow)}
-    token = httpx.post(f"{base}/auth/token", json=user).raise_for_status().json()["access_token"]
-    with httpx.Client(base_url=f"{base}/api/v2", headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
-        yield Api(client)
+    with connected(airflow) as api:
+        yield api
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from sandbox.owned_process import SetprivMissingError, dying_with_owner
 from sandbox.progress import console, step
 from sandbox.publisher_work import purchase, run_tpcb
 
-_USER = "admin"
+USER = "admin"
 _PORTS = range(8080, 8100)
 _READY_SECONDS = 180
 _STOP_SECONDS = 30
@@ -73,7 +73,7 @@ def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
     return "\n".join(
         [
             f"{_url(airflow)}",
-            f"user      {_USER}",
+            f"user      {USER}",
             f"password  {password}",
             "",
             "Trigger a DAG there; each has something to replicate:",
@@ -93,8 +93,8 @@ def password_of(airflow: AirflowHome) -> str:
     file = airflow.home / "simple_auth_manager_passwords.json.generated"
     if not file.exists():
         file.touch(mode=0o600)
-        file.write_text(json.dumps({_USER: secrets.token_urlsafe(12)}), encoding="utf-8")
-    return str(json.loads(file.read_text(encoding="utf-8"))[_USER])
+        file.write_text(json.dumps({USER: secrets.token_urlsafe(12)}), encoding="utf-8")
+    return str(json.loads(file.read_text(encoding="utf-8"))[USER])
 
 
 @contextmanager

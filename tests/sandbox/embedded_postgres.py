@@ -25,6 +25,7 @@ import psycopg
 from psycopg import sql
 
 from sandbox.owned_process import dying_with_owner, unprivileged
+from sandbox.ports import free_port
 from tranrepl.connections import Connection
 
 SUPERUSER = "postgres"
@@ -236,7 +237,7 @@ class PostgresServer:
             self._initdb(password_file)
         finally:
             password_file.unlink()
-        _write_private(self.settings.access, json.dumps({"port": _free_port(), "password": password}))
+        _write_private(self.settings.access, json.dumps({"port": free_port(), "password": password}))
 
     def _initdb(self, password_file: Path) -> None:
         arguments = [
@@ -260,7 +261,7 @@ class PostgresServer:
 
     def _start_once(self) -> bool:
         if not _is_free(self._port):
-            self._port = _free_port()
+            self._port = free_port()
             _write_private(self.settings.access, json.dumps({"port": self._port, "password": self._password}))
         parameters = [f"--{name}={value}" for name, value in self.settings.parameters().items()]
         command = [str(self.settings.bindir / "postgres"), "-D", str(self.settings.data), "-p", str(self._port)]
@@ -332,12 +333,6 @@ def _drop_slots(session: psycopg.Connection[tuple[object, ...]], database: str) 
     session.execute(
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [database]
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_free(port: int) -> bool:

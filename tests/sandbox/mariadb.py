@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any, Self
 import pymysql
 
 from sandbox.owned_process import dying_with_owner
+from sandbox.ports import free_port
 from tranrepl.connections import Connection
 
 _LOGIN = "tranrepl"
@@ -124,7 +124,7 @@ class MariaDbServer:
         )
 
     def _start(self) -> None:
-        self._port = _free_port()
+        self._port = free_port()
         server = _program("mariadbd")
         if server is None:
             raise MariaDbError("mariadbd is not installed")
@@ -161,9 +161,3 @@ class MariaDbServer:
 def _as_user() -> list[str]:
     """It runs as root only when told so; as anybody else its Aria tables break below a folder that is root's alone."""
     return ["--user=root"] if os.geteuid() == 0 else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
