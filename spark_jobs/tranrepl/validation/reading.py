@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from psycopg import sql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
-from tranrepl.postgres import connect, qualified, translated_errors
+from tranrepl.postgres import Session, connect, qualified, translated_errors
 from tranrepl.publisher.exported_snapshot import snapshot_session
 from tranrepl.settings import TableName
 from tranrepl.subscriber.sql_apply import translated_errors as translated_sql_errors
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TABLE_LOCK_TIMEOUT = "60s"
+_TASKS_A_CORE = 2
+"""Fewer would leave cores idle at the end, more would open more sessions."""
 
 Rows = list[tuple[Any, ...]]
 
@@ -41,7 +44,13 @@ class SnapshotRead:
     own_path: bool = False
     """Names are found on the login's own path, as a row filter's are; else they are all qualified."""
 
-    def rows(self) -> Rows:
+    @property
+    def place(self) -> SnapshotRead:
+        """Without the statement: reads of one place can share a session."""
+        return replace(self, statement="")
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
         with (
             snapshot_session(self.connection, self.snapshot, "tranrepl validation", self.where) as session,
             translated_errors(self.where),
@@ -49,7 +58,7 @@ class SnapshotRead:
             session.execute("SET jit = off")
             if not self.own_path:
                 session.execute("SET search_path = pg_catalog")
-            return session.execute(self.statement.encode(), binary=True).fetchall()
+            yield session
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +144,21 @@ class Reader:
 def _on_spark(spark: SparkSession, reads: Sequence[SnapshotRead]) -> list[Rows]:
     if not reads:
         return []
-    answers = spark.sparkContext.parallelize(reads, len(reads)).map(_answer).collect()
+    context = spark.sparkContext
+    tasks = min(len(reads), _TASKS_A_CORE * context.defaultParallelism)
+    answers = context.parallelize(reads, tasks).mapPartitions(_answers).collect()
     for answer in answers:
         if isinstance(answer, ErrorReport):
             raise answer.to_exception()
     return [answer for answer in answers if not isinstance(answer, ErrorReport)]
 
 
-def _answer(read: SnapshotRead) -> Rows | ErrorReport:
-    """An exception would come back as Spark's."""
+def _answers(reads: Iterable[SnapshotRead]) -> Iterator[Rows | ErrorReport]:
+    """Of each, up to the first that fails: an exception would come back as Spark's."""
     try:
-        return read.rows()
+        for place, some in groupby(reads, lambda read: read.place):
+            with place.session() as session:
+                for read in some:
+                    yield session.execute(read.statement.encode(), binary=True).fetchall()
     except ReplicationError as error:
-        return error.to_report()
+        yield error.to_report()
