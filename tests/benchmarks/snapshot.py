@@ -1,6 +1,7 @@
 """The initial snapshot beside PostgreSQL's own initial copy and beside `pg_dump | psql`: one large table, and many.
 
-All three end with the same rows under a primary key. Start-up of Spark is left out: the session is warm.
+All three end with the same rows under a primary key. Start-up of Spark is left out: session and workers
+are warm.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from psycopg import conninfo, sql
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.session import spark_session
+from benchmarks.session import keep_warm, spark_session
 from benchmarks.workloads import VENDOR
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer, ServerSettings
@@ -68,6 +69,7 @@ def _measure(spark: SparkSession, server: PostgresServer, home: Path, tables: in
             [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}],
         )
         site.set_up()
+        keep_warm(spark)
         ours = _timed(site.take_snapshot)
         built_in = _timed(lambda: _initial_copy(publisher, reference))
         dumped = _timed(lambda: _dump_and_restore(server, publisher, restored, names))

@@ -4,6 +4,7 @@ process: tasks one after the other, and an accumulator. The jobs themselves are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 _Function = Callable[[Iterable[Any]], Iterable[Any]]
@@ -49,7 +50,9 @@ class _Context:
     defaultParallelism = 2  # noqa: N815
 
     def parallelize(self, values: Sequence[Any], partitions: int) -> _Partitions:
-        return _Partitions([values[number::partitions] for number in range(partitions)])
+        """Cut where Spark cuts."""
+        bounds = [len(values) * number // partitions for number in range(partitions + 1)]
+        return _Partitions([values[first:end] for first, end in pairwise(bounds)])
 
     def accumulator(self, _start: object, _parameter: object) -> _Accumulator:
         return _Accumulator()

@@ -81,18 +81,17 @@ def copied_chunks(session: Session, chosen: TableRange) -> Iterator[bytes]:
     started = connection.exec_(statement.as_bytes(session))
     if started.status != pq.ExecStatus.COPY_OUT:
         raise _failed(session, started)
-    rows: list[memoryview] = []
-    size = 0
+    chunk = bytearray()
     while True:
         length, row = connection.get_copy_data(0)
         if length < 0:
             break
-        rows.append(row)
-        size += length
-        if size >= _CHUNK_BYTES:
-            yield b"".join(rows)
-            rows, size = [], 0
-    yield b"".join(rows)
+        # Rows that were kept until the chunk is full would have Python's collector walk over them all the time.
+        chunk += row
+        if len(chunk) >= _CHUNK_BYTES:
+            yield bytes(chunk)
+            chunk.clear()
+    yield bytes(chunk)
     ended = connection.get_result()
     if ended is not None and ended.status != pq.ExecStatus.COMMAND_OK:
         raise _failed(session, ended)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TASKS_A_CORE = 4
+
 
 def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Initialise what waits for it. The result, error or not, is in the history.
@@ -34,7 +36,7 @@ def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str,
 
 
 class OnSpark:
-    """Every range is a task."""
+    """A task copies some ranges, one after the other over the same sessions."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -44,8 +46,10 @@ class OnSpark:
         from py4j.protocol import Py4JJavaError
 
         try:
-            tasks = self._context.parallelize(list(ranges), len(ranges))
-            return list(tasks.mapPartitions(copy).collect())
+            # Dealt out in turns: those of a large table follow one another.
+            tasks = min(len(ranges), _TASKS_A_CORE * self.cores)
+            dealt = self._context.parallelize([ranges[task::tasks] for task in range(tasks)], tasks)
+            return list(dealt.flatMap(list).mapPartitions(copy).collect())
         except Py4JJavaError as error:
             cause = str(error.java_exception.getMessage()).splitlines()[0]
             raise LostTasksError(f"a task of the snapshot was lost: {cause}") from error

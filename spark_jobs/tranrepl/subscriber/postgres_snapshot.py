@@ -252,7 +252,15 @@ class PostgresSnapshot:
             for rank, create in self._deferred([article.name]):
                 if rank != _FOREIGN_KEY:
                     self._build(create)
-            self._session.execute(sql.SQL("ANALYZE {}").format(qualified(article.article.destination)))
+            if not self._analyses_by_itself():
+                self._session.execute(sql.SQL("ANALYZE {}").format(qualified(article.article.destination)))
+
+    def _analyses_by_itself(self) -> bool:
+        """Autovacuum does it soon, and beside everything else."""
+        row = self._session.execute(
+            "SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean"
+        ).fetchone()
+        return row == (True,)
 
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
         with translated_errors(self.where):
