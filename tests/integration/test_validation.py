@@ -339,6 +339,26 @@ def _articles(result: JobResult) -> tuple[ArticleValidation, ...]:
     return result.validation.articles
 
 
+def test_a_table_that_is_read_in_parts_is_read_whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "SELECT n, 1, 'name ' || n FROM generate_series(1, 20000) n"
+    site.at_publisher(f"CREATE TABLE item ({_COLUMNS})", f"INSERT INTO item {rows}")
+    site.at_subscriber(f"CREATE TABLE item ({_COLUMNS})", f"INSERT INTO item {rows} ORDER BY n DESC")
+    site.set_up()
+    monkeypatch.setattr("tranrepl.validation.ends._part_bytes", lambda *_: 8 * 8192)
+    assert site.validate().error is None
+
+    site.at_subscriber(
+        "DELETE FROM item WHERE id = 1",
+        "UPDATE item SET name = '' WHERE id = 20000",
+        "INSERT INTO item VALUES (0, 1, '')",
+    )
+    assert named(article_of(site.validate())) == {
+        ("missing", "1", ()),
+        ("different", "20000", ("name",)),
+        ("extra", "0", ()),
+    }
+
+
 def test_a_repair_corrects_only_what_still_differs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between comparison and repair the Publisher changes rows, and a delivery brings one of them."""
     site.at_publisher(f"CREATE TABLE item ({_COLUMNS})")

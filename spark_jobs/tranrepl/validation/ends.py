@@ -26,9 +26,10 @@ from tranrepl.validation.comparison import ComparedArticle, ComparedEnd
 from tranrepl.validation.forms import mariadb_sides, postgres_sides
 from tranrepl.validation.meeting import CommonPoint, Meeting
 from tranrepl.validation.reading import HeldRead, Reader, SnapshotRead, exported_at_subscriber, held_sessions
-from tranrepl.validation.sides import WHOLE, Checksum, Pages, Side
+from tranrepl.validation.sides import Checksum, Pages, Side
 
-_PART_BYTES = 128 * 1024 * 1024
+_SMALLEST_PART = 128 * 1024 * 1024
+"""Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def open_ends(meeting: Meeting, point: CommonPoint, articles: Sequence[Registere
         snapshot_session(meeting.publisher, point.snapshot.name, "tranrepl validation") as holding,
     ):
         hold_tables(holding, articles)
-        opener = _Opener(meeting, point, publisher)
+        cores = meeting.spark.sparkContext.defaultParallelism
+        opener = _Opener(meeting, point, publisher, _part_bytes(publisher, articles, cores))
         dialect = dialect_of(meeting.opened.connection)
         if isinstance(meeting.opened.subscriber, PostgresSubscriber):
             with opener.postgres(meeting.opened.subscriber, articles) as ends:
@@ -65,6 +67,7 @@ class _Opener:
     meeting: Meeting
     point: CommonPoint
     publisher: Session
+    part_bytes: int
 
     @property
     def where(self) -> str:
@@ -134,8 +137,19 @@ class _Opener:
         with translated_errors(where):
             row = session.execute(_LARGEST, [qualified(table).as_string(session)]).fetchone()
         size, page = row or (0, 1)
-        bounds = [None, *range(_PART_BYTES // page, size // page, _PART_BYTES // page), None]
-        return tuple(Pages(first, end) for first, end in pairwise(bounds)) or (WHOLE,)
+        parts = max(1, round(size / self.part_bytes))
+        bounds = [None, *(size // page * part // parts for part in range(1, parts)), None]
+        return tuple(Pages(first, end) for first, end in pairwise(bounds))
+
+
+def _part_bytes(publisher: Session, articles: Sequence[RegisteredArticle], cores: int) -> int:
+    """How much of a table is read at a time: as much as keeps all cores busy, both ends together. A whole table is read
+    faster than its parts are, in a few pages of the cache that are used again and again."""
+    tables = [qualified(it.source).as_string(publisher) for it in articles]
+    with translated_errors(f"Publisher {publisher.info.dbname}"):
+        row = publisher.execute(_TOTAL, [tables]).fetchone()
+    total = 2 * int(row[0]) if row else 0
+    return max(_SMALLEST_PART, total // cores)
 
 
 def _not_compared(article: RegisteredArticle, error: ConfigurationError) -> str:
@@ -153,6 +167,8 @@ _PROBE = sql.SQL(
     "hashint8extended(1, 1), hash_numeric_extended(1.5::numeric(9, 2), 1), time_hash_extended('12:30', 1), "
     "uuid_hash_extended('00000000-0000-0000-0000-000000000001', 1), timestamp_hash_extended('2000-02-29 12:30', 1)"
 )
+
+_TOTAL = "SELECT coalesce(sum(pg_catalog.pg_relation_size(t::regclass)), 0)::bigint FROM unnest(%s::text[]) t"
 
 # A partition has pages of its own: a range of them is one of every partition's.
 _LARGEST = (
