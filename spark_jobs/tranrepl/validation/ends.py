@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from psycopg import sql
@@ -93,7 +93,7 @@ class _Opener:
             compared = []
             for it in targets:
                 here, there = postgres_sides(it.article, it.table, checksum_by)
-                end = ComparedEnd(there, read, self._parts(session, it.article.destination, self.where))
+                end = self._end(session, it.article.destination, there, read)
                 compared.append(ComparedArticle(it.article, self._publisher_end(it.article, here), end))
             yield Ends(Reader(self.meeting.spark), tuple(compared), tuple(notices))
 
@@ -126,20 +126,22 @@ class _Opener:
     def _publisher_end(self, article: RegisteredArticle, side: Side) -> ComparedEnd:
         where = f"Publisher {self.meeting.publisher.database}, article {article.source}"
         read = SnapshotRead(self.meeting.publisher, self.point.snapshot.name, "", where, article.filter is not None)
-        return ComparedEnd(side, read, self._parts(self.publisher, article.source, where))
+        return self._end(self.publisher, article.source, side, read)
 
     def _checksum(self, subscriber: Session) -> Checksum:
         """Whether both servers' hash functions give the same numbers for the same values."""
         numbers = [session.execute(_PROBE).fetchone() for session in (self.publisher, subscriber)]
         return Checksum.NATIVE if numbers[0] == numbers[1] else Checksum.MD5
 
-    def _parts(self, session: Session, table: TableName, where: str) -> tuple[Pages, ...]:
-        with translated_errors(where):
+    def _end(self, session: Session, table: TableName, side: Side, read: SnapshotRead) -> ComparedEnd:
+        with translated_errors(read.where):
             row = session.execute(_LARGEST, [qualified(table).as_string(session)]).fetchone()
-        size, page = row or (0, 1)
+        size, page, cached = row or (0, 1, False)
         parts = max(1, round(size / self.part_bytes))
         bounds = [None, *(size // page * part // parts for part in range(1, parts)), None]
-        return tuple(Pages(first, end) for first, end in pairwise(bounds))
+        return ComparedEnd(
+            side, replace(read, cached=cached), tuple(Pages(first, end) for first, end in pairwise(bounds))
+        )
 
 
 def _part_bytes(publisher: Session, articles: Sequence[RegisteredArticle], cores: int) -> int:
@@ -173,6 +175,8 @@ _TOTAL = "SELECT coalesce(sum(pg_catalog.pg_relation_size(t::regclass)), 0)::big
 # A partition has pages of its own: a range of them is one of every partition's.
 _LARGEST = (
     "SELECT greatest(pg_catalog.pg_relation_size(c.oid), max(pg_catalog.pg_relation_size(p.relid))), "
-    "current_setting('block_size')::bigint FROM pg_catalog.pg_class c "
+    "current_setting('block_size')::bigint, "
+    "greatest(pg_catalog.pg_relation_size(c.oid), sum(pg_catalog.pg_relation_size(p.relid))) "
+    "<= pg_size_bytes(current_setting('effective_cache_size')) FROM pg_catalog.pg_class c "
     "LEFT JOIN pg_catalog.pg_partition_tree(c.oid) p ON true WHERE c.oid = %s::regclass GROUP BY c.oid"
 )

@@ -43,6 +43,8 @@ class SnapshotRead:
     """As in messages."""
     own_path: bool = False
     """Names are found on the login's own path, as a row filter's are; else they are all qualified."""
+    cached: bool = False
+    """The server takes the table to be in memory (`effective_cache_size`)."""
 
     @property
     def place(self) -> SnapshotRead:
@@ -56,6 +58,9 @@ class SnapshotRead:
             translated_errors(self.where),
         ):
             session.execute("SET jit = off")
+            if self.cached:
+                # There is nothing to read ahead, and PostgreSQL 18 would hand its pages to other processes.
+                session.execute("SET effective_io_concurrency = 0")
             if not self.own_path:
                 session.execute("SET search_path = pg_catalog")
             yield session
