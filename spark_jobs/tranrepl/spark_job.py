@@ -31,8 +31,6 @@ Run = Callable[["SparkSession", Request, Mapping[str, Connection]], JobResult]
 
 SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # Over TCP each task of Python begins with 40 ms of waiting: Nagle's algorithm and a delayed acknowledgement.
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Counting bytes row by row is quadratic where images are NULL; rows per batch are bounded instead.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
