@@ -51,7 +51,7 @@ _MOST_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one process and its children, in seconds; what they computed is not known of the scheduler's."""
+    """Of one process and its children, in seconds; NaN: what they computed is not known."""
 
     wall: float
     cpu: float = math.nan
@@ -76,6 +76,12 @@ class Row:
     def ratio(self) -> float:
         return self.ours_s / self.reference_s
 
+    def figures(self) -> dict[str, object]:
+        """For JSON, which knows no NaN."""
+        figures = asdict(self)
+        known = {n: None if isinstance(v, float) and math.isnan(v) else v for n, v in figures.items()}
+        return {**known, "ratio": self.ratio}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.small_runs", description=__doc__)
@@ -85,7 +91,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tranrepl-bench-") as folder, _site(Path(folder)) as runs:
         rows = measure(runs, options.rounds)
     options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(json.dumps({"rows": [{**asdict(row), "ratio": row.ratio} for row in rows]}, indent=2))
+    options.output.write_text(json.dumps({"rows": [row.figures() for row in rows]}, indent=2, allow_nan=False))
     _show(rows)
 
 

@@ -1,7 +1,6 @@
 """The initial snapshot beside PostgreSQL's own initial copy and beside `pg_dump | psql`: one large table, and many.
 
-All three end with the same rows under a primary key. Start-up of Spark is left out: session and workers
-are warm.
+All three end with the same rows under a primary key. Start-up of Spark is left out: all of it is warm.
 """
 
 from __future__ import annotations
