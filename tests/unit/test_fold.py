@@ -78,7 +78,8 @@ def test_folding_is_what_a_loop_gives(acts: list[tuple[str, Image, Image]], upda
         return
     folded = fold(history.table(), article)
     there, is_there = loop.was_there, loop.is_there
-    assert _keys(folded.deletes) == [it for it in there if there[it] and it in loop.left]
+    assert set(_keys(folded.deletes)) == {it for it in there if there[it] and it in loop.left}
+    assert len(folded.deletes[0]) == len(set(_keys(folded.deletes)))
     assert _keys(folded.absent) == [it for it in there if not there[it] and not is_there[it]]
     inserted = [it for it in there if is_there[it] and (not there[it] or it in loop.left)]
     assert _lines(folded) == [tuple(loop.values[it][at] for at in range(_WIDTH)) for it in inserted]
@@ -99,6 +100,26 @@ def test_an_update_of_the_key_is_not_folded(syntax: str) -> None:
     row = tuple("1" for _ in range(_WIDTH))
     with pytest.raises(NotFoldableError, match="changes the key"):
         fold(History().update(article, row, ("2", *row[1:])).table(), article)
+
+
+def test_deletes_and_updates_come_in_the_order_of_their_keys() -> None:
+    article, history = _article(upd_cmd="MCALL"), History()
+    for number in ("10", "9", "-1", "8"):
+        row = (number, "1", "x", *["1"] * (_WIDTH - 3))
+        history.update(article, row, (*row[:3], "2", *row[4:])).delete(article, ("2" + number.strip("-"), *row[1:]))
+    folded = fold(history.table(), article)
+    assert list(_updates(folded)) == [("x", it) for it in ("-1", "8", "9", "10")]
+    assert _keys(folded.deletes) == [("x", it) for it in ("21", "28", "29", "210")]
+
+
+def test_updates_of_another_unique_column_keep_their_order() -> None:
+    article, history = _article(upd_cmd="MCALL"), History()
+    name = article.columns[1].model_copy(update={"unique": True})
+    article = article.model_copy(update={"columns": (article.columns[0], name, *article.columns[2:])})
+    for number in ("3", "1", "2"):
+        row = (number, number, "x", *["1"] * (_WIDTH - 3))
+        history.update(article, row, (number, number + "0", *row[2:]))
+    assert list(_updates(fold(history.table(), article))) == [("x", it) for it in "312"]
 
 
 def _article(**settings: str) -> RegisteredArticle:

@@ -19,11 +19,10 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Image, sent
 from tranrepl.commands import Operation
 from tranrepl.image_lines import NULL, cells
+from tranrepl.subscriber.key_order import Columns, Ints, key_order
 
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Masks = npt.NDArray[np.uint8]
-Columns = tuple[pa.StringArray, ...]
 
 
 class NotFoldableError(Exception):
@@ -60,8 +59,11 @@ class FoldedUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What commands of one article come to. Keys and values are cells of `image_lines`, still escaped; keys stand in
-    the order of the key's columns."""
+    """What commands of one article come to. Keys and values are cells of `image_lines`, still escaped; a key's columns
+    stand in its own order.
+
+    Deletes and updates are in the order of keys, but updates of another unique column in that of their first commands.
+    """
 
     article: RegisteredArticle
     deletes: Columns
@@ -105,12 +107,13 @@ class _Folding:
         was_there, is_there = first != Operation.INSERT, last != Operation.DELETE
         left = np.add.reduceat(self._sorted == Operation.DELETE, self._starts) > 0
         updated = was_there & is_there & ~left
+        deleted, absent = np.flatnonzero(was_there & left), np.flatnonzero(~was_there & ~is_there)
         return Folded(
             self.article,
-            self._keys_of(was_there & left),
-            self._updates(updated) if updated.any() else None,
+            self._keys_of(self._by_key(deleted)),
+            self._updates(np.flatnonzero(updated)) if updated.any() else None,
             self._inserts(is_there & ~updated),
-            self._keys_of(~was_there & ~is_there),
+            self._keys_of(absent),
         )
 
     def _require_unchanged_keys(self) -> None:
@@ -184,9 +187,13 @@ class _Folding:
         """Operations by group."""
         return self.operations[self._order]
 
-    def _keys_of(self, groups: Bools) -> Columns:
+    def _keys_of(self, groups: Ints) -> Columns:
         places = pa.array(self._order[self._starts[groups]])
         return tuple(column.take(places) for column in self._keys)
+
+    def _by_key(self, groups: Ints) -> Ints:
+        """In the order of their keys: neighbours share a page of the key's index, and mostly one of the table."""
+        return groups[key_order(self._keys_of(groups))]
 
     # Values
 
@@ -219,9 +226,13 @@ class _Folding:
         places = np.maximum.reduceat(np.where(sets, np.arange(len(sets)), -1), self._starts)
         return np.where(places < 0, -1, self._order[places])
 
-    def _updates(self, groups: Bools) -> FoldedUpdates:
-        masks = np.bitwise_or.reduceat(self._masks[self._order], self._starts, axis=0)[groups]
-        values = {}
+    def _updates(self, groups: Ints) -> FoldedUpdates:
+        set_by_group = np.bitwise_or.reduceat(self._masks[self._order], self._starts, axis=0)
+        others = [at for at in self.article.unique_positions if at not in self.article.key_positions]
+        # A value may pass from row to row: each of them gives it up before the next one takes it.
+        if not any(_bit(set_by_group[groups], at).any() for at in others):
+            groups = self._by_key(groups)
+        masks, values = set_by_group[groups], {}
         for at in range(len(self.article.columns)):
             setting = self._last_setting(at)[groups]
             if (setting >= 0).any():

@@ -1,0 +1,36 @@
+"""Rows in the order of their keys, as near as text tells it.
+
+It decides how far the Subscriber has to go from one row to the next, and nothing else: integers have their own order,
+dates, times and UUIDs that of their text; any other text may be ordered otherwise by its collation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+Columns = tuple[pa.StringArray, ...]
+
+
+def key_order(keys: Columns) -> Ints:
+    """Places of the rows, ordered. One array a column of the key."""
+    columns = {str(at): _comparable(column) for at, column in enumerate(keys)}
+    if len(columns) == 1 and _is_sorted(columns["0"]):
+        return np.arange(len(keys[0]))
+    sorted_by = [(name, "ascending") for name in columns]
+    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=sorted_by).to_numpy(), dtype=np.int64)
+
+
+def _comparable(column: pa.StringArray) -> pa.Array:
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column
+
+
+def _is_sorted(column: pa.Array) -> bool:
+    before, after = column.slice(0, max(0, len(column) - 1)), column.slice(1)
+    return bool(pc.all(pc.less_equal(before, after)).as_py())
