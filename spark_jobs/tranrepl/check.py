@@ -135,8 +135,9 @@ def _publisher(
     with connect(connections[publication.publisher.connection], "tranrepl check", autocommit=True) as session:
         publisher = PostgresPublisher(session, publication.publication)
         yield from publisher.problems()
+        tables = publisher.describe([article.source for article in publication.articles])
         for article in publication.articles:
-            table = publisher.describe(article.source)
+            table = tables.get(article.source)
             if table is None:
                 yield ConfigurationError(
                     f"article {article.source}: {publisher.where} has no such table",

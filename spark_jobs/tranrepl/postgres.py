@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -150,15 +151,16 @@ _PERSISTENCE = {"p": "permanent", "u": "unlogged", "t": "temporary"}
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"": Identity.NONE, "d": Identity.BY_DEFAULT, "a": Identity.ALWAYS}
 
-_TABLE_QUERY = """
-SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::text,
+_TABLES_QUERY = """
+SELECT n.nspname, c.relname, c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::text,
        EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND NOT i.indimmediate)
-  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname = %s AND c.relname = %s
+  FROM unnest(%s::text[], %s::text[]) AS asked(schema, name)
+  JOIN pg_catalog.pg_namespace n ON n.nspname = asked.schema
+  JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name
 """
 
 _COLUMNS_QUERY = """
-SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
+SELECT a.attrelid::bigint, a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
        pg_catalog.format_type(a.atttypid, a.atttypmod),
        pg_catalog.format_type(CASE WHEN t.typbasetype = 0 THEN t.oid ELSE (
             WITH RECURSIVE under(oid, typbasetype) AS (
@@ -186,13 +188,13 @@ SELECT a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
   FROM pg_catalog.pg_attribute a
   JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
- WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
- ORDER BY a.attnum
+ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ ORDER BY a.attrelid, a.attnum
 """
 
 # A partition's own, and those it has of its table; not those that stand for one to a partitioned table.
 _FOREIGN_KEYS_QUERY = """
-SELECT c.conname,
+SELECT c.conrelid::bigint, c.conname,
        ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, ordinality)
               JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.ordinality),
        n.nspname, r.relname,
@@ -201,9 +203,9 @@ SELECT c.conname,
        c.convalidated AND NOT coalesce((to_jsonb(c) ->> 'conperiod')::boolean, false)
   FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class r ON r.oid = c.confrelid
   JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
- WHERE c.conrelid = %s AND c.contype = 'f'
+ WHERE c.conrelid = ANY (%s::oid[]) AND c.contype = 'f'
    AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint p WHERE p.oid = c.conparentid AND p.conrelid = c.conrelid)
- ORDER BY c.conname
+ ORDER BY c.conrelid, c.conname
 """
 
 # The outer one is evaluated last.
@@ -222,30 +224,49 @@ def qualified_names(session: Session) -> Iterator[None]:
 
 
 def describe_table(session: Session, table: TableName) -> TableDescription | None:
-    """Read a table from the catalogue; None where there is no relation of that name.
+    """As `describe_tables`; None where there is no relation of that name."""
+    return describe_tables(session, [table]).get(table)
+
+
+def describe_tables(session: Session, tables: Collection[TableName]) -> dict[TableName, TableDescription]:
+    """Read tables from the catalogue, without those that do not exist.
 
     User-defined types and functions come qualified with their schema.
     """
+    names = [[it.schema for it in tables], [it.table for it in tables]]
     with session.transaction(), qualified_names(session):
-        relation = session.execute(_TABLE_QUERY, [table.schema, table.table]).fetchone()
-        if relation is None:
-            return None
-        object_id, kind, identity, persistence, deferrable = relation
-        columns = session.execute(_COLUMNS_QUERY, [object_id]).fetchall()
-        foreign_keys = session.execute(_FOREIGN_KEYS_QUERY, [object_id]).fetchall()
-    return TableDescription(
-        table,
-        object_id,
-        _RELATION_KINDS[kind],
-        _PERSISTENCE[persistence],
-        _REPLICA_IDENTITIES[identity],
-        tuple(_column(*column) for column in columns),
-        deferrable,
-        tuple(
-            ForeignKeyDescription(name, tuple(names), TableName(schema, referenced), tuple(others), holds)
-            for name, names, schema, referenced, others, holds in foreign_keys
-        ),
-    )
+        relations = session.execute(_TABLES_QUERY, names).fetchall()
+        object_ids = [object_id for _, _, object_id, *_ in relations]
+        columns = _by_table(session.execute(_COLUMNS_QUERY, [object_ids]).fetchall())
+        foreign_keys = _by_table(session.execute(_FOREIGN_KEYS_QUERY, [object_ids]).fetchall())
+    described = [
+        TableDescription(
+            TableName(schema, name),
+            object_id,
+            _RELATION_KINDS[kind],
+            _PERSISTENCE[persistence],
+            _REPLICA_IDENTITIES[identity],
+            tuple(_column(*column) for column in columns[object_id]),
+            deferrable,
+            tuple(_foreign_key(*key) for key in foreign_keys[object_id]),
+        )
+        for schema, name, object_id, kind, identity, persistence, deferrable in relations
+    ]
+    return {it.name: it for it in described}
+
+
+def _by_table(rows: Iterable[tuple[Any, ...]]) -> defaultdict[int, list[tuple[Any, ...]]]:
+    """By their first column."""
+    grouped: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for object_id, *row in rows:
+        grouped[object_id].append(tuple(row))
+    return grouped
+
+
+def _foreign_key(
+    name: str, columns: list[str], schema: str, referenced: str, others: list[str], holds: bool
+) -> ForeignKeyDescription:
+    return ForeignKeyDescription(name, tuple(columns), TableName(schema, referenced), tuple(others), holds)
 
 
 def _column(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, LiteralString
@@ -15,7 +15,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
-from tranrepl.postgres import Session, describe_table, qualified, translated_errors
+from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
 from tranrepl.publisher.row_filters import parse_filter
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 
@@ -92,9 +92,10 @@ class PostgresPublisher:
         """Major version."""
         return self._session.info.server_version // 10000
 
-    def describe(self, table: TableName) -> TableDescription | None:
+    def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
+        """Those that exist."""
         with translated_errors(self.where):
-            return describe_table(self._session, table)
+            return describe_tables(self._session, tables)
 
     def problems(self) -> Iterator[ConfigurationError]:
         """What keeps this server from publishing at all."""

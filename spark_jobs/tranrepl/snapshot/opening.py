@@ -134,9 +134,10 @@ def _described(
 ) -> tuple[SnapshotArticle, ...]:
     publisher = PostgresPublisher(session, publication)
     by_source = {it.source: it for it in settings}
+    tables = publisher.describe([it.source for it in articles])
     described = []
     for article in articles:
-        source = publisher.describe(article.source)
+        source = tables.get(article.source)
         if source is None:
             raise ConfigurationError(
                 f"{publisher.where}: table {article.source} does not exist",

@@ -13,7 +13,7 @@ from tranrepl.call_syntax import argument_count
 from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
 from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, FencedError, ReplicationError
-from tranrepl.postgres import Session, describe_table, qualified, translated_errors
+from tranrepl.postgres import Session, describe_table, describe_tables, qualified, translated_errors
 from tranrepl.settings import Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.dialect import (
@@ -312,7 +312,7 @@ class PostgresSubscriber:
     def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
         """Create or regenerate the generated procedures. One edited by hand is left alone, and said so."""
         done: list[str] = []
-        targets = [self.target(article) for article in articles]
+        targets = self.targets(articles)
         with translated_errors(self.where), self._session.transaction():
             for target in targets:
                 for generated in generated_procedures(target):
@@ -351,8 +351,16 @@ class PostgresSubscriber:
             return describe_table(self._session, table)
 
     def target(self, article: RegisteredArticle) -> Target:
-        """The article at this Subscriber. Raises ConfigurationError where the table or a column is missing."""
-        table = self.find_destination(article.destination)
+        """As `targets`, of one article."""
+        return self.targets([article])[0]
+
+    def targets(self, articles: Sequence[RegisteredArticle]) -> list[Target]:
+        """The articles at this Subscriber. Raises ConfigurationError where a table or a column is missing."""
+        with translated_errors(self.where):
+            tables = describe_tables(self._session, [it.destination for it in articles])
+        return [self._target(article, tables.get(article.destination)) for article in articles]
+
+    def _target(self, article: RegisteredArticle, table: TableDescription | None) -> Target:
         if table is None:
             raise ConfigurationError(
                 f"{self.where}: table {article.destination} does not exist",
@@ -521,7 +529,7 @@ class PostgresSubscriber:
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         """Unique keys and foreign keys of the articles' tables."""
-        targets = [self.target(article) for article in articles]
+        targets = self.targets(articles)
         by_table = {target.table.object_id: target for target in targets}
         with translated_errors(self.where):
             unique = self._session.execute(_UNIQUE_KEYS, [list(by_table)]).fetchall()

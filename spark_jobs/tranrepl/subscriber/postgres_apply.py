@@ -15,7 +15,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import BITMAP, Argument, arguments
 from tranrepl.commands import Method, Operation, decode_changed
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, InternalError, ReplicationError
+from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_NOTICES
 from tranrepl.postgres import Session, translate, translated_errors
@@ -34,6 +34,7 @@ from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import bulk_rules, unedited_procedures
 from tranrepl.subscriber.postgres_procedures import Target, called_by, settable, statements, trusted, update_of
+from tranrepl.subscriber.postgres_targets import Targets
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.staging import (
     Kind,
@@ -70,6 +71,7 @@ class SerialApply:
         session: Session,
         articles: Mapping[int, RegisteredArticle],
         subscriber: PostgresSubscriber,
+        targets: Targets,
         skip_errors: frozenset[int],
         unedited: frozenset[tuple[int, Operation]],
         unwatched: Mapping[int, Operations],
@@ -77,10 +79,10 @@ class SerialApply:
         self._session = session
         self._articles = articles
         self._subscriber = subscriber
+        self._targets = targets
         self._unedited = unedited
         self._unwatched = unwatched
         self._skipped_states = Codes.POSTGRES.value.codes_of(skip_errors)
-        self._targets: dict[int, Target] = {}
         self._layout = staging_layout((), articles, {})
         self._masks: Masks = {}
         self._failed_command: int | None = None
@@ -91,14 +93,6 @@ class SerialApply:
         self._said: list[str] = []
         session.add_notice_handler(self._notice)
 
-    def target(self, article_id: int) -> Target:
-        """An article at this Subscriber. Raises ConfigurationError where its table or a column is missing."""
-        if article_id not in self._articles:
-            raise InternalError(f"{self._subscriber.where}: a stored command is of unknown article {article_id}")
-        if article_id not in self._targets:
-            self._targets[article_id] = self._subscriber.target(self._articles[article_id])
-        return self._targets[article_id]
-
     def prepare(self, commands: pa.Table) -> None:
         """Make the staging table and the dispatcher ready for the kinds of these commands. Not in a transaction that
         applied something, where it can be helped: it is DDL."""
@@ -106,11 +100,11 @@ class SerialApply:
         if kinds.issubset(self._layout.kinds) and masks == self._masks:
             return
         wanted = kinds.union(self._layout.kinds)
-        targets = {kind.article_id: self.target(kind.article_id) for kind in wanted}
+        self._targets.find(kind.article_id for kind in wanted)
         layout, self._masks = self._layout, masks
         if not kinds.issubset(layout.kinds):
             types = {
-                (kind, argument): targets[kind.article_id].type_name(argument)
+                (kind, argument): self._targets[kind.article_id].type_name(argument)
                 for kind in wanted
                 for argument in arguments(self._articles[kind.article_id], kind.operation)
             }
@@ -119,7 +113,9 @@ class SerialApply:
             if self._layout is not layout:
                 self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_STAGE))
                 self._session.execute(_stage_table(self._layout))
-            self._session.execute(_apply_function(self._layout, targets, self._unedited, self._skipped_states, masks))
+            self._session.execute(
+                _apply_function(self._layout, self._targets, self._unedited, self._skipped_states, masks)
+            )
 
     def _masks_with(self, commands: pa.Table) -> Masks:
         """The masks that have a statement of their own, and those that are to get one. Not where a trigger may ask
@@ -249,10 +245,11 @@ class PostgresApplier:
         self._subscriber = PostgresSubscriber(session, key)
         unedited = unedited_procedures(session, articles)
         rules = bulk_rules(session, articles, unedited)
+        targets = Targets(self._subscriber, articles)
         self._serial = SerialApply(
-            session, articles, self._subscriber, options.skip_errors, unedited, unwatched=rules.operations
+            session, articles, self._subscriber, targets, options.skip_errors, unedited, unwatched=rules.operations
         )
-        self._bulk = BulkApply(session, self._serial.target, rules.parents_first)
+        self._bulk = BulkApply(session, targets, rules.parents_first)
         self.bulk_operations: Mapping[int, Operations] = rules.operations if options.apply is Apply.AUTO else {}
         self._in_bulk = 0
         self._fallbacks: Counter[str] = Counter()
@@ -348,7 +345,7 @@ def _stage_table(layout: StagingLayout) -> sql.Composed:
 
 def _apply_function(
     layout: StagingLayout,
-    targets: Mapping[int, Target],
+    targets: Targets,
     unedited: Collection[tuple[int, Operation]],
     skipped_states: Collection[str],
     masks: Masks,

@@ -20,12 +20,15 @@ from tranrepl.image_lines import contents
 from tranrepl.postgres import Session, qualified
 from tranrepl.subscriber.fold import Folded, FoldedUpdates
 from tranrepl.subscriber.postgres_procedures import MASK_TYPE, Target, bit_is_set, trusted
+from tranrepl.subscriber.postgres_targets import Targets
 from tranrepl.subscriber.steps import InBulk, MismatchError
 
 _DESTINATION = sql.Identifier("destination")
 _STAGED = sql.Identifier("staged")
 _MASK = sql.Identifier("mask")
 _GOES, _ABSENT = "1", "0"
+MadeBy = Callable[[Target], sql.Composed]
+"""What declares a staging table's columns."""
 
 FIND_BY_KEY: Final = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 """A join that reads the whole table makes each commit batch cost as much as the table has rows. By its key a row
@@ -38,11 +41,9 @@ FIND_AS_BEFORE: Final = "SET LOCAL enable_hashjoin = DEFAULT; SET LOCAL enable_m
 class BulkApply:
     """Applies steps in bulk, inside the open transaction."""
 
-    def __init__(
-        self, session: Session, find_target: Callable[[int], Target], parents_first: Mapping[int, int]
-    ) -> None:
+    def __init__(self, session: Session, targets: Targets, parents_first: Mapping[int, int]) -> None:
         self._session = session
-        self._find_target = find_target
+        self._targets = targets
         self._rank = parents_first
         self._made: set[str] = set()
         self._filled: set[str] = set()
@@ -50,11 +51,17 @@ class BulkApply:
 
     def prepare(self, step: InBulk) -> None:
         """Make the staging tables. Before what may have to be undone, for it would undo them."""
+        self._targets.find(folded.article.article_id for folded in step.folded)
+        needed: list[tuple[RegisteredArticle, MadeBy]] = []
         for folded in step.folded:
             if len(folded.deletes[0]) or len(folded.absent[0]):
-                self._make_ready(folded.article, _key_table)
+                needed.append((folded.article, _key_table))
             if folded.updates is not None:
-                self._make_ready(folded.article, _row_table)
+                needed.append((folded.article, _row_table))
+        statements = [it for article, made_by in needed for it in self._made_ready(article, made_by)]
+        if statements:
+            # One message for all of them.
+            self._session.execute(sql.SQL("; ").join(statements))
 
     def apply(self, step: InBulk) -> None:
         """Deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the driver does."""
@@ -75,26 +82,25 @@ class BulkApply:
         self._made.clear()
         self._filled.clear()
 
-    def _make_ready(self, article: RegisteredArticle, made_by: Callable[[Target], sql.Composed]) -> None:
+    def _made_ready(self, article: RegisteredArticle, made_by: MadeBy) -> list[sql.Composed]:
+        """The statements that make a staging table, or empty it."""
         name = _table_name(article, made_by)
-        if name not in self._made:
-            target = self._find_target(article.article_id)
-            self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_temporary(name)))
-            self._session.execute(
-                sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(
-                    _temporary(name), made_by(target)
-                )
-            )
-            self._made.add(name)
-        elif name in self._filled:
-            self._session.execute(sql.SQL("TRUNCATE {}").format(_temporary(name)))
+        filled, made = name in self._filled, name in self._made
         self._filled.add(name)
+        self._made.add(name)
+        if made:
+            return [sql.SQL("TRUNCATE {}").format(_temporary(name))] if filled else []
+        columns = made_by(self._targets[article.article_id])
+        return [
+            sql.SQL("DROP TABLE IF EXISTS {}").format(_temporary(name)),
+            sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(_temporary(name), columns),
+        ]
 
     def _delete(self, folded: Folded) -> None:
         goes, absent = len(folded.deletes[0]), len(folded.absent[0])
         if goes + absent == 0:
             return
-        target = self._find_target(folded.article.article_id)
+        target = self._targets[folded.article.article_id]
         stage = _temporary(_table_name(folded.article, _key_table))
         destination = qualified(target.table.name)
         fates = [_GOES] * goes + [_ABSENT] * absent
@@ -114,7 +120,7 @@ class BulkApply:
             self._require(target, Operation.DELETE, self._session.execute(query, prepare=False).rowcount, goes)
 
     def _update(self, article: RegisteredArticle, updates: FoldedUpdates) -> None:
-        target = self._find_target(article.article_id)
+        target = self._targets[article.article_id]
         stage = _temporary(_table_name(article, _row_table))
         positions = sorted(updates.values)
         always = {at for at in positions if updates.setting(at).all()}
@@ -130,7 +136,7 @@ class BulkApply:
     def _insert(self, folded: Folded) -> None:
         if len(folded.inserts) == 0:
             return
-        target = self._find_target(folded.article.article_id)
+        target = self._targets[folded.article.article_id]
         columns = [sql.Identifier(column.name) for column in target.columns]
         # What comes twice, or is there already, the unique key refuses.
         count = self._copy_lines(qualified(target.table.name), columns, folded.inserts)
@@ -166,7 +172,7 @@ def _row_table(target: Target) -> sql.Composed:
     )
 
 
-def _table_name(article: RegisteredArticle, made_by: Callable[[Target], sql.Composed]) -> str:
+def _table_name(article: RegisteredArticle, made_by: MadeBy) -> str:
     return f"tranrepl_{'keys' if made_by is _key_table else 'rows'}_{article.article_id}"
 
 

@@ -10,7 +10,7 @@ from psycopg import sql
 from tranrepl.article import RegisteredArticle
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.postgres import Session, describe_table, qualified, qualified_names, translated_errors
+from tranrepl.postgres import Session, describe_tables, qualified, qualified_names, translated_errors
 from tranrepl.settings import PreCreation
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
@@ -230,8 +230,9 @@ class PostgresSnapshot:
             return load_order(dict.fromkeys(destinations.values(), ()))
         parents: dict[str, list[str]] = {}
         with translated_errors(self.where):
+            tables = describe_tables(self._session, destinations)
             for destination, name in destinations.items():
-                table = describe_table(self._session, destination)
+                table = tables.get(destination)
                 keys = table.foreign_keys if table is not None else ()
                 parents[name] = [destinations[key.referenced] for key in keys if key.referenced in destinations]
         return load_order(parents)
