@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,15 @@ from tranrepl.article import PublishedColumn, RegisteredArticle
 from tranrepl.call_syntax import Argument, Image, arguments
 from tranrepl.commands import ROW_LAYOUT, Operation
 from tranrepl.settings import Article, TableName
-from tranrepl.subscriber.staging import Kind, StagingLayout, copy_text, kinds_of, staging_layout
+from tranrepl.subscriber.staging import (
+    WORTH_A_STATEMENT,
+    Kind,
+    StagingLayout,
+    copy_text,
+    frequent_masks,
+    kinds_of,
+    staging_layout,
+)
 
 Row = dict[str, Any]
 TYPES = ("integer", "text", "public.mood", "numeric")
@@ -142,6 +151,29 @@ def test_copy_text_holds_every_value_in_its_slot(
     more = {Kind(article.article_id, Operation.INSERT) for article in articles}
     layout = _layout(articles, kinds | more)
     assert bytes(copy_text(table, layout)).decode() == _expected(articles, rows, layout)
+
+
+_masked = st.tuples(st.integers(1, 3), st.sampled_from(Operation), st.none() | st.binary(max_size=2))
+
+
+@given(st.lists(st.tuples(_masked, st.sampled_from([1, 60, 490, 600])), max_size=6), st.integers(1, 4))
+def test_masks_are_frequent_among_those_of_their_kind(
+    repeated: list[tuple[tuple[int, Operation, bytes | None], int]], parts: int
+) -> None:
+    rows = [row for row, times in repeated for _ in range(times)]
+    names = ("article_id", "operation", "changed")
+    columns = [pa.array([row[at] for row in rows], ROW_LAYOUT.field(name).type) for at, name in enumerate(names)]
+    table, size = pa.table(columns, names=list(names)), len(rows) // parts + 1
+    table = pa.concat_tables([table.slice(at, size) for at in range(0, len(rows) + 1, size)])
+    counts: dict[Kind, Counter[bytes]] = defaultdict(Counter)
+    for article_id, operation, mask in rows:
+        if mask is not None:
+            counts[Kind(article_id, operation)][mask] += 1
+    assert frequent_masks(table) == {
+        kind: {mask for mask, count in masks.items() if 8 * count >= masks.total()}
+        for kind, masks in counts.items()
+        if masks.total() >= WORTH_A_STATEMENT
+    }
 
 
 @given(_articles())

@@ -25,6 +25,7 @@ WORTH_A_STATEMENT = 500
 """Commands of a kind, from which on it pays to make the dispatcher anew."""
 _FREQUENT = 8
 _ABSENT = -1
+_OPERATIONS = max(Operation) + 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,17 +85,19 @@ def staging_layout(
 
 def kinds_of(commands: pa.Table) -> set[Kind]:
     """The kinds that occur."""
-    pairs = commands.select(["article_id", "operation"]).group_by(["article_id", "operation"]).aggregate([])
-    return {Kind(row["article_id"], Operation(row["operation"])) for row in pairs.to_pylist()}
+    return {_kind(code) for code in np.unique(_kind_codes(commands)).tolist()}
 
 
 def frequent_masks(commands: pa.Table) -> dict[Kind, frozenset[bytes]]:
     """The masks that at least one in `_FREQUENT` commands of a kind has, where there are enough to matter."""
-    counted = commands.select(["article_id", "operation", "changed"]).group_by(["article_id", "operation", "changed"])
+    encoded = _only_chunk(commands.select(["changed"]).combine_chunks(), "changed").dictionary_encode()
+    masked = np.flatnonzero(encoded.is_valid().to_numpy(zero_copy_only=False))
+    places = encoded.indices.drop_null().to_numpy().astype(np.int64)
+    distinct = len(encoded.dictionary)
+    found, counts = np.unique(_kind_codes(commands)[masked] * distinct + places, return_counts=True)
     of_kind: dict[Kind, Counter[bytes]] = defaultdict(Counter)
-    for row in counted.aggregate([([], "count_all")]).to_pylist():
-        if row["changed"] is not None:
-            of_kind[Kind(row["article_id"], Operation(row["operation"]))][row["changed"]] = row["count_all"]
+    for code, count in zip(found.tolist(), counts.tolist(), strict=True):
+        of_kind[_kind(code // distinct)][encoded.dictionary[code % distinct].as_py()] = count
     return {
         kind: frozenset(mask for mask, count in masks.items() if _FREQUENT * count >= masks.total())
         for kind, masks in of_kind.items()
@@ -128,16 +131,19 @@ def _argument_of_kind(layout: StagingLayout, slot: int) -> list[Argument | None]
 
 def _kind_numbers(commands: pa.Table, layout: StagingLayout) -> npt.NDArray[np.int64]:
     """Each command's place in `layout.kinds`, which is sorted."""
-    code = _codes(commands["article_id"].to_numpy().astype(np.int64), commands["operation"].to_numpy().astype(np.int64))
-    known = _codes(
-        np.array([kind.article_id for kind in layout.kinds], dtype=np.int64),
-        np.array([kind.operation for kind in layout.kinds], dtype=np.int64),
-    )
-    return np.searchsorted(known, code)
+    known = np.array([kind.article_id * _OPERATIONS + kind.operation for kind in layout.kinds], dtype=np.int64)
+    return np.searchsorted(known, _kind_codes(commands))
 
 
-def _codes(article_id: npt.NDArray[np.int64], operation: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return article_id * (max(Operation) + 1) + operation
+def _kind_codes(commands: pa.Table) -> npt.NDArray[np.int64]:
+    """Each command's kind as a number, in the order of kinds."""
+    article_id, operation = commands["article_id"].to_numpy(), commands["operation"].to_numpy()
+    codes: npt.NDArray[np.int64] = article_id.astype(np.int64) * _OPERATIONS + operation
+    return codes
+
+
+def _kind(code: int) -> Kind:
+    return Kind(code // _OPERATIONS, Operation(code % _OPERATIONS))
 
 
 @dataclass(frozen=True, slots=True)
