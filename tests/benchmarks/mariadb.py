@@ -90,6 +90,8 @@ def _race(
     with _site(servers, _METHODS[method], store, spark) as site:
         for turn, workload in product(range(rounds), vendor_workloads(rows)):
             workload.build(site.databases.publisher)
+            # What was committed without waiting is on the disk then, and only so is it read.
+            execute(site.databases.publisher, "CHECKPOINT")
             servers.replication.build(workload.name, rows)
             read = timed(site.read_log)
             reference, delivered = _drain_both(servers, site, replica_first=turn % 2 == 0)
