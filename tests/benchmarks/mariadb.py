@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WARM_UP_ROWS = 20_000
-_METHODS: Mapping[str, Mapping[str, str]] = {
+METHODS: Mapping[str, Mapping[str, str]] = {
     "statements": {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"},
     "procedures": {},
 }
@@ -57,37 +57,44 @@ def main() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Servers:
+class Servers:
     postgres: PostgresServer
     subscribers: Mapping[Apply, MariaDbServer]
     """One for each mode: an article's destination is the same database in all."""
     replication: MariaDbReplication
 
 
+@contextmanager
+def beside_replication(postgres: PostgresServer, home: Path) -> Iterator[Servers]:
+    """MariaDB's servers, as long as the context."""
+    with ExitStack() as stack:
+        yield Servers(
+            postgres,
+            {mode: stack.enter_context(MariaDbServer(home / mode, SERVER_OPTIONS)) for mode in tuple(Apply)},
+            stack.enter_context(mariadb_replication(home)),
+        )
+
+
 def _measured(home: Path, rows: int, rounds: int) -> list[Measurement]:
     with ExitStack() as stack:
         with step("servers and Spark"):
-            servers = _Servers(
-                stack.enter_context(PostgresServer(ServerSettings(home / "postgres"))),
-                {mode: stack.enter_context(MariaDbServer(home / mode, SERVER_OPTIONS)) for mode in tuple(Apply)},
-                stack.enter_context(mariadb_replication(home)),
-            )
+            postgres = stack.enter_context(PostgresServer(ServerSettings(home / "postgres")))
+            servers = stack.enter_context(beside_replication(postgres, home))
             spark = stack.enter_context(spark_session())
         with step("warming up"):
-            for method in _METHODS:
-                _race(servers, method, min(rows, _WARM_UP_ROWS), 1, home / f"warm_up_{method}", spark)
+            for method in METHODS:
+                race(servers, method, min(rows, _WARM_UP_ROWS), 1, home / f"warm_up_{method}", spark)
         measured: list[Measurement] = []
-        for method in _METHODS:
+        for method in METHODS:
             with step(method):
-                measured += _race(servers, method, rows, rounds, home / method, spark)
+                measured += race(servers, method, rows, rounds, home / method, spark)
     return measured
 
 
-def _race(
-    servers: _Servers, method: str, rows: int, rounds: int, store: Path, spark: SparkSession
-) -> list[Measurement]:
+def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spark: SparkSession) -> list[Measurement]:
+    """Each workload so many times; all ends are compared. Raises AssertionError where they differ."""
     measured: list[Measurement] = []
-    with _site(servers, _METHODS[method], store, spark) as site:
+    with _site(servers, METHODS[method], store, spark) as site:
         for turn, workload in product(range(rounds), vendor_workloads(rows)):
             workload.build(site.databases.publisher)
             # What was committed without waiting is on the disk then, and only so is it read.
@@ -105,7 +112,7 @@ def _race(
     return measured
 
 
-def _drain_both(servers: _Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Apply, TimedJob]]:
+def _drain_both(servers: Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Apply, TimedJob]]:
     """Seconds of MariaDB's own replication, and our deliveries by mode."""
     reference = servers.replication.drain() if replica_first else None
     delivered = {mode: timed(partial(site.deliver, mode.value)) for mode in servers.subscribers}
@@ -113,7 +120,7 @@ def _drain_both(servers: _Servers, site: Site, *, replica_first: bool) -> tuple[
 
 
 @contextmanager
-def _site(servers: _Servers, method: Mapping[str, str], store: Path, spark: SparkSession) -> Iterator[Site]:
+def _site(servers: Servers, method: Mapping[str, str], store: Path, spark: SparkSession) -> Iterator[Site]:
     """A Publisher with a table of Vendor, and the same table at every MariaDB, as setup makes it."""
     subscribers = {mode: server.connection(DATABASE, mode.value) for mode, server in servers.subscribers.items()}
     publisher, distribution = (servers.postgres.connection(name) for name in ("publisher", "distribution"))
@@ -140,7 +147,7 @@ def _site(servers: _Servers, method: Mapping[str, str], store: Path, spark: Spar
             servers.postgres.drop_database(str(end.database))
 
 
-def _check_equal(servers: _Servers) -> None:
+def _check_equal(servers: Servers) -> None:
     ends = [servers.replication.replica, *servers.subscribers.values()]
     checksums = {str(end.execute("CHECKSUM TABLE vendor", database=DATABASE)) for end in ends}
     if len(checksums) != 1:

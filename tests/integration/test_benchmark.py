@@ -12,10 +12,12 @@ import pytest
 from benchmarks.chart import draw
 from benchmarks.drains import measure
 from benchmarks.ends import Servers, opened
+from benchmarks.mariadb import beside_replication, race
 from benchmarks.results import Measurement, Phase, TimedJob, medians
 from benchmarks.workloads import Size, scenarios, vendor_scenario
 from conftest import DatabaseFactory
 from sandbox.embedded_postgres import PostgresServer, embedded_bindir
+from sandbox.mariadb import installed
 from sandbox.site import Rows, execute
 from tranrepl.connections import Connection
 from tranrepl.settings import Apply
@@ -50,6 +52,16 @@ def test_a_backlog_is_drained_by_both_and_the_ends_are_compared(
         execute(ends.subscribers(modes[-1])[0], "UPDATE vendor SET name = 'another' WHERE vendor_id = 7")
         with pytest.raises(AssertionError, match="differ in vendor"):
             ends.check_equal()
+
+
+@pytest.mark.skipif(not installed(), reason="MariaDB is not installed")
+def test_mariadb_s_own_replication_ends_as_ours_does(postgres: PostgresServer, tmp_path: Path, spark: Any) -> None:
+    with beside_replication(postgres, tmp_path) as servers:
+        measured = race(servers, "statements", _ROWS, 1, tmp_path / "store", spark)
+        assert [it.workload for it in measured[::4]] == [
+            f"MariaDB, statements: {it}" for it in ("insert", "update", "delete")
+        ]
+        assert all(it.ours.seconds > 0 and it.reference_seconds > 0 for it in measured)
 
 
 def test_each_workload_changes_what_it_says(database: DatabaseFactory) -> None:

@@ -49,7 +49,6 @@ class MariaDbServer:
         self._home = home
         self._options = options
         self._data = home / "data"
-        self._socket = home / "mariadb.sock"
         self._log = home / "mariadb.log"
         self._password = secrets.token_urlsafe(18)
         self._port = 0
@@ -130,7 +129,8 @@ class MariaDbServer:
             raise MariaDbError("mariadbd is not installed")
         command = [
             server,
-            *("--no-defaults", f"--datadir={self._data}", f"--socket={self._socket}", f"--port={self._port}"),
+            # Its folder's path may be longer than a socket's can be: this one is in the data directory.
+            *("--no-defaults", f"--datadir={self._data}", "--socket=mariadb.sock", f"--port={self._port}"),
             *("--bind-address=127.0.0.1", f"--init-file={self._home / 'init.sql'}", "--skip-name-resolve"),
             *_as_user(),
             *("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF"),
