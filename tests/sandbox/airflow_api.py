@@ -40,9 +40,12 @@ class Api:
         self.client.post("/backfills", json={"dag_id": dag_id, "max_active_runs": 1, **asked}).raise_for_status()
 
     def end_backfill(self, dag_id: str) -> None:
-        """One whose runs have finished. The scheduler would do it within half a minute; a DAG has one at a time."""
-        (running,) = [it for it in self.get("/backfills", dag_id=dag_id)["backfills"] if it["completed_at"] is None]
-        self.client.put(f"/backfills/{running['id']}/cancel").raise_for_status()
+        """One whose runs have finished. The scheduler does it within half a minute; a DAG has one at a time."""
+        for backfill in self.get("/backfills", dag_id=dag_id)["backfills"]:
+            if backfill["completed_at"] is None:
+                response = self.client.put(f"/backfills/{backfill['id']}/cancel")
+                if response.status_code != httpx.codes.CONFLICT:  # what it says of one that has ended meanwhile
+                    response.raise_for_status()
 
     def runs(self, dag_id: str, run_type: str) -> list[dict[str, Any]]:
         """Finished ones, in the order of their intervals; none as long as one has not finished."""
