@@ -297,7 +297,7 @@ class DistributorSettings(_Settings):
 class LogReaderSettings(_Settings):
     read_batch_size: Annotated[int, Field(ge=1)] = 500_000
     """A batch ends with the transaction that reaches this number of transactions. Transactions are never split."""
-    read_batch_bytes: Annotated[int, Field(ge=1)] = 256 * 1024 * 1024
+    read_batch_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024 * 1024
     """A batch ends with the transaction that reaches this number of bytes read from the log."""
 
 

@@ -58,6 +58,13 @@ UNCONSTRAINED = {
 }
 _LOOK_ON = """CREATE FUNCTION look_on() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN INSERT INTO seen (what) VALUES (TG_OP || ' on ' || TG_TABLE_NAME); RETURN NULL; END $$"""
+_TELL = """CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO seen (what) SELECT string_agg(setting, ' ' ORDER BY name) FROM pg_settings
+    WHERE name IN ('enable_hashjoin', 'enable_mergejoin', 'enable_nestloop', 'work_mem');
+  RETURN NULL;
+END $$"""
+_TELLS = {"tells": "CREATE TRIGGER tells AFTER UPDATE ON %t FOR EACH ROW EXECUTE FUNCTION tell()"}
 # It tells what it sees of the other table: commit order promises what that is.
 _CUSTOM = """CREATE PROCEDURE custom_%t({arguments}) LANGUAGE plpgsql AS $$
 BEGIN
@@ -158,7 +165,7 @@ def subscribers(postgres: PostgresServer) -> tuple[Site, Site, Site]:
     for name in ("auto", "commands", "unconstrained"):
         postgres.create_database(f"bulk_{name}")
         connection = postgres.connection(f"bulk_{name}")
-        execute(connection, "CREATE TABLE seen (at bigint GENERATED ALWAYS AS IDENTITY, what text)", _LOOK_ON)
+        execute(connection, "CREATE TABLE seen (at bigint GENERATED ALWAYS AS IDENTITY, what text)", _LOOK_ON, _TELL)
         sites.append(
             Site(Kind("postgres", {}, name), connection, lambda *it, at=connection: execute(at, *it), "public")
         )
@@ -225,6 +232,14 @@ def test_a_row_that_is_missing_is_found_one_by_one(subscribers: tuple[Site, Site
     assert reason.startswith("UPDATEs in public.")
 
 
+def test_a_trigger_plans_as_it_did_before_bulk(subscribers: tuple[Site, Site, Site]) -> None:
+    made = tuple(Change(table, "update", 1, ("1", None, "3"), blind=False) for table in (0, 1))
+    world = World((_PLAIN, _PLAIN), ((), ("tells",)), False, False, False, False, (made,), 1000)
+    outcome = _deliver(subscribers[0], next(_numbers), world, Apply.AUTO)
+    assert (outcome.error, outcome.result.in_bulk) == (None, 1)
+    assert outcome.seen == [("on on on 4096",)]
+
+
 def _steady_world(*own: str) -> World:
     """Each row is updated twenty times; another one comes, and one goes."""
     updates = [("update", number, str(turn % 2 + 2)) for turn in range(20) for number in (1, 2, 3)]
@@ -241,7 +256,7 @@ def _deliver(site: Site, number: int, world: World, way: Apply, up_to: bytes | N
     site.execute("TRUNCATE seen")
     made = [_article(site, table, at, world) for at, table in enumerate(tables)]
     history = _history(world, made)
-    made_of = UNCONSTRAINED if site.kind.name == "unconstrained" else {**CONSTRAINTS, **OTHERS}
+    made_of = UNCONSTRAINED if site.kind.name == "unconstrained" else {**CONSTRAINTS, **OTHERS, **_TELLS}
     for at, table in enumerate(tables):
         site.execute(
             f"INSERT INTO {table} (id, code, note, amount) VALUES (1, NULL, 'x', 1), (2, 1, NULL, 2), (3, 2, '', 3)"

@@ -65,7 +65,7 @@ class Delivery:
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
         bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
-        return Planner(bulkable, applier.staged_text, piece_of, one_by_one=self.mode is ApplyMode.SINGLE_CONNECTION)
+        return Planner(bulkable, applier.with_text, piece_of, one_by_one=self.mode is ApplyMode.SINGLE_CONNECTION)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""

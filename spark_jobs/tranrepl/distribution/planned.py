@@ -8,10 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-import pyarrow as pa
-
 from tranrepl.subscriber.commit_batches import Piece
-from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import Bulkable, OneByOne, Step, Steps
 
 Item = TypeVar("Item")
@@ -32,7 +29,7 @@ class Planner(Generic[Item]):
     """Plans pieces in order. `one_by_one`: so the first commit batch is to be applied, whatever may be bulk."""
 
     bulkable: Bulkable
-    staged_text: Callable[[pa.Table], StagedText | None]
+    with_text: Callable[[Step], Step]
     piece_of: Callable[[Item], Piece]
     one_by_one: bool = False
 
@@ -47,10 +44,7 @@ class Planner(Generic[Item]):
     def _steps(self, piece: Piece) -> Steps:
         planned = Steps((OneByOne(piece.commands),)) if self.one_by_one else self.bulkable.steps(piece.commands)
         self.one_by_one &= not piece.ends_commit_batch
-        return replace(planned, steps=tuple(self._with_text(step) for step in planned.steps))
-
-    def _with_text(self, step: Step) -> Step:
-        return OneByOne(step.commands, self.staged_text(step.commands)) if isinstance(step, OneByOne) else step
+        return replace(planned, steps=tuple(map(self.with_text, planned.steps)))
 
 
 def ahead(items: Iterable[Item]) -> Generator[Item, None, None]:

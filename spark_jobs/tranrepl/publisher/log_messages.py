@@ -98,8 +98,10 @@ class _Session:
             yield batch
 
     def close(self) -> None:
+        """A range that nobody waits for any more is not decoded to its end."""
         self.closed.set()
         while self.thread is not None and self.thread.is_alive():
+            self.connection.cancel()
             # The thread may wait for room to put one more.
             while not self.batches.empty():
                 self.batches.get_nowait()

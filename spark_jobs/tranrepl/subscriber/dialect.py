@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
-import pyarrow as pa
-
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
@@ -18,7 +16,6 @@ from tranrepl.settings import Apply, Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
-from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import Operations, Step
 
 
@@ -256,8 +253,8 @@ class Applier(Protocol):
         """
         ...
 
-    def staged_text(self, commands: pa.Table) -> StagedText | None:
-        """What will be copied for commands that go one by one, if that is known already. For another thread to ask."""
+    def with_text(self, step: Step) -> Step:
+        """The step with what will be copied for it, as far as that is known already. For another thread to ask."""
         ...
 
     def take_applied(self) -> Applied:

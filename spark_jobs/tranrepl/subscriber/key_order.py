@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 Columns = tuple[pa.StringArray, ...]
+KeyRange = tuple[int, int]
+"""The least and the greatest key, both included."""
+_SPARSEST = 4
 
 
 def key_order(keys: Columns) -> Ints:
@@ -24,6 +27,20 @@ def key_order(keys: Columns) -> Ints:
     return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=sorted_by).to_numpy(), dtype=np.int64)
 
 
+def dense_range(keys: Columns) -> KeyRange | None:
+    """The range of integers in ascending order that are at least one in `_SPARSEST` of all within it; None for all
+    other keys."""
+    if len(keys) != 1 or len(keys[0]) == 0:
+        return None
+    try:
+        numbers = keys[0].cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    first, last = numbers[0].as_py(), numbers[-1].as_py()
+    dense = last - first < _SPARSEST * len(numbers) and _is_sorted(numbers)
+    return (first, last) if dense else None
+
+
 def _comparable(column: pa.StringArray) -> pa.Array:
     try:
         return column.cast(pa.int64())
@@ -33,4 +50,4 @@ def _comparable(column: pa.StringArray) -> pa.Array:
 
 def _is_sorted(column: pa.Array) -> bool:
     before, after = column.slice(0, max(0, len(column) - 1)), column.slice(1)
-    return bool(pc.all(pc.less_equal(before, after)).as_py())
+    return bool(pc.all(pc.less_equal(before, after), min_count=0).as_py())

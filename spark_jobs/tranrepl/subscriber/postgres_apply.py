@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import psycopg
 import pyarrow as pa
@@ -30,6 +31,7 @@ from tranrepl.subscriber.dialect import (
     SubscriptionKey,
     UnfinishedBatch,
 )
+from tranrepl.subscriber.fold_text import fold_text
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import bulk_rules, unedited_procedures
@@ -265,8 +267,10 @@ class PostgresApplier:
             else:
                 self._serial.apply(step)
 
-    def staged_text(self, commands: pa.Table) -> StagedText | None:
-        return self._serial.staged_text(commands)
+    def with_text(self, step: Step) -> Step:
+        if isinstance(step, InBulk):
+            return replace(step, texts=tuple(map(fold_text, step.folded)))
+        return replace(step, text=self._serial.staged_text(step.commands))
 
     def take_applied(self) -> Applied:
         applied = Applied(self._in_bulk, self._fallbacks, self._bulk.stage_seconds)

@@ -58,7 +58,6 @@ from tranrepl.subscriber.sql_statements import (
 )
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import Watermark
-from tranrepl.subscriber.staging import StagedText
 from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
 
 _MOST_TOGETHER = 1000
@@ -134,8 +133,8 @@ class SqlApplier:
             if self._bulk is None or isinstance(step, OneByOne) or not self._apply_in_bulk(self._bulk, step):
                 self._apply_one_by_one(step.commands)
 
-    def staged_text(self, commands: pa.Table) -> StagedText | None:  # noqa: ARG002
-        return None
+    def with_text(self, step: Step) -> Step:
+        return step
 
     def take_applied(self) -> Applied:
         staged = self._bulk.take_stage_seconds() if self._bulk else 0.0

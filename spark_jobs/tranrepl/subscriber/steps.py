@@ -17,6 +17,7 @@ import pyarrow as pa
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.subscriber.fold import Folded, NotFoldableError, fold
+from tranrepl.subscriber.fold_text import FoldText
 from tranrepl.subscriber.staging import StagedText
 
 Bools = npt.NDArray[np.bool_]
@@ -41,6 +42,8 @@ class InBulk:
 
     commands: pa.Table
     folded: tuple[Folded, ...]
+    texts: tuple[FoldText, ...] = ()
+    """What is copied for each of `folded`, where that is known before its turn comes."""
 
     def parents_first(self, rank: Mapping[int, int]) -> list[Folded]:
         """By the rank of their articles."""
