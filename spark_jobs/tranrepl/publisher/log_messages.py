@@ -25,7 +25,7 @@ from tranrepl.connections import Connection
 from tranrepl.postgres import session_options
 from tranrepl.publisher.postgres import lsn_text
 
-FETCH_BYTES = 4 * 1024 * 1024
+FETCH_BYTES = 2 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""
 AHEAD = 2
 """So many batches of a session wait at most."""
