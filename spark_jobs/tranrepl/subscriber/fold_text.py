@@ -54,7 +54,7 @@ def fold_text(folded: Folded) -> FoldText:
         folded,
         _key_text(folded) if len(folded.deletes[0]) or len(folded.absent[0]) else None,
         _row_text(folded.updates) if folded.updates is not None else None,
-        _ended(folded.inserts),
+        _lines([folded.inserts]),
     )
 
 
@@ -76,9 +76,5 @@ def _row_text(updates: FoldedUpdates) -> RowText:
 def _lines(columns: list[pa.StringArray]) -> memoryview:
     # The line's end goes with the last column, so that one join makes all of the text.
     *others, last = columns
-    last = pc.binary_join_element_wise(last, "\n", "")
-    return contents(pc.binary_join_element_wise(*others, last, "\t")).data if others else contents(last).data
-
-
-def _ended(lines: pa.StringArray) -> memoryview:
-    return contents(pc.binary_join_element_wise(lines, "\n", "")).data
+    ended = pc.binary_join_element_wise(last, "\n", "")
+    return contents(pc.binary_join_element_wise(*others, ended, "\t") if others else ended).data
