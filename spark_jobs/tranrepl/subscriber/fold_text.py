@@ -58,10 +58,14 @@ def fold_text(folded: Folded) -> FoldText:
     )
 
 
+def fates(folded: Folded) -> pa.StringArray:
+    """Of its deletes, then of its absent keys."""
+    return pa.array(np.repeat([GOES, ABSENT], [len(folded.deletes[0]), len(folded.absent[0])])).cast(pa.string())
+
+
 def _key_text(folded: Folded) -> KeyText:
-    fates = np.repeat([GOES, ABSENT], [len(folded.deletes[0]), len(folded.absent[0])])
     keys = [pa.concat_arrays(both) for both in zip(folded.deletes, folded.absent, strict=True)]
-    return KeyText(_lines([pa.array(fates).cast(pa.string()), *keys]), dense_range(folded.deletes))
+    return KeyText(_lines([fates(folded), *keys]), dense_range(folded.deletes))
 
 
 def _row_text(updates: FoldedUpdates) -> RowText:

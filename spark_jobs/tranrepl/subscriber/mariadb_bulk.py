@@ -22,6 +22,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.image_lines import cells, contents
 from tranrepl.subscriber.fold import Folded, FoldedUpdates
+from tranrepl.subscriber.fold_text import ABSENT, GOES, fates
 from tranrepl.subscriber.key_order import Columns
 from tranrepl.subscriber.mariadb_bulkable import BulkRules, BulkTarget
 from tranrepl.subscriber.mariadb_literals import ColumnDeclaration, hexadecimal
@@ -31,7 +32,6 @@ _STATEMENT_BYTES = 1 << 20
 """Of an INSERT; more in one costs memory and wins nothing."""
 _MASK = "mask"
 _FATE = "fate"
-_GOES, _ABSENT = "1", "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,12 @@ class MariaDbBulk:
         target = self._targets[folded.article.article_id]
         stage = _key_stage(target)
         keys: Columns = tuple(pa.concat_arrays(both) for both in zip(folded.deletes, folded.absent, strict=True))
-        fates = pa.array([_GOES] * goes + [_ABSENT] * absent, pa.string())
-        self._fill(stage, [fates, *_key_literals(target, keys)])
+        self._fill(stage, [fates(folded), *_key_literals(target, keys)])
         joined = f"{_quoted(stage.name)} AS staged STRAIGHT_JOIN {_table(target)} AS destination ON {_matches(target)}"
-        if absent and self._count(f"SELECT COUNT(*) FROM {joined} AND staged.{_FATE} = {_ABSENT}"):
+        if absent and self._count(f"SELECT COUNT(*) FROM {joined} AND staged.{_FATE} = {ABSENT}"):
             raise MismatchError(f"a row to be inserted is in {_shown(target)} already")
         if goes:
-            met = self._execute(f"DELETE destination FROM {joined} AND staged.{_FATE} = {_GOES}").rowcount
+            met = self._execute(f"DELETE destination FROM {joined} AND staged.{_FATE} = {GOES}").rowcount
             _require(target, Operation.DELETE, met, goes)
 
     def _update(self, article: RegisteredArticle, updates: FoldedUpdates) -> None:

@@ -75,8 +75,8 @@ class BulkApply:
 
     def apply(self, step: InBulk) -> None:
         """Deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the driver does."""
-        texts = step.texts or map(fold_text, step.folded)
-        parents_first = sorted(texts, key=lambda it: self._rank.get(it.folded.article.article_id, 0))
+        texts = {it.folded.article.article_id: it for it in step.texts or map(fold_text, step.folded)}
+        parents_first = [texts[it.article.article_id] for it in step.parents_first(self._rank)]
         for it in reversed(parents_first):
             if it.keys is not None:
                 self._delete(it.folded, it.keys)
