@@ -35,6 +35,9 @@ _SESSION_SETTINGS = {
     # Notices name the command that failed.
     "client_min_messages": "notice",
 }
+_SETTING = (
+    "SELECT pg_catalog.set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS setting (name, value)"
+)
 
 _TRANSIENT_REFUSALS = (
     "starting up",
@@ -75,8 +78,8 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
         )
     try:
         with translated_errors(f"connection {connection}"):
-            for name, value in _SESSION_SETTINGS.items():
-                session.execute("SELECT set_config(%s, %s, false)", [name, value])
+            # In one round trip.
+            session.execute(_SETTING, [list(_SESSION_SETTINGS), list(_SESSION_SETTINGS.values())])
     except ReplicationError:
         session.close()
         raise

@@ -30,10 +30,10 @@ FETCH_BYTES = 2 * 1024 * 1024
 AHEAD = 2
 """So many batches of a session wait at most."""
 LOG_PAGE = 8192
-_FIRST_RANGE = 1024 * LOG_PAGE
-_GROWTH = 8
-_LARGEST_RANGE = 32768 * LOG_PAGE
-"""Bytes of log. Ranges grow, because each begins with a scan of those before it."""
+_WORTH_TWO_SESSIONS = 8 * 1024 * 1024
+_LARGEST_RANGE = 512 * 1024 * 1024
+"""Bytes of log. Each range begins with two scans of the log before it, and its messages wait in a file at the
+Publisher: so ranges are few, and not larger than that file should be."""
 
 FetchError = (AdbcError, OSError)
 """What fetching may raise: what fails while rows arrive comes as Arrow's OSError, without an SQLSTATE."""
@@ -58,20 +58,19 @@ def log_messages(connection: Connection, slot: str, start: int, up_to: int) -> G
 
 
 def range_ends(start: int, up_to: int) -> list[int]:
-    """Where each range of the log ends, the last one at `up_to`: two of a size after one another, one for each session.
+    """Where each range of the log ends, the last one at `up_to`: an even number of them, of one size.
 
     A transaction belongs to the range in which its commit record begins. An end within a page's header would be before
     the next record for the one session, and after the last record for the other: so all but the last are a page's.
     """
-    ends, size, place = [], _FIRST_RANGE, start - start % LOG_PAGE
-    while up_to - place > 4 * size:
-        ends += [place + size, place + 2 * size]
-        place += 2 * size
-        size = min(_GROWTH * size, _LARGEST_RANGE)
-    if up_to - place > _FIRST_RANGE:
-        half = (up_to - place) // 2
-        ends.append(place + half - half % LOG_PAGE)
-    return [*ends, up_to]
+    first_page = start - start % LOG_PAGE
+    length = up_to - first_page
+    if length <= _WORTH_TWO_SESSIONS:
+        return [up_to]
+    turns = -(-length // (2 * _LARGEST_RANGE))
+    pages = -(-length // (2 * turns * LOG_PAGE))
+    size = pages * LOG_PAGE
+    return [*range(first_page + size, up_to, size), up_to]
 
 
 @dataclass(slots=True)
