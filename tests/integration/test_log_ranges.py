@@ -10,8 +10,10 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from sandbox.in_process import read_log_into_store
 from sandbox.site import Site
 from tranrepl.connections import Connection
+from tranrepl.errors import ErrorKind
 from tranrepl.publisher import log_messages as reading
 from tranrepl.publisher.log_messages import LOG_PAGE
 
@@ -67,3 +69,20 @@ def test_a_log_read_in_many_ranges_is_the_same_log(
         assert len(ends) > 2
         assert max(second - one for one, second in pairwise(ends)) <= (pages + 1) * LOG_PAGE
         assert messages() == at_once
+
+
+def test_a_publisher_that_refuses_temporary_files_is_told_what_to_do(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, text text)")
+    site.set_up()
+    database = site.databases.publisher.database
+    site.at_publisher(f"ALTER DATABASE \"{database}\" SET temp_file_limit = '1MB'")
+    site.at_publisher("INSERT INTO t SELECT n, repeat('x', 200) FROM generate_series(1, 60000) n")
+    refused = read_log_into_store(site).error
+    assert refused is not None
+    assert refused.kind is ErrorKind.CONFIGURATION
+    assert "temp_file_limit" in (refused.remedy or "")
+    site.at_publisher(f'ALTER DATABASE "{database}" RESET temp_file_limit')
+    assert read_log_into_store(site).commands == 60000

@@ -105,6 +105,18 @@ def test_rows_come_by_snapshot_and_changes_by_the_log(
     assert site.at_subscriber("SELECT count(*) FROM msreplication_snapshots WHERE range_number <> 0") == [(0,)]
 
 
+def test_a_subscriber_that_does_not_analyse_by_itself_has_statistics(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path, ["public.vendor"])
+    database = site.databases.subscriber.database
+    # What autovacuum goes by; itself it is the whole server's.
+    site.at_subscriber(f'ALTER DATABASE "{database}" SET track_counts = off')
+    site.set_up()
+    site.take_snapshot()
+    assert site.at_subscriber("SELECT count(*) FROM pg_stats WHERE tablename = 'vendor'") == [(4,)]
+
+
 @pytest.mark.parametrize("command", ["none", "drop", "delete", "truncate"])
 def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: str) -> None:
     articles = [{"source": "public.vendor", "filter": "vendor.rating > 1", "pre_creation_cmd": command}]

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tranrepl.distribution import stored, stored_range, streams
+from tranrepl.log_reader import storing
 
 _MAKES_ARRAYS = """
 import sys
@@ -19,3 +27,32 @@ assert "pandas" not in sys.modules
 
 def test_arrays_are_made_without_pandas() -> None:
     subprocess.run([sys.executable, "-c", _MAKES_ARRAYS], check=True)
+
+
+class _PreparedError(Exception):
+    pass
+
+
+def _nothing(*_: object) -> Any:
+    raise AssertionError("a worker began before it was prepared")
+
+
+_ENTRIES: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "log into Spark": (storing, lambda: storing._commands(_nothing, _nothing, iter(()))),  # type: ignore[arg-type]
+    "log into a file": (storing, lambda: storing._written(_nothing, _nothing, Path(), iter(()))),  # type: ignore[arg-type]
+    "stored commands": (stored_range, lambda: list(stored_range.deliver_stored(_nothing, _nothing, iter(())))),  # type: ignore[arg-type]
+    "stored commands, mapped": (stored_range, lambda: stored_range.map_stored(_nothing, _nothing, iter(()))),  # type: ignore[arg-type]
+    "commands from Spark": (stored, lambda: stored._prepared(_nothing, iter(()))),
+    "a stream": (streams, lambda: list(streams.StreamDelivery(_nothing, 1, _nothing)(iter(())))),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("entry", _ENTRIES)
+def test_a_worker_is_prepared_before_anything_else(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare() -> None:
+        raise _PreparedError
+
+    module, begin = _ENTRIES[entry]
+    monkeypatch.setattr(module, "prepare_worker", prepare)
+    with pytest.raises(_PreparedError):
+        begin()

@@ -183,6 +183,10 @@ class _Tally:
 def _translate(plan: Reading, error: Exception) -> ReplicationError:
     message = f"Publisher {plan.connection.database}: {str(error).splitlines()[0]}"
     state = getattr(error, "sqlstate", None)
+    # Its SQLSTATE says no more than that some limit is reached; this name is in the message of every language.
+    if "temp_file_limit" in message:
+        remedy = f'its messages wait in a file there: ALTER ROLE "{plan.connection.login}" SET temp_file_limit = -1'
+        return ConfigurationError(message, remedy=remedy, number=state)
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
         return TransientError(message, number=state)
     return ConfigurationError(message, number=state)
