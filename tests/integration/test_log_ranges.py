@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -54,21 +53,17 @@ def test_a_log_read_in_many_ranges_is_the_same_log(
     )[0]
     publisher, first, last = site.databases.publisher, int(str(start)), int(str(up_to))
 
-    def messages() -> list[bytes]:
-        read = reading.log_messages(publisher, str(slot), first, last)
+    def messages(largest_range: int) -> list[bytes]:
+        read = reading.log_messages(publisher, str(slot), first, last, largest_range)
         # Where another session decodes, it announces the table again.
         return [it for batch in read for it in batch.to_pylist() if it[:1] != b"R"]
 
     monkeypatch.setattr(reading, "_WORTH_TWO_SESSIONS", 1 << 40)
-    at_once = messages()
-    assert reading.range_ends(first, last) == [last]
+    at_once = messages(1)
     monkeypatch.setattr(reading, "_WORTH_TWO_SESSIONS", 0)
     for pages in (7, 64):
-        monkeypatch.setattr(reading, "_LARGEST_RANGE", pages * LOG_PAGE)
-        ends = reading.range_ends(first, last)
-        assert len(ends) > 2
-        assert max(second - one for one, second in pairwise(ends)) <= (pages + 1) * LOG_PAGE
-        assert messages() == at_once
+        assert len(reading.range_ends(first, last, pages * LOG_PAGE)) > 2
+        assert messages(pages * LOG_PAGE) == at_once
 
 
 def test_a_publisher_that_refuses_temporary_files_is_told_what_to_do(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.publisher.log_messages import LOG_PAGE, range_ends
+from tranrepl.log_reader.reading import largest_range
+from tranrepl.publisher.log_messages import LARGEST_RANGE, LOG_PAGE, range_ends
+from tranrepl.publisher.pgoutput import Limits
+from tranrepl.settings import LogReaderSettings
 
 LSN = st.integers(0, 2**48)
 BYTES = st.integers(0, 2**36)
@@ -30,8 +33,15 @@ def test_both_sessions_get_their_share_of_a_long_log(start: int, length: int) ->
     rounding = len(sizes) * LOG_PAGE
     assert len(sizes) == 1 or len(sizes) % 2 == 0
     assert len(sizes) == 1 or max(sizes) - min(sizes) <= rounding
-    assert max(sizes) <= 512 * 1024 * 1024
+    assert max(sizes) <= LARGEST_RANGE
 
 
 def test_a_short_log_is_one_range() -> None:
     assert range_ends(100, 200) == [200]
+
+
+def test_a_range_is_not_much_longer_than_a_batch() -> None:
+    usual = LogReaderSettings()
+    assert largest_range(Limits(usual.read_batch_size, usual.read_batch_bytes)) > 0.9 * LARGEST_RANGE
+    assert largest_range(Limits(500, usual.read_batch_bytes)) == largest_range(Limits(1, 1)) < LARGEST_RANGE / 100
+    assert largest_range(Limits(usual.read_batch_size, 16 * 1024 * 1024)) == 32 * 1024 * 1024

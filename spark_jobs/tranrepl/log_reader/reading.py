@@ -23,12 +23,15 @@ from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.log_reader.refusal import RefusedChange
 from tranrepl.postgres import connect
 from tranrepl.publisher.changes import Changes
-from tranrepl.publisher.log_messages import FetchError, log_messages
+from tranrepl.publisher.log_messages import LARGEST_RANGE, FetchError, log_messages
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, RelationMismatch
 from tranrepl.publisher.row_filters import RowFilters
 from tranrepl.publisher.whole_transactions import HELD_BYTES, whole_transactions
 
+_LEAST_RANGE = 4 * 1024 * 1024
+_LOG_OF_A_TRANSACTION = 1024
+_LOG_OF_A_MESSAGE_BYTE = 2
 _BYTES_PER_ARTICLE = 128 * 1024
 _BYTES_FOR_MANY_ARTICLES = 32 * 1024 * 1024
 
@@ -89,7 +92,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
     read_seconds, decode_seconds, transform_seconds = 0.0, 0.0, 0.0
     complete, mismatch, refusal, tally = True, None, None, _Tally()
     asked = time.perf_counter()
-    messages = log_messages(plan.connection, plan.slot, plan.start, plan.up_to)
+    messages = log_messages(plan.connection, plan.slot, plan.start, plan.up_to, largest_range(plan.limits))
     for batch in whole_transactions(messages, most_bytes, _least_bytes(len(plan.articles))):
         reach(Failpoint.FETCHED)
         decode_started = time.perf_counter()
@@ -132,6 +135,12 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         transform_seconds=transform_seconds,
         refusal=_mismatch_error(plan, mismatch) if mismatch else refusal,
     )
+
+
+def largest_range(limits: Limits) -> int:
+    """In bytes of log. What a range holds beyond its batch's end is decoded in vain."""
+    wanted = min(_LOG_OF_A_MESSAGE_BYTE * limits.message_bytes, _LOG_OF_A_TRANSACTION * limits.transactions)
+    return min(max(wanted, _LEAST_RANGE), LARGEST_RANGE)
 
 
 def _least_bytes(articles: int) -> int:

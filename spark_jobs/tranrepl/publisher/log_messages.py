@@ -31,7 +31,7 @@ AHEAD = 2
 """So many batches of a session wait at most."""
 LOG_PAGE = 8192
 _WORTH_TWO_SESSIONS = 8 * 1024 * 1024
-_LARGEST_RANGE = 512 * 1024 * 1024
+LARGEST_RANGE = 512 * 1024 * 1024
 """Bytes of log. Each range begins with two scans of the log before it, and its messages wait in a file at the
 Publisher: so ranges are few, and not larger than that file should be."""
 
@@ -39,12 +39,14 @@ FetchError = (AdbcError, OSError)
 """What fetching may raise: what fails while rows arrive comes as Arrow's OSError, without an SQLSTATE."""
 
 
-def log_messages(connection: Connection, slot: str, start: int, up_to: int) -> Generator[pa.BinaryArray, None, None]:
+def log_messages(
+    connection: Connection, slot: str, start: int, up_to: int, largest_range: int = LARGEST_RANGE
+) -> Generator[pa.BinaryArray, None, None]:
     """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands, to `up_to`.
 
     Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
     """
-    ends = range_ends(start, up_to)
+    ends = range_ends(start, up_to, largest_range)
     with ExitStack() as stack:
         # One database for both: each learns the server's types anew. Not by DB-API: its module loads pandas.
         database = stack.enter_context(adbc_driver_postgresql.connect(_uri(connection)))
@@ -57,7 +59,7 @@ def log_messages(connection: Connection, slot: str, start: int, up_to: int) -> G
             yield from session.next_range()
 
 
-def range_ends(start: int, up_to: int) -> list[int]:
+def range_ends(start: int, up_to: int, largest: int = LARGEST_RANGE) -> list[int]:
     """Where each range of the log ends, the last one at `up_to`: an even number of them, of one size.
 
     A transaction belongs to the range in which its commit record begins. An end within a page's header would be before
@@ -67,7 +69,7 @@ def range_ends(start: int, up_to: int) -> list[int]:
     length = up_to - first_page
     if length <= _WORTH_TWO_SESSIONS:
         return [up_to]
-    turns = -(-length // (2 * _LARGEST_RANGE))
+    turns = -(-length // (2 * largest))
     pages = -(-length // (2 * turns * LOG_PAGE))
     size = pages * LOG_PAGE
     return [*range(first_page + size, up_to, size), up_to]
