@@ -44,7 +44,8 @@ def log_messages(
 ) -> Generator[pa.BinaryArray, None, None]:
     """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands, to `up_to`.
 
-    Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
+    `largest_range` is in bytes of log. Relation messages may come again. May be closed at any point. Raises one of
+    `FetchError`.
     """
     ends = range_ends(start, up_to, largest_range)
     with ExitStack() as stack:
@@ -60,7 +61,7 @@ def log_messages(
 
 
 def range_ends(start: int, up_to: int, largest: int = LARGEST_RANGE) -> list[int]:
-    """Where each range of the log ends, the last one at `up_to`: an even number of them, of one size.
+    """Where each range of the log ends, the last one at `up_to`: an even number, of one size, `largest` or less.
 
     A transaction belongs to the range in which its commit record begins. An end within a page's header would be before
     the next record for the one session, and after the last record for the other: so all but the last are a page's.
