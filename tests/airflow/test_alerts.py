@@ -88,15 +88,13 @@ def _pager(monkeypatch: pytest.MonkeyPatch, server: Hook) -> None:
 
 @pytest.fixture
 def parse(publications: Path, write_publication: PublicationWriter) -> Callable[..., DAG]:
-    """The DAG of one subscription with these alerts, with retries that do not wait. DAGs that are run and differ have
-    names of their own: Airflow warns of a run whose DAG has several versions."""
-
+    """The DAG of one subscription with these alerts, with retries that do not wait."""
     (publications / "purchasing.yaml").unlink()
 
-    def parse_with(*alerts: dict[str, Any], publication: str = "alerted", **changes: Any) -> DAG:
+    def parse_with(*alerts: dict[str, Any], **changes: Any) -> DAG:
         subscriptions = [{"name": "reporting", "connection": "subscriber"}]
-        write_publication(publication=publication, subscriptions=subscriptions, alerts=list(alerts), **changes)
-        dag: DAG = DagBag(publications.parent).dags[publication]
+        write_publication(publication="alerted", subscriptions=subscriptions, alerts=list(alerts), **changes)
+        dag: DAG = DagBag(publications.parent).dags["alerted"]
         for task in dag.tasks:
             task.retry_delay = timedelta(0)
         return dag
@@ -186,7 +184,7 @@ def test_a_notifier_that_fails_does_not_keep_the_others_from_being_told(
     _failing(fake_spark, log_reader=ConfigurationError("no slot"))
     with web_server(status=500) as broken:
         _pager(monkeypatch, broken)
-        assert parse(HOOK, MAIL, publication="alerted_twice").test().state == "failed"
+        assert parse(HOOK, MAIL).test().state == "failed"
     assert (len(broken.posts), len(mailbox.messages)) == (1, 1)
 
 
