@@ -92,7 +92,8 @@ def deliver_stored(site: Site) -> JobResult:
         left_out = _left_out(articles, opened.left_out())
         folders = [folder_path(opened.record, it.folder) for it in batches]
         limits = CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold)
-        delivery = Delivery(opened.connection, opened.key, articles, standing.watermark, limits)
+        options = ApplierOptions(apply=settings.apply)
+        delivery = Delivery(opened.connection, opened.key, articles, standing.watermark, limits, options)
         if standing.unfinished is not None:
             last = standing.unfinished.record.last
             left = left_over(_stored(folders, standing.watermark, left_out, last), standing.unfinished, articles)
@@ -104,7 +105,7 @@ def deliver_stored(site: Site) -> JobResult:
         opened.subscriber.set_up_streams(settings.subscription_streams)
         constraints = opened.subscriber.constraints(list(articles.values()))
         divider = Divider(articles, settings.subscription_streams, settings.stream_assignment, constraints, limits)
-        delivery = replace(delivery, options=ApplierOptions(lock_timeout_seconds=settings.lock_timeout))
+        delivery = replace(delivery, options=replace(options, lock_timeout_seconds=settings.lock_timeout))
         return deliver_in_threads(delivery, pa.Table.from_batches(list(commands), ROW_LAYOUT), divider)
 
 

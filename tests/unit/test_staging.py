@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +18,9 @@ from tranrepl.subscriber.staging import (
     WORTH_A_STATEMENT,
     Kind,
     StagingLayout,
+    census_of,
     copy_text,
     frequent_masks,
-    kinds_of,
     staging_layout,
 )
 
@@ -89,12 +89,12 @@ def _commands(draw: st.DrawFn) -> tuple[list[RegisteredArticle], list[Row]]:
     return articles, draw(st.lists(st.sampled_from(articles).flatmap(_rows), min_size=1, max_size=8))
 
 
-def _layout(articles: list[RegisteredArticle], kinds: set[Kind]) -> StagingLayout:
+def _layout(articles: list[RegisteredArticle], kinds: Collection[Kind]) -> StagingLayout:
     known = {article.article_id: article for article in articles}
     return staging_layout(kinds, known, _types(known, kinds))
 
 
-def _types(articles: Mapping[int, RegisteredArticle], kinds: set[Kind]) -> dict[tuple[Kind, Argument], str]:
+def _types(articles: Mapping[int, RegisteredArticle], kinds: Collection[Kind]) -> dict[tuple[Kind, Argument], str]:
     return {
         (kind, argument): "bytea"
         if argument.position is None
@@ -146,7 +146,7 @@ def test_copy_text_holds_every_value_in_its_slot(
     padded = [*(stored[:1] * before), *stored, *stored[:1]]
     parts = [pa.RecordBatch.from_pylist(padded[at : at + chunk], ROW_LAYOUT) for at in range(0, len(padded), chunk)]
     table = pa.Table.from_batches(parts).slice(before, len(rows))
-    kinds = kinds_of(table)
+    kinds = census_of(table).kinds
     assert kinds == {Kind(row["article_id"], Operation(row["operation"])) for row in rows}
     more = {Kind(article.article_id, Operation.INSERT) for article in articles}
     layout = _layout(articles, kinds | more)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from threading import Event
 
 import psycopg
 import pyarrow as pa
@@ -35,16 +36,17 @@ from tranrepl.subscriber.fold_text import fold_text
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import bulk_rules, unedited_procedures
+from tranrepl.subscriber.postgres_prefetch import Prefetch
 from tranrepl.subscriber.postgres_procedures import Target, called_by, settable, statements, trusted, update_of
 from tranrepl.subscriber.postgres_targets import Targets
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.staging import (
+    Census,
     Kind,
     StagedText,
     StagingLayout,
+    census_of,
     copy_text,
-    frequent_masks,
-    kinds_of,
     staging_layout,
 )
 from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
@@ -54,6 +56,8 @@ _APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
 _FAILED_NOTICE = "tranrepl failed command "
 _SKIPPED_NOTICE = "tranrepl skipped command "
 _MOST_MASKS = 8
+_LONGEST_TURN = 0.05
+"""Seconds."""
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
 
 
@@ -77,8 +81,10 @@ class SerialApply:
         skip_errors: frozenset[int],
         unedited: frozenset[tuple[int, Operation]],
         unwatched: Mapping[int, Operations],
+        at_work: Event,
     ) -> None:
         self._session = session
+        self._at_work = at_work
         self._articles = articles
         self._subscriber = subscriber
         self._targets = targets
@@ -95,10 +101,10 @@ class SerialApply:
         self._said: list[str] = []
         session.add_notice_handler(self._notice)
 
-    def prepare(self, commands: pa.Table) -> None:
-        """Make the staging table and the dispatcher ready for the kinds of these commands. Not in a transaction that
+    def prepare(self, census: Census) -> None:
+        """Make the staging table and the dispatcher ready for commands of these kinds. Not in a transaction that
         applied something, where it can be helped: it is DDL."""
-        kinds, masks = kinds_of(commands), self._masks_with(commands)
+        kinds, masks = census.kinds, self._masks_with(census)
         if kinds.issubset(self._layout.kinds) and masks == self._masks:
             return
         wanted = kinds.union(self._layout.kinds)
@@ -119,11 +125,11 @@ class SerialApply:
                 _apply_function(self._layout, self._targets, self._unedited, self._skipped_states, masks)
             )
 
-    def _masks_with(self, commands: pa.Table) -> Masks:
+    def _masks_with(self, census: Census) -> Masks:
         """The masks that have a statement of their own, and those that are to get one. Not where a trigger may ask
         which columns are set."""
         masks = dict(self._masks)
-        for kind, frequent in frequent_masks(commands).items():
+        for kind, frequent in census.masks.items():
             if kind.operation in self._unwatched.get(kind.article_id, ()):
                 known = masks.get(kind, ())
                 masks[kind] = (*known, *sorted(frequent.difference(known)))[:_MOST_MASKS]
@@ -131,22 +137,24 @@ class SerialApply:
 
     def staged_text(self, commands: pa.Table) -> StagedText | None:
         """For another thread: what `apply` will copy, where the staging table needs no change for it."""
-        layout = self._layout
-        if len(commands) == 0 or not kinds_of(commands).issubset(layout.kinds):
+        layout, census = self._layout, census_of(commands)
+        if len(commands) == 0 or not census.kinds.issubset(layout.kinds):
             return None
-        return StagedText(layout, copy_text(commands, layout))
+        return StagedText(layout, census, copy_text(commands, layout))
 
     def apply(self, step: Step) -> None:
         """Apply within the open transaction. Raises DataError with the failing command's place and article."""
         commands = step.commands
         if len(commands) == 0:
             return
-        self.prepare(commands)
+        made = step.text if isinstance(step, OneByOne) else None
+        self.prepare(made.census if made is not None else census_of(commands))
         if self._skipped_states:
             commands = self._stage_without_skipped(commands)
         else:
-            self._stage(commands, step.text if isinstance(step, OneByOne) else None)
+            self._stage(commands, made)
         self._failed_command, self._notes, self._notices = None, [], []
+        self._at_work.set()
         try:
             self._session.execute(sql.SQL("SELECT {}()").format(_APPLY))
         except psycopg.Error as error:
@@ -241,15 +249,26 @@ class PostgresApplier:
         session: Session,
         key: SubscriptionKey,
         articles: Mapping[int, RegisteredArticle],
+        prefetch: Prefetch,
         options: ApplierOptions = AS_CONFIGURED,
     ) -> None:
         self._session = session
+        self._prefetch = prefetch
+        self._at_work = Event()
+        self._at_work.set()
         self._subscriber = PostgresSubscriber(session, key)
         unedited = unedited_procedures(session, articles)
         rules = bulk_rules(session, articles, unedited)
         targets = Targets(self._subscriber, articles)
         self._serial = SerialApply(
-            session, articles, self._subscriber, targets, options.skip_errors, unedited, unwatched=rules.operations
+            session,
+            articles,
+            self._subscriber,
+            targets,
+            options.skip_errors,
+            unedited,
+            unwatched=rules.operations,
+            at_work=self._at_work,
         )
         self._bulk = BulkApply(session, targets, rules.parents_first)
         self.bulk_operations: Mapping[int, Operations] = rules.operations if options.apply is Apply.AUTO else {}
@@ -257,20 +276,28 @@ class PostgresApplier:
         self._fallbacks: Counter[str] = Counter()
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
+        self._at_work.clear()
         with translated_errors(self._subscriber.where):
             self._subscriber.lock_watermark(watermark, stream, finishing)
 
     def apply(self, steps: Sequence[Step]) -> None:
-        for step in steps:
-            if isinstance(step, InBulk) and self._apply_in_bulk(step):
-                self._in_bulk += len(step.commands)
-            else:
-                self._serial.apply(step)
+        try:
+            for step in steps:
+                if isinstance(step, InBulk) and self._apply_in_bulk(step):
+                    self._in_bulk += len(step.commands)
+                else:
+                    self._serial.apply(step)
+        finally:
+            self._at_work.set()
 
     def with_text(self, step: Step) -> Step:
         if isinstance(step, InBulk):
             return replace(step, texts=tuple(map(fold_text, step.folded)))
-        return replace(step, text=self._serial.staged_text(step.commands))
+        # Both threads want the interpreter, and until the Subscriber is at work, it waits for the other one.
+        self._at_work.wait(_LONGEST_TURN)
+        text = self._serial.staged_text(step.commands)
+        self._prefetch.read(step.commands)
+        return replace(step, text=text)
 
     def take_applied(self) -> Applied:
         applied = Applied(self._in_bulk, self._fallbacks, self._bulk.stage_seconds)
@@ -279,6 +306,7 @@ class PostgresApplier:
 
     def _apply_in_bulk(self, step: InBulk) -> bool:
         """All of the step, or nothing."""
+        self._at_work.set()
         with translated_errors(self._subscriber.where):
             self._bulk.prepare(step)
             self._session.execute(f"SAVEPOINT tranrepl_bulk; {FIND_BY_KEY}")

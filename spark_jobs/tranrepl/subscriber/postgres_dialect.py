@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
@@ -18,6 +19,7 @@ from tranrepl.subscriber.dialect import (
 )
 from tranrepl.subscriber.postgres import PostgresSubscriber, replica_role_problems
 from tranrepl.subscriber.postgres_apply import PostgresApplier
+from tranrepl.subscriber.postgres_prefetch import Prefetch
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, MOST_ARGUMENTS
 from tranrepl.subscriber.postgres_snapshot import PostgresLoader, PostgresSnapshot
 
@@ -61,9 +63,12 @@ class PostgresDialect:
             # Compiling a statement over so many rows takes longer than running it.
             session.execute("SET jit = off")
             _obey(session, f"Subscriber {key.subscription}", options)
-            applier = PostgresApplier(session, key, articles, options)
+            name = f"tranrepl {key.subscription} prefetch"
+            prefetch = Prefetch(partial(connect, connection, name, autocommit=True), key, articles)
+            applier = PostgresApplier(session, key, articles, prefetch, options)
             session.commit()
-            yield applier
+            with closing(prefetch):
+                yield applier
 
     @contextmanager
     def snapshot(

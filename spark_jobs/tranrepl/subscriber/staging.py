@@ -52,10 +52,19 @@ class StagingLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class Census:
+    """Which kinds occur among commands, and the masks that many commands of a kind have."""
+
+    kinds: frozenset[Kind]
+    masks: Mapping[Kind, frozenset[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
 class StagedText:
     """Commands as COPY's text, for the layout that they were laid out for."""
 
     layout: StagingLayout
+    census: Census
     text: memoryview
 
 
@@ -83,9 +92,10 @@ def staging_layout(
     return StagingLayout(ordered, tuple(slots), places)
 
 
-def kinds_of(commands: pa.Table) -> set[Kind]:
-    """The kinds that occur."""
-    return {_kind(code) for code in np.unique(_kind_codes(commands)).tolist()}
+def census_of(commands: pa.Table) -> Census:
+    """Of commands in the row layout."""
+    kinds = frozenset(_kind(code) for code in np.unique(_kind_codes(commands)).tolist())
+    return Census(kinds, frequent_masks(commands))
 
 
 def frequent_masks(commands: pa.Table) -> dict[Kind, frozenset[bytes]]:
