@@ -57,7 +57,7 @@ _FAILED_NOTICE = "tranrepl failed command "
 _SKIPPED_NOTICE = "tranrepl skipped command "
 _MOST_MASKS = 8
 _LONGEST_TURN = 0.05
-"""Seconds."""
+"""Seconds that planning waits at most for the Subscriber to be at work."""
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
 
 
@@ -254,6 +254,7 @@ class PostgresApplier:
     ) -> None:
         self._session = session
         self._prefetch = prefetch
+        # Cleared from a transaction's begin until the Subscriber has something to do.
         self._at_work = Event()
         self._at_work.set()
         self._subscriber = PostgresSubscriber(session, key)
