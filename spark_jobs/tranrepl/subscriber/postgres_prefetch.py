@@ -8,12 +8,13 @@ Source: PostgreSQL documentation, `recovery_prefetch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import numpy as np
+import numpy.typing as npt
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.errors import ReplicationError
 from tranrepl.image_lines import cells
-from tranrepl.postgres import Session
+from tranrepl.postgres import Session, qualified
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.key_order import Columns, dense_range, key_order
 from tranrepl.subscriber.postgres import PostgresSubscriber
@@ -75,8 +76,8 @@ class Prefetch:
         if self._state is _State.ENDED:
             return
         try:
-            for article_id, own in _changing(commands):
-                self._open().read(article_id, own)
+            for article_id in _often_changed(commands):
+                self._open().read(article_id, commands)
         except (psycopg.Error, ReplicationError):
             self.close()
 
@@ -105,24 +106,31 @@ class _Reader:
             self._large[article_id] = self._is_large(target)
         if not self._large[article_id]:
             return
-        keys = _keys(commands, target.article.key_positions)
+        keys = _keys(_changing(commands, article_id), target.article.key_positions)
         if dense_range(keys) is None:
             self.session.execute(_read_rows(target), [_array(column) for column in keys], prepare=False)
 
     def _is_large(self, target: Target) -> bool:
-        name = _identifier(target).as_string(self.session)
+        name = qualified(target.article.destination).as_string(self.session)
         row = self.session.execute(_IS_LARGE, {"table": name}).fetchone()
         return bool(row and row[0])
 
 
-def _changing(commands: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Each article's updates and deletes, where there are enough of them."""
-    operations = commands["operation"].to_numpy()
-    changing = np.isin(operations, [Operation.UPDATE, Operation.DELETE])
-    numbers = commands["article_id"].to_numpy()
-    present, counts = np.unique(numbers[changing], return_counts=True)
-    for number in present[counts >= _FEWEST_ROWS].tolist():
-        yield number, commands.filter(pa.array(changing & (numbers == number))).slice(0, _MOST_ROWS)
+def _often_changed(commands: pa.Table) -> list[int]:
+    """Articles with enough updates and deletes."""
+    present, counts = np.unique(commands["article_id"].to_numpy()[_changes(commands)], return_counts=True)
+    often: list[int] = present[counts >= _FEWEST_ROWS].tolist()
+    return often
+
+
+def _changing(commands: pa.Table, article_id: int) -> pa.Table:
+    """An article's updates and deletes, the first of them."""
+    own = _changes(commands) & (commands["article_id"].to_numpy() == article_id)
+    return commands.take(np.flatnonzero(own)[:_MOST_ROWS])
+
+
+def _changes(commands: pa.Table) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isin(commands["operation"].to_numpy(), [Operation.UPDATE, Operation.DELETE]), dtype=np.bool_)
 
 
 def _keys(commands: pa.Table, positions: Sequence[int]) -> Columns:
@@ -152,18 +160,13 @@ def _read_rows(target: Target) -> sql.Composed:
     places = [sql.SQL("destination.{}").format(sql.Identifier(column.name)) for column in columns]
     if len(columns) == 1:
         return sql.SQL("SELECT count(*) FROM {} AS destination WHERE {} = ANY ({})").format(
-            _identifier(target), places[0], arrays[0]
+            qualified(target.article.destination), places[0], arrays[0]
         )
     names = [sql.Identifier(f"k{at}") for at in range(len(columns))]
     return sql.SQL("SELECT count(*) FROM unnest({}) AS keys ({}) JOIN {} AS destination ON ({}) = ({})").format(
         sql.SQL(", ").join(arrays),
         sql.SQL(", ").join(names),
-        _identifier(target),
+        qualified(target.article.destination),
         sql.SQL(", ").join(places),
         sql.SQL(", ").join(sql.SQL("keys.{}").format(name) for name in names),
     )
-
-
-def _identifier(target: Target) -> sql.Identifier:
-    destination = target.article.destination
-    return sql.Identifier(destination.schema, destination.table)
