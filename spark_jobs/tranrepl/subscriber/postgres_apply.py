@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Event
 
@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import BITMAP, Argument, arguments
-from tranrepl.commands import Method, Operation, decode_changed
+from tranrepl.call_syntax import arguments
+from tranrepl.commands import Operation
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
@@ -36,33 +36,24 @@ from tranrepl.subscriber.fold_text import fold_text
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import bulk_rules, unedited_procedures
-from tranrepl.subscriber.postgres_prefetch import Prefetch
-from tranrepl.subscriber.postgres_procedures import Target, called_by, settable, statements, trusted, update_of
-from tranrepl.subscriber.postgres_targets import Targets
-from tranrepl.subscriber.procedure_names import PREFIXES
-from tranrepl.subscriber.staging import (
-    Census,
-    Kind,
-    StagedText,
-    StagingLayout,
-    census_of,
-    copy_text,
-    staging_layout,
+from tranrepl.subscriber.postgres_dispatcher import (
+    APPLY,
+    FAILED_NOTICE,
+    SKIPPED_NOTICE,
+    STAGE,
+    Masks,
+    apply_function,
+    stage_table,
 )
+from tranrepl.subscriber.postgres_prefetch import Prefetch
+from tranrepl.subscriber.postgres_targets import Targets
+from tranrepl.subscriber.staging import Census, StagedText, census_of, copy_text, staging_layout
 from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
 
-_STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
-_APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
-_FAILED_NOTICE = "tranrepl failed command "
-_SKIPPED_NOTICE = "tranrepl skipped command "
 _MOST_MASKS = 8
 _LONGEST_TURN = 0.05
 """Seconds that planning waits at most for the Subscriber to be at work."""
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
-
-
-Masks = Mapping[Kind, tuple[bytes, ...]]
-"""Which masks of a kind of UPDATE have a statement of their own in the dispatcher."""
 
 
 class SerialApply:
@@ -119,10 +110,10 @@ class SerialApply:
             self._layout = staging_layout(wanted, self._articles, types)
         with translated_errors(self._subscriber.where):
             if self._layout is not layout:
-                self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_STAGE))
-                self._session.execute(_stage_table(self._layout))
+                self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(STAGE))
+                self._session.execute(stage_table(self._layout))
             self._session.execute(
-                _apply_function(self._layout, self._targets, self._unedited, self._skipped_states, masks)
+                apply_function(self._layout, self._targets, self._unedited, self._skipped_states, masks)
             )
 
     def _masks_with(self, census: Census) -> Masks:
@@ -156,7 +147,7 @@ class SerialApply:
         self._failed_command, self._notes, self._notices = None, [], []
         self._at_work.set()
         try:
-            self._session.execute(sql.SQL("SELECT {}()").format(_APPLY))
+            self._session.execute(sql.SQL("SELECT {}()").format(APPLY))
         except psycopg.Error as error:
             raise self._at_command(commands, error) from error
         finally:
@@ -168,9 +159,9 @@ class SerialApply:
         text = made.text if made is not None and made.layout is self._layout else copy_text(commands, self._layout)
         try:
             if self._staged:
-                self._session.execute(sql.SQL("TRUNCATE {}").format(_STAGE))
+                self._session.execute(sql.SQL("TRUNCATE {}").format(STAGE))
             self._staged = True
-            with self._session.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(_STAGE)) as copy:
+            with self._session.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(STAGE)) as copy:
                 copy.write(text)
         except psycopg.Error as error:
             raise self._at_command(commands, error) from error
@@ -207,12 +198,12 @@ class SerialApply:
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         message = diagnostic.message_primary or ""
-        if message.startswith(_FAILED_NOTICE):
-            self._failed_command = int(message.removeprefix(_FAILED_NOTICE))
-        elif message.startswith(_SKIPPED_NOTICE):
+        if message.startswith(FAILED_NOTICE):
+            self._failed_command = int(message.removeprefix(FAILED_NOTICE))
+        elif message.startswith(SKIPPED_NOTICE):
             state, _, text = (diagnostic.message_detail or "").partition(" ")
             report = ErrorReport(kind=ErrorKind.DATA, message=f"{self._subscriber.where}: {text}", number=state)
-            self._notes.append((int(message.removeprefix(_SKIPPED_NOTICE)), report))
+            self._notes.append((int(message.removeprefix(SKIPPED_NOTICE)), report))
         elif self._notices is not None and len(self._notices) < MOST_NOTICES:
             self._notices.append(f"{diagnostic.severity_nonlocalized}: {message}")
 
@@ -310,7 +301,7 @@ class PostgresApplier:
         self._at_work.set()
         with translated_errors(self._subscriber.where):
             self._bulk.prepare(step)
-            self._session.execute(f"SAVEPOINT tranrepl_bulk; {FIND_BY_KEY}")
+            self._session.execute("; ".join(["SAVEPOINT tranrepl_bulk", *FIND_BY_KEY]))
         try:
             self._bulk.apply(step)
         except MismatchError as mismatch:
@@ -322,7 +313,7 @@ class PostgresApplier:
             why = f"error {problem.number}"
         else:
             with translated_errors(self._subscriber.where):
-                self._session.execute(f"RELEASE SAVEPOINT tranrepl_bulk; {FIND_AS_BEFORE}")
+                self._session.execute("; ".join(["RELEASE SAVEPOINT tranrepl_bulk", *FIND_AS_BEFORE]))
             return True
         with translated_errors(self._subscriber.where):
             self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk; RELEASE SAVEPOINT tranrepl_bulk")
@@ -367,81 +358,3 @@ class PostgresApplier:
             # Without an xid there is nothing to commit, and nothing is written.
             self._session.execute("SELECT pg_current_xact_id()")
             self._session.commit()
-
-
-def _stage_table(layout: StagingLayout) -> sql.Composed:
-    slots = [sql.SQL(", {} {}").format(sql.Identifier(slot.name), trusted(slot.type_name)) for slot in layout.slots]
-    return sql.SQL(
-        "CREATE TEMPORARY TABLE {} (seq integer NOT NULL, kind smallint NOT NULL{}) ON COMMIT DELETE ROWS"
-    ).format(_STAGE, sql.SQL("").join(slots))
-
-
-def _apply_function(
-    layout: StagingLayout,
-    targets: Targets,
-    unedited: Collection[tuple[int, Operation]],
-    skipped_states: Collection[str],
-    masks: Masks,
-) -> sql.Composed:
-    """The dispatcher: reads what is staged, in order, and calls what each kind calls."""
-    called = {kind for kind in layout.kinds if _is_called(kind, targets[kind.article_id], unedited)}
-    branches = sql.SQL("").join(
-        sql.SQL("    WHEN {} THEN\n{}").format(
-            sql.Literal(number),
-            _branch(layout, kind, targets[kind.article_id], masks.get(kind, ()), called=kind in called),
-        )
-        for number, kind in enumerate(layout.kinds)
-    )
-    dispatch = sql.SQL("    CASE tranrepl_command.kind\n{}    END CASE;\n").format(branches)
-    body = sql.SQL(
-        "\n#variable_conflict use_variable\nDECLARE tranrepl_command record;\nBEGIN\n"
-        "  FOR tranrepl_command IN SELECT * FROM {} ORDER BY seq LOOP\n{}  END LOOP;\n"
-        # The notice names the command; the error itself goes on untouched.
-        "EXCEPTION WHEN OTHERS THEN\n  RAISE NOTICE '{}%', tranrepl_command.seq;\n  RAISE;\nEND\n"
-    ).format(_STAGE, _skipping(dispatch, skipped_states) if skipped_states else dispatch, sql.SQL(_FAILED_NOTICE))
-    # A small table is read whole, as it was planned; by then it may hold every version that this transaction made.
-    planned = sql.SQL("" if called else "SET enable_seqscan = off ")
-    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql {}AS {}").format(
-        _APPLY, planned, sql.Literal(body.as_string(None))
-    )
-
-
-def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composable:
-    """Each command in a block of its own, which undoes it alone."""
-    conditions = sql.SQL(" OR ").join(sql.SQL("SQLSTATE {}").format(sql.Literal(state)) for state in sorted(states))
-    return sql.SQL(
-        "   BEGIN\n{}   EXCEPTION WHEN {} THEN\n"
-        "    RAISE NOTICE USING MESSAGE = {} || tranrepl_command.seq, DETAIL = SQLSTATE || ' ' || SQLERRM;\n   END;\n"
-    ).format(dispatch, conditions, sql.Literal(_SKIPPED_NOTICE))
-
-
-def _is_called(kind: Kind, target: Target, unedited: Collection[tuple[int, Operation]]) -> bool:
-    """Whether a command is a CALL. A procedure as setup made it is not called: its statements stand in the dispatcher
-    itself, and take half the time."""
-    if kind.operation not in PREFIXES or target.article.propagation(kind.operation).method is not Method.PROCEDURE:
-        return False
-    return (kind.article_id, kind.operation) not in unedited
-
-
-def _branch(
-    layout: StagingLayout, kind: Kind, target: Target, masks: Sequence[bytes], *, called: bool
-) -> sql.Composable:
-    places = layout.places[kind]
-
-    def value(argument: Argument) -> sql.Composable:
-        return sql.SQL("tranrepl_command.{}").format(sql.Identifier(layout.slots[places[argument]].name))
-
-    if called:
-        passed = sql.SQL(", ").join(map(value, arguments(target.article, kind.operation)))
-        return sql.SQL("      CALL {}({});\n").format(called_by(target.article, kind.operation), passed)
-    # To set a column to itself, where the mask does not name it, costs as much as to find the row.
-    free, columns = set(settable(target)), len(target.columns)
-    changed = {mask: [at - 1 for at in decode_changed(mask, columns)] for mask in masks}
-    own = sql.SQL("").join(
-        sql.SQL("     IF {} = {}::bytea THEN\n{}      CONTINUE;\n     END IF;\n").format(
-            value(BITMAP), sql.Literal(f"\\x{mask.hex()}"), update_of(target, positions, value)
-        )
-        for mask, positions in changed.items()
-        if free.issuperset(positions)
-    )
-    return own + statements(target, kind.operation, value)

@@ -6,9 +6,9 @@ refused by that key, or looked for. What differs is a MismatchError, and nothing
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, LiteralString
 
 from psycopg import sql
 
@@ -19,6 +19,7 @@ from tranrepl.subscriber.fold import Folded
 from tranrepl.subscriber.fold_text import ABSENT, GOES, KeyText, RowText, fold_text
 from tranrepl.subscriber.key_order import KeyRange
 from tranrepl.subscriber.postgres_procedures import MASK_TYPE, Target, bit_is_set, trusted
+from tranrepl.subscriber.postgres_script import Statement, run_script
 from tranrepl.subscriber.postgres_targets import Targets
 from tranrepl.subscriber.steps import InBulk, MismatchError
 
@@ -29,21 +30,29 @@ _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 MadeBy = Callable[[Target], sql.Composed]
 """What declares a staging table's columns."""
 
+Settings = tuple[LiteralString, ...]
+
 FIND_BY_KEY: Final = (
-    "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
-    "SET LOCAL enable_nestloop = DEFAULT; SET LOCAL work_mem = DEFAULT"
+    "SET LOCAL enable_hashjoin = off",
+    "SET LOCAL enable_mergejoin = off",
+    "SET LOCAL enable_nestloop = DEFAULT",
+    "SET LOCAL work_mem = DEFAULT",
 )
 """A join that reads the whole table makes each commit batch cost as much as the table has rows. By its key a row
 costs the same in a table of any size: 100,000 of a million rows are updated in 0.7 s, where the planner's own choice, a
 hash join, takes 1.6 s."""
 _FIND_BY_RANGE: Final = (
-    "SET LOCAL enable_mergejoin = DEFAULT; SET LOCAL enable_nestloop = off; SET LOCAL work_mem = '64MB'"
+    "SET LOCAL enable_mergejoin = DEFAULT",
+    "SET LOCAL enable_nestloop = off",
+    "SET LOCAL work_mem = '64MB'",
 )
 """Of neighbours: a range of the key's index is read once, beside the sorted keys. A million updates of neighbours take
 3.9 s and not 4.8, deletes 1.0 and not 1.8; sorted on disk, with 4 MB, 4.1 and 1.1."""
 FIND_AS_BEFORE: Final = (
-    "SET LOCAL enable_hashjoin = DEFAULT; SET LOCAL enable_mergejoin = DEFAULT; "
-    "SET LOCAL enable_nestloop = DEFAULT; SET LOCAL work_mem = DEFAULT"
+    "SET LOCAL enable_hashjoin = DEFAULT",
+    "SET LOCAL enable_mergejoin = DEFAULT",
+    "SET LOCAL enable_nestloop = DEFAULT",
+    "SET LOCAL work_mem = DEFAULT",
 )
 """For what a database's own procedures join."""
 
@@ -77,13 +86,16 @@ class BulkApply:
         """Deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the driver does."""
         texts = {it.folded.article.article_id: it for it in step.texts or map(fold_text, step.folded)}
         parents_first = [texts[it.article.article_id] for it in step.parents_first(self._rank)]
+        script = _Script(self._targets)
         for it in reversed(parents_first):
             if it.keys is not None:
-                self._delete(it.folded, it.keys)
+                script.delete(it.folded, it.keys)
         for it in parents_first:
             if it.updates is not None:
-                self._update(it.folded, it.updates)
-            self._insert(it.folded, it.inserts)
+                script.update(it.folded, it.updates)
+            script.insert(it.folded, it.inserts)
+        seconds = run_script(self._session, script.statements)
+        self.stage_seconds += sum(seconds[place] for place in script.staging)
 
     def committed(self) -> None:
         """The commit emptied the staging tables."""
@@ -108,71 +120,90 @@ class BulkApply:
             sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(_temporary(name), columns),
         ]
 
-    def _delete(self, folded: Folded, keys: KeyText) -> None:
+
+class _Script:
+    """What applies folds, statement by statement."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+        self._found_by: Settings = FIND_BY_KEY
+        self.statements: list[Statement] = []
+        self.staging: list[int] = []
+        """Which statements fill staging tables."""
+
+    def delete(self, folded: Folded, keys: KeyText) -> None:
         target = self._targets[folded.article.article_id]
         stage = _temporary(_table_name(folded.article, _key_table))
         destination = qualified(target.table.name)
         self._stage(stage, [], keys.text)
         matches = _key_matches(target)
         if len(folded.absent[0]):
-            query = sql.SQL("SELECT EXISTS (SELECT FROM {} AS {} JOIN {} AS {} ON {} WHERE {}.fate = {})").format(
+            query = sql.SQL("SELECT FROM {} AS {} JOIN {} AS {} ON {} WHERE {}.fate = {} LIMIT 1").format(
                 destination, _DESTINATION, stage, _STAGED, matches, _STAGED, trusted(str(ABSENT))
             )
-            if self._session.execute(query, prepare=False).fetchone() == (True,):
-                raise MismatchError(f"a row to be inserted is in {target.table.name} already")
+            self._find(FIND_BY_KEY)
+            self.statements.append(Statement(query, require=partial(_require_absence, target)))
         if len(folded.deletes[0]):
             query = sql.SQL("DELETE FROM {} AS {} USING {} AS {} WHERE {} AND {}.fate = {}").format(
                 destination, _DESTINATION, stage, _STAGED, matches, _STAGED, trusted(str(GOES))
             )
-            met = self._changed(query, target, keys.deletes)
-            self._require(target, Operation.DELETE, met, len(folded.deletes[0]))
+            self._change(query, target, keys.deletes, Operation.DELETE, len(folded.deletes[0]))
 
-    def _update(self, folded: Folded, rows: RowText) -> None:
+    def update(self, folded: Folded, rows: RowText) -> None:
         target = self._targets[folded.article.article_id]
         stage = _temporary(_table_name(folded.article, _row_table))
         columns = [*_key_names(target), *map(_value_name, rows.positions)]
         self._stage(stage, [*columns, _MASK] if rows.masked else columns, rows.text)
         query = _update_statement(target, stage, rows.positions, rows.always)
-        met = self._changed(query, target, rows.updates)
-        self._require(target, Operation.UPDATE, met, len(folded.updates or ()))
+        self._change(query, target, rows.updates, Operation.UPDATE, len(folded.updates or ()))
 
-    def _insert(self, folded: Folded, lines: memoryview) -> None:
+    def insert(self, folded: Folded, lines: memoryview) -> None:
         if len(folded.inserts) == 0:
             return
         target = self._targets[folded.article.article_id]
         columns = [sql.Identifier(column.name) for column in target.columns]
         # What comes twice, or is there already, the unique key refuses.
-        count = self._copy(qualified(target.table.name), columns, lines)
-        self._require(target, Operation.INSERT, count, len(folded.inserts))
-
-    def _changed(self, query: sql.Composed, target: Target, between: KeyRange | None) -> int:
-        """Rows that a statement over staged keys meets, all of which are `between` where that is given."""
-        if between is None or not _INTEGERS.issuperset(_key_types(target)):
-            return self._session.execute(query, prepare=False).rowcount
-        (key,) = target.article.key_positions
-        query = sql.SQL("{} AND {}.{} BETWEEN {} AND {}").format(
-            query, _DESTINATION, sql.Identifier(target.columns[key].name), *map(sql.Literal, between)
-        )
-        self._session.execute(_FIND_BY_RANGE)
-        met = self._session.execute(query, prepare=False).rowcount
-        self._session.execute(FIND_BY_KEY)
-        return met
-
-    def _require(self, target: Target, operation: Operation, met: int, wanted: int) -> None:
-        if met != wanted:
-            raise MismatchError(f"{operation.name}s in {target.table.name} do not meet a row each")
+        require = partial(_require, target, Operation.INSERT, len(folded.inserts))
+        self.statements.append(Statement(_copy(qualified(target.table.name), columns), lines, require))
 
     def _stage(self, table: sql.Identifier, columns: Sequence[sql.Identifier], text: memoryview) -> None:
-        started = time.perf_counter()
-        self._copy(table, columns, text)
-        self.stage_seconds += time.perf_counter() - started
+        self.staging.append(len(self.statements))
+        self.statements.append(Statement(_copy(table, columns), text))
 
-    def _copy(self, table: sql.Identifier, columns: Sequence[sql.Identifier], text: memoryview) -> int:
-        into = sql.SQL("({})").format(sql.SQL(", ").join(columns)) if columns else sql.SQL("")
-        cursor = self._session.cursor()
-        with cursor.copy(sql.SQL("COPY {} {} FROM STDIN").format(table, into)) as copy:
-            copy.write(text)
-        return cursor.rowcount
+    def _change(
+        self, query: sql.Composed, target: Target, between: KeyRange | None, operation: Operation, rows: int
+    ) -> None:
+        """A statement over staged keys, all of which are `between` where that is given."""
+        if between is None or not _INTEGERS.issuperset(_key_types(target)):
+            self._find(FIND_BY_KEY)
+        else:
+            (key,) = target.article.key_positions
+            query = sql.SQL("{} AND {}.{} BETWEEN {} AND {}").format(
+                query, _DESTINATION, sql.Identifier(target.columns[key].name), *map(sql.Literal, between)
+            )
+            self._find(_FIND_BY_RANGE)
+        self.statements.append(Statement(query, require=partial(_require, target, operation, rows)))
+
+    def _find(self, by: Settings) -> None:
+        """How the statements from here on find rows."""
+        if by != self._found_by:
+            self.statements += [Statement(sql.SQL(setting)) for setting in by]
+            self._found_by = by
+
+
+def _require(target: Target, operation: Operation, wanted: int, met: int) -> None:
+    if met != wanted:
+        raise MismatchError(f"{operation.name}s in {target.table.name} do not meet a row each")
+
+
+def _require_absence(target: Target, met: int) -> None:
+    if met:
+        raise MismatchError(f"a row to be inserted is in {target.table.name} already")
+
+
+def _copy(table: sql.Identifier, columns: Sequence[sql.Identifier]) -> sql.Composed:
+    into = sql.SQL("({})").format(sql.SQL(", ").join(columns)) if columns else sql.SQL("")
+    return sql.SQL("COPY {} {} FROM STDIN").format(table, into)
 
 
 def _key_table(target: Target) -> sql.Composed:
