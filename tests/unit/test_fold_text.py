@@ -13,7 +13,8 @@ _ARTICLE = registered(Article(source=_TABLE), table_description(_TABLE, COLUMNS)
 
 
 def _text(history: History) -> FoldText:
-    return fold_text(fold(history.table(), _ARTICLE))
+    (folded,) = fold(history.table(), {1: _ARTICLE})
+    return fold_text(folded)
 
 
 def test_nothing_but_inserts() -> None:

@@ -1,14 +1,19 @@
-"""Commands of one article folded by key: what they come to, and what must be true before.
+"""Commands folded by article and key: what they come to, and what must be true before.
 
 A row is in the table before its first command, or it is not; the same holds after its last. Between the two lie the
 values that it ends with: of each column the one that was set last. The order of different rows is given up, which is
 right where nothing at the Subscriber looks on: no trigger, no procedure of its own, no key that changes its row.
+
+Articles of one shape are folded together: to fold a few commands takes as long as to fold thousands.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -19,141 +24,156 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Image, sent
 from tranrepl.commands import Operation
 from tranrepl.image_lines import NULL, cells
+from tranrepl.subscriber.folded import Folded, FoldedUpdates, Masks, bit
 from tranrepl.subscriber.key_order import Columns, Ints, key_order
 
-Bools = npt.NDArray[np.bool_]
-Masks = npt.NDArray[np.uint8]
+_FOLDED = ["operation", *Image]
 
 
 class NotFoldableError(Exception):
-    """Why commands cannot be folded: one by one, they may be applied all the same, or fail with an error."""
+    """Why commands of an article cannot be folded: one by one, they may be applied all the same, or fail with an
+    error."""
+
+    def __init__(self, article: RegisteredArticle, why: str) -> None:
+        super().__init__(why)
+        self.article_id = article.article_id
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedUpdates:
-    """Rows that stay, with the values they end with."""
+def fold(commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> tuple[Folded, ...]:
+    """Fold commands (row layout, in order): INSERT, UPDATE and DELETE. One result an article that has some, in the
+    order of `article_id`.
 
-    keys: Columns
-    values: dict[int, pa.StringArray]
-    """By position (from 0) of each published column that some row sets; where a row does not, its cell means nothing.
+    Raises NotFoldableError where an article's do not follow from one another, or an UPDATE changes a key.
     """
-    masks: Masks
-    """A row's bitmask of what it sets, one row each, laid out as `encode_changed` does."""
-
-    def __len__(self) -> int:
-        return len(self.masks)
-
-    def setting(self, position: int) -> Bools:
-        """Which rows set a column."""
-        return _bit(self.masks, position)
-
-    def mask_digits(self) -> pa.StringArray:
-        """Each row's bitmask in hexadecimal."""
-        digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-        rows, width = self.masks.shape
-        text = np.empty((rows, 2 * width), dtype=np.uint8)
-        text[:, 0::2], text[:, 1::2] = digits[self.masks >> 4], digits[self.masks & 15]
-        offsets = np.arange(rows + 1, dtype=np.int32) * text.shape[1]
-        return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text))
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """What commands of one article come to. Keys and values are cells of `image_lines`, still escaped; a key's columns
-    stand in its own order.
-
-    Deletes and updates are in the order of keys, but updates of another unique column in that of their first commands.
-    """
-
-    article: RegisteredArticle
-    deletes: Columns
-    """Keys of rows that must be there, and go: some of them come again with `inserts`."""
-    updates: FoldedUpdates | None
-    inserts: pa.StringArray
-    """Lines of rows that must not be there then, in the order of their first commands."""
-    absent: Columns
-    """Keys of rows that were inserted and deleted again: they must not be there."""
-
-
-def fold(commands: pa.Table, article: RegisteredArticle) -> Folded:
-    """Fold commands (row layout, in order) of one article: INSERT, UPDATE and DELETE.
-
-    Raises NotFoldableError where they do not follow from one another, or an UPDATE changes a key.
-    """
-    commands = commands.combine_chunks()
+    numbers = commands["article_id"].to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    present, starts = np.unique(numbers[order], return_index=True)
+    of_article = dict(zip(present.tolist(), np.split(order, starts[1:]), strict=True))
     operations = commands["operation"].to_numpy()
-    if (operations == Operation.INSERT).all():
-        # Whether one comes twice is for the table's own key to say.
-        nothing = _no_keys(article)
-        return Folded(article, nothing, None, _only_chunk(commands, Image.AFTER), nothing)
-    return _Folding(article, commands, operations.astype(np.int64)).folded()
+    alike: dict[_Shape | None, list[RegisteredArticle]] = defaultdict(list)
+    for number, places in of_article.items():
+        inserts_only = (operations[places] == Operation.INSERT).all()
+        alike[None if inserts_only else _Shape.of(articles[number])].append(articles[number])
+    needed, folded = commands.select(_FOLDED).combine_chunks(), list[Folded]()
+    for shape, members in alike.items():
+        own = [of_article[it.article_id] for it in members]
+        owners = np.repeat(np.arange(len(members)), [len(it) for it in own])
+        part = needed.take(pa.array(np.concatenate(own))) if len(present) > 1 else needed
+        folding = _Folding(members, part, owners)
+        folded += folding.inserted() if shape is None else folding.folded()
+    return tuple(sorted(folded, key=lambda it: it.article.article_id))
 
 
-def _no_keys(article: RegisteredArticle) -> Columns:
-    return tuple(pa.array([], pa.string()) for _ in article.key_positions)
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What articles have in common that are folded together. The types of keys decide how they are ordered."""
+
+    columns: int
+    key_positions: tuple[int, ...]
+    key_types: tuple[str, ...]
+    unique_positions: tuple[int, ...]
+    masked: bool
+
+    @classmethod
+    def of(cls, article: RegisteredArticle) -> _Shape:
+        return cls(
+            len(article.columns),
+            article.key_positions,
+            tuple(article.columns[at].type_name for at in article.key_positions),
+            article.unique_positions,
+            sent(article.propagation(Operation.UPDATE), Operation.UPDATE).mask,
+        )
 
 
 @dataclass(frozen=True)
 class _Folding:
-    article: RegisteredArticle
-    commands: pa.Table
-    operations: Ints
+    """Commands of articles of one shape: by article, in order within. `owners` are places in `articles`."""
 
-    def folded(self) -> Folded:
-        """Groups are numbered in the order of their first commands."""
+    articles: Sequence[RegisteredArticle]
+    commands: pa.Table
+    owners: Ints
+
+    def inserted(self) -> Iterator[Folded]:
+        """Of nothing but INSERTs. Whether one comes twice is for the table's own key to say."""
+        lines = _only_chunk(self.commands, Image.AFTER)
+        for article, own in zip(self.articles, self._parts(self.owners), strict=True):
+            nothing = tuple(pa.array([], pa.string()) for _ in article.key_positions)
+            yield Folded(article, nothing, None, _sliced(lines, own), nothing)
+
+    def folded(self) -> Iterator[Folded]:
+        """Groups are numbered in the order of their first commands, so by article too."""
         self._require_unchanged_keys()
         self._require_succession()
         first, last = self._sorted[self._starts], self._sorted[self._ends - 1]
         was_there, is_there = first != Operation.INSERT, last != Operation.DELETE
         left = np.add.reduceat(self._sorted == Operation.DELETE, self._starts) > 0
         updated = was_there & is_there & ~left
-        deleted, absent = np.flatnonzero(was_there & left), np.flatnonzero(~was_there & ~is_there)
-        return Folded(
-            self.article,
-            self._keys_of(self._by_key(deleted)),
-            self._updates(np.flatnonzero(updated)) if updated.any() else None,
-            self._inserts(is_there & ~updated),
-            self._keys_of(absent),
+        return map(
+            Folded,
+            self.articles,
+            self._keys_by_article(self._by_key(np.flatnonzero(was_there & left))),
+            self._updates(np.flatnonzero(updated)),
+            self._inserts(np.flatnonzero(is_there & ~updated)),
+            self._keys_by_article(np.flatnonzero(~was_there & ~is_there)),
         )
 
+    def _parts(self, owners: Ints) -> list[slice]:
+        """Where each article's stand among rows of these owners, which are in order."""
+        ends = np.searchsorted(owners, np.arange(len(self.articles)), side="right")
+        return [slice(start, end) for start, end in pairwise([0, *ends.tolist()])]
+
+    def _not_foldable(self, command: int | np.signedinteger, why: str) -> NotFoldableError:
+        return NotFoldableError(self.articles[int(self.owners[command])], why)
+
+    @cached_property
+    def _article(self) -> RegisteredArticle:
+        """Any of them: in what folding asks, they are the same."""
+        return self.articles[0]
+
+    @cached_property
+    def _operations(self) -> Ints:
+        return np.asarray(self.commands["operation"].to_numpy(), dtype=np.int64)
+
     def _require_unchanged_keys(self) -> None:
-        updates = np.flatnonzero(self.operations == Operation.UPDATE)
+        updates = np.flatnonzero(self._operations == Operation.UPDATE)
         if len(updates) == 0:
             return
         if self._masked:
-            set_bits = [_bit(self._masks[updates], at) for at in self.article.key_positions]
+            set_bits = [bit(self._masks[updates], at) for at in self._article.key_positions]
             changed = np.logical_or.reduce(set_bits)
         else:
             places = pa.array(updates)
-            after = [self._after.column(at, updates) for at in self.article.key_positions]
+            after = [self._after.column(at, updates) for at in self._article.key_positions]
             same = [
                 np.asarray(pc.equal(new, old.take(places)).to_numpy(zero_copy_only=False), dtype=np.bool_)
                 for new, old in zip(after, self._keys, strict=True)
             ]
             changed = ~np.logical_and.reduce(same)
         if changed.any():
-            raise NotFoldableError("an UPDATE changes the key")
+            raise self._not_foldable(updates[changed.argmax()], "an UPDATE changes the key")
 
     def _require_succession(self) -> None:
         """A row is inserted where it is not, and updated or deleted where it is."""
         inside = np.ones(len(self._sorted), dtype=np.bool_)
         inside[self._starts] = False
         gone = np.concatenate([[False], self._sorted[:-1] == Operation.DELETE])
-        if (inside & (gone != (self._sorted == Operation.INSERT))).any():
-            raise NotFoldableError("commands for one row do not follow from one another")
+        wrong = inside & (gone != (self._sorted == Operation.INSERT))
+        if wrong.any():
+            raise self._not_foldable(self._order[wrong.argmax()], "commands for one row do not follow from one another")
 
-    # Groups: the commands of one key, in order
+    # Groups: the commands of one key of one article, in order
 
     @cached_property
     def _keys(self) -> Columns:
         """What each command finds its row by."""
-        inserted = self.operations == Operation.INSERT
+        inserted = self._operations == Operation.INSERT
         columns = []
-        for at in self.article.key_positions:
+        for at in self._article.key_positions:
             before, after = self._before.places(at), self._after.places(at) + len(self._before.values)
             column = self._values.take(pa.array(np.where(inserted, after, before)))
-            if pc.any(pc.equal(column, NULL)).as_py():
-                raise NotFoldableError("a key holds NULL")
+            null = pc.index(column, NULL).as_py()
+            if null >= 0:
+                raise self._not_foldable(null, "a key holds NULL")
             columns.append(column)
         return tuple(columns)
 
@@ -164,7 +184,8 @@ class _Folding:
     @cached_property
     def _groups(self) -> Ints:
         names = self._keys[0] if len(self._keys) == 1 else pc.binary_join_element_wise(*self._keys, "\t")
-        return np.asarray(names.dictionary_encode().indices.to_numpy(), dtype=np.int64)
+        found = _numbered(names)
+        return found if len(self.articles) == 1 else _numbered(pa.array(self.owners * len(found) + found))
 
     @cached_property
     def _order(self) -> Ints:
@@ -185,15 +206,25 @@ class _Folding:
     @cached_property
     def _sorted(self) -> Ints:
         """Operations by group."""
-        return self.operations[self._order]
+        return self._operations[self._order]
+
+    def _owners_of(self, groups: Ints) -> Ints:
+        return self.owners[self._order[self._starts[groups]]]
 
     def _keys_of(self, groups: Ints) -> Columns:
         places = pa.array(self._order[self._starts[groups]])
         return tuple(column.take(places) for column in self._keys)
 
+    def _keys_by_article(self, groups: Ints) -> Iterator[Columns]:
+        columns = self._keys_of(groups)
+        for own in self._parts(self._owners_of(groups)):
+            yield tuple(_sliced(column, own) for column in columns)
+
     def _by_key(self, groups: Ints) -> Ints:
-        """In the order of their keys: neighbours share a page of the key's index, and mostly one of the table."""
-        return groups[key_order(self._keys_of(groups))]
+        """Of each article in the order of their keys: neighbours share a page of the key's index, and mostly one of
+        the table."""
+        within = self._owners_of(groups) if len(self.articles) > 1 else None
+        return groups[key_order(self._keys_of(groups), within)]
 
     # Values
 
@@ -207,44 +238,65 @@ class _Folding:
 
     @cached_property
     def _masked(self) -> bool:
-        return sent(self.article.propagation(Operation.UPDATE), Operation.UPDATE).mask
+        return _Shape.of(self._article).masked
 
     @cached_property
     def _masks(self) -> Masks:
         """What each command sets, as bits: an INSERT sets all."""
-        width = (len(self.article.columns) + 7) // 8
-        masks = np.full((len(self.operations), width), 0xFF, dtype=np.uint8)
-        masks[self.operations == Operation.DELETE] = 0
+        width = (len(self._article.columns) + 7) // 8
+        masks = np.full((len(self._operations), width), 0xFF, dtype=np.uint8)
+        masks[self._operations == Operation.DELETE] = 0
         if self._masked:
-            updates = self.operations == Operation.UPDATE
-            masks[updates] = _mask_bytes(_only_chunk(self.commands, "changed"), width)[updates]
+            lengths, content = _mask_bytes(_only_chunk(self.commands, Image.CHANGED))
+            if (lengths > width).any():
+                raise self._not_foldable((lengths > width).argmax(), "a mask is wider than its article")
+            rows = np.zeros((len(lengths), width), dtype=np.uint8)
+            rows[np.arange(width)[None, :] < lengths[:, None]] = content
+            updates = self._operations == Operation.UPDATE
+            masks[updates] = rows[updates]
         return masks
 
     def _last_setting(self, at: int) -> Ints:
         """Of each group, the command that sets a column last; negative where none does."""
-        sets = _bit(self._masks, at)[self._order]
+        sets = bit(self._masks, at)[self._order]
         places = np.maximum.reduceat(np.where(sets, np.arange(len(sets)), -1), self._starts)
         return np.where(places < 0, -1, self._order[places])
 
-    def _updates(self, groups: Ints) -> FoldedUpdates:
+    def _updates(self, groups: Ints) -> Iterator[FoldedUpdates | None]:
+        parts = self._parts(self._owners_of(groups))
         set_by_group = np.bitwise_or.reduceat(self._masks[self._order], self._starts, axis=0)
-        others = [at for at in self.article.unique_positions if at not in self.article.key_positions]
-        # A value may pass from row to row: each of them gives it up before the next one takes it.
-        if not any(_bit(set_by_group[groups], at).any() for at in others):
-            groups = self._by_key(groups)
-        masks, values = set_by_group[groups], {}
-        for at in range(len(self.article.columns)):
+        groups = self._by_key_unless_another_moves(groups, set_by_group)
+        keys, masks, columns = self._keys_of(groups), set_by_group[groups], []
+        for at in range(len(self._article.columns) if len(groups) else 0):
             setting = self._last_setting(at)[groups]
-            if (setting >= 0).any():
-                values[at] = self._after.column(at, setting)
-        return FoldedUpdates(self._keys_of(groups), values, masks)
+            sets = setting >= 0
+            if sets.any():
+                columns.append((at, sets, self._after.column(at, setting)))
+        for own in parts:
+            values = {at: _sliced(column, own) for at, sets, column in columns if sets[own].any()}
+            of_keys = tuple(_sliced(column, own) for column in keys)
+            yield FoldedUpdates(of_keys, values, masks[own]) if own.start < own.stop else None
 
-    def _inserts(self, groups: Bools) -> pa.StringArray:
+    def _by_key_unless_another_moves(self, groups: Ints, set_by_group: Masks) -> Ints:
+        """A value of another unique column may pass from row to row: each of them gives it up before the next one
+        takes it, in the order of their first commands."""
+        ordered, owners = self._by_key(groups), self._owners_of(groups)
+        for at in self._article.unique_positions:
+            if at not in self._article.key_positions:
+                moved = owners[bit(set_by_group[groups], at)]
+                ordered = np.where(np.isin(owners, moved), groups, ordered)
+        return ordered
+
+    def _inserts(self, groups: Ints) -> Iterator[pa.StringArray]:
         last = self._order[self._ends[groups] - 1]
-        if (self.operations[last] == Operation.INSERT).all():
-            return _only_chunk(self.commands, Image.AFTER).take(pa.array(last))
-        columns = [self._after.column(at, self._last_setting(at)[groups]) for at in range(len(self.article.columns))]
-        return pc.binary_join_element_wise(*columns, "\t")
+        if (self._operations[last] == Operation.INSERT).all():
+            lines = _only_chunk(self.commands, Image.AFTER).take(pa.array(last))
+        else:
+            settings = (self._last_setting(at)[groups] for at in range(len(self._article.columns)))
+            columns = [self._after.column(at, setting) for at, setting in enumerate(settings)]
+            lines = pc.binary_join_element_wise(*columns, "\t")
+        for own in self._parts(self._owners_of(groups)):
+            yield _sliced(lines, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,19 +329,19 @@ def _only_chunk(commands: pa.Table, name: str) -> pa.Array:
     return chunked.chunk(0) if chunked.num_chunks else pa.array([], chunked.type)
 
 
-def _bit(masks: Masks, at: int) -> Bools:
-    return np.asarray((masks[:, at // 8] >> np.uint8(at % 8)) & 1, dtype=np.bool_)
+def _sliced(column: pa.Array, part: slice) -> pa.Array:
+    return column.slice(part.start, part.stop - part.start)
 
 
-def _mask_bytes(masks: pa.BinaryArray, width: int) -> Masks:
-    """Each mask as a row of `width` bytes, zeros where it is NULL."""
+def _numbered(values: pa.Array) -> Ints:
+    """Equal ones have one number; numbers are in the order of first occurrence."""
+    return np.asarray(values.dictionary_encode().indices.to_numpy(), dtype=np.int64)
+
+
+def _mask_bytes(masks: pa.BinaryArray) -> tuple[Ints, npt.NDArray[np.uint8]]:
+    """How many bytes each mask has, none where it is NULL, and all of these."""
     offsets = np.frombuffer(masks.buffers()[1], dtype=np.int32)[masks.offset : masks.offset + len(masks) + 1]
-    lengths = np.diff(offsets)
-    if (lengths > width).any():
-        raise NotFoldableError("a mask is wider than its article")
-    data = np.frombuffer(masks.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]] if lengths.any() else None
-    rows = np.zeros((len(masks), width), dtype=np.uint8)
-    if data is not None:
-        within = np.arange(width)[None, :] < lengths[:, None]
-        rows[within] = data
-    return rows
+    lengths = np.diff(offsets).astype(np.int64)
+    if not lengths.any():
+        return lengths, np.zeros(0, dtype=np.uint8)
+    return lengths, np.frombuffer(masks.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]]

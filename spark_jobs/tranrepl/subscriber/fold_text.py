@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.image_lines import contents
-from tranrepl.subscriber.fold import Folded, FoldedUpdates
+from tranrepl.subscriber.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.key_order import KeyRange, dense_range
 
 GOES, ABSENT = 1, 0

@@ -18,10 +18,12 @@ KeyRange = tuple[int, int]
 _SPARSEST = 4
 
 
-def key_order(keys: Columns) -> Ints:
-    """Places of the rows, ordered. One array a column of the key."""
+def key_order(keys: Columns, within: Ints | None = None) -> Ints:
+    """Places of the rows, ordered. One array a column of the key. `within`: a number before all of these."""
     columns = {str(at): _comparable(column) for at, column in enumerate(keys)}
-    if len(columns) == 1 and _is_sorted(columns["0"]):
+    if within is not None:
+        columns = {"within": pa.array(within), **columns}
+    elif len(columns) == 1 and _is_sorted(columns["0"]):
         return np.arange(len(keys[0]))
     sorted_by = [(name, "ascending") for name in columns]
     return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=sorted_by).to_numpy(), dtype=np.int64)

@@ -21,8 +21,8 @@ from sqlalchemy import CursorResult
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.image_lines import cells, contents
-from tranrepl.subscriber.fold import Folded, FoldedUpdates
 from tranrepl.subscriber.fold_text import ABSENT, GOES, fates
+from tranrepl.subscriber.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.key_order import Columns
 from tranrepl.subscriber.mariadb_bulkable import BulkRules, BulkTarget
 from tranrepl.subscriber.mariadb_literals import ColumnDeclaration, hexadecimal

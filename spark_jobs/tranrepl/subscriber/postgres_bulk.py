@@ -15,8 +15,8 @@ from psycopg import sql
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.postgres import Session, qualified
-from tranrepl.subscriber.fold import Folded
 from tranrepl.subscriber.fold_text import ABSENT, GOES, KeyText, RowText, fold_text
+from tranrepl.subscriber.folded import Folded
 from tranrepl.subscriber.key_order import KeyRange
 from tranrepl.subscriber.postgres_procedures import MASK_TYPE, Target, bit_is_set, trusted
 from tranrepl.subscriber.postgres_script import Statement, run_script

@@ -36,7 +36,7 @@ class Statement:
 
 
 def run_script(session: Session, statements: Sequence[Statement]) -> list[float]:
-    """Run them in order, in an open transaction. Returns the seconds that each took.
+    """Run them in order, in an open transaction. Returns the seconds for which each took what it copies.
 
     Raises as the driver does, or as `require`, what the first one to fail raised. Of those after it, some may have
     run: what they did must be rolled back.
@@ -54,9 +54,15 @@ def _run(session: Session, statements: Sequence[Statement]) -> PQGen[list[float]
     yield from send(connection)
     problem: Exception | None = None
     for statement in statements:
-        started = time.perf_counter()
+        seconds.append(0.0)
         try:
-            met = yield from _result(connection, statement, ended=problem is not None)
+            result = yield from fetch(connection)
+            if result is not None and result.status == pq.ExecStatus.COPY_IN:
+                started = time.perf_counter()
+                yield from _copied(connection, statement.copied or memoryview(b""), ended=problem is not None)
+                seconds[-1] = time.perf_counter() - started
+                result = yield from fetch(connection)
+            met = _rows_met(result)
             if problem is None and statement.require is not None:
                 statement.require(met)
         except Error as error:
@@ -65,24 +71,19 @@ def _run(session: Session, statements: Sequence[Statement]) -> PQGen[list[float]
             break
         except MismatchError as mismatch:
             problem = mismatch
-        seconds.append(time.perf_counter() - started)
-    while (yield from fetch(connection)) is not None:
-        pass
+    try:
+        while (yield from fetch(connection)) is not None:
+            pass
+    except Error as error:
+        # The connection may have gone with the first one.
+        problem = problem or error
     if problem is not None:
         raise problem
     return seconds
 
 
-def _result(connection: PGconn, statement: Statement, *, ended: bool) -> PQGen[int]:
-    """How many rows the statement met. `ended`: an earlier one has failed, so that nothing more is copied."""
-    result = yield from fetch(connection)
-    if result is not None and result.status == pq.ExecStatus.COPY_IN:
-        yield from _copied(connection, statement.copied or memoryview(b""), ended=ended)
-        result = yield from fetch(connection)
-    return _rows_met(result)
-
-
 def _copied(connection: PGconn, content: memoryview, *, ended: bool) -> PQGen[None]:
+    """`ended`: an earlier statement has failed, so that nothing more is copied."""
     for number, piece in enumerate(() if ended else _pieces(content)):
         yield from copy_to(connection, piece, flush=number % _FLUSHED_PIECES == 0)
     connection.put_copy_end(b"an earlier statement has failed" if ended else None)

@@ -6,7 +6,8 @@ in bulk before and after them is divided there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -16,8 +17,9 @@ import pyarrow as pa
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
-from tranrepl.subscriber.fold import Folded, NotFoldableError, fold
+from tranrepl.subscriber.fold import NotFoldableError, fold
 from tranrepl.subscriber.fold_text import FoldText
+from tranrepl.subscriber.folded import Folded
 from tranrepl.subscriber.staging import StagedText
 
 Bools = npt.NDArray[np.bool_]
@@ -25,6 +27,7 @@ Operations = frozenset[Operation]
 FEWEST_COMMANDS = 100
 """On average, that a step in bulk must have for a piece to be divided at all: each costs some round trips."""
 _FEW_STEPS = 16
+_OPERATIONS = max(Operation) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,8 @@ class Bulkable:
         while True:
             try:
                 return Steps(self._divided(commands, operations), notes)
-            except _ArticleNotFoldableError as problem:
-                notes[problem.why] = notes.get(problem.why, 0) + 1
+            except NotFoldableError as problem:
+                notes[str(problem)] = notes.get(str(problem), 0) + 1
                 del operations[problem.article_id]
 
     def _divided(self, commands: pa.Table, operations: Mapping[int, Operations]) -> tuple[Step, ...]:
@@ -111,46 +114,18 @@ class Bulkable:
         for start, end in pairwise(starts):
             part = commands.slice(start, end - start)
             if end > start:
-                steps.append(self._folded(part) if bulk[start] else OneByOne(part))
+                steps.append(InBulk(part, fold(part, self.articles)) if bulk[start] else OneByOne(part))
         return tuple(steps)
-
-    def _folded(self, commands: pa.Table) -> InBulk:
-        folded = []
-        for number, own in _by_article(commands):
-            try:
-                folded.append(fold(own, self.articles[number]))
-            except NotFoldableError as why:
-                raise _ArticleNotFoldableError(number, str(why)) from why
-        return InBulk(commands, tuple(folded))
-
-
-class _ArticleNotFoldableError(Exception):
-    def __init__(self, article_id: int, why: str) -> None:
-        super().__init__(why)
-        self.article_id = article_id
-        self.why = why
-
-
-def _by_article(commands: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Each article's commands, in order."""
-    numbers = commands["article_id"].to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    present, starts = np.unique(numbers[order], return_index=True)
-    ordered = commands.combine_chunks().take(pa.array(order)) if len(present) > 1 else commands
-    for number, (start, end) in zip(present.tolist(), pairwise([*starts.tolist(), len(numbers)]), strict=True):
-        yield number, ordered.slice(start, end - start)
 
 
 def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bools:
-    numbers, kinds = commands["article_id"].to_numpy(), commands["operation"].to_numpy()
-    may = np.zeros(len(commands), dtype=np.bool_)
-    for number, allowed in operations.items():
-        may |= (numbers == number) & np.isin(kinds, [int(it) for it in allowed])
-    return may
+    numbers, kinds = commands["article_id"].to_numpy().astype(np.int64), commands["operation"].to_numpy()
+    allowed = [number * _OPERATIONS + it for number, all_of_it in operations.items() for it in all_of_it]
+    return np.asarray(np.isin(numbers * _OPERATIONS + kinds, allowed), dtype=np.bool_)
 
 
 def _sharing_a_table(commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[int]:
     """Articles of the piece that are two definitions of one table's: only the order keeps their rows apart."""
     present = [int(it) for it in np.unique(commands["article_id"].to_numpy()) if int(it) in articles]
-    destinations = [articles[it].destination for it in present]
-    return [it for it in present if destinations.count(articles[it].destination) > 1]
+    articles_of = Counter(articles[it].destination for it in present)
+    return [it for it in present if articles_of[articles[it].destination] > 1]
