@@ -16,7 +16,8 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
-from tranrepl.publisher.postgres import PostgresPublisher, lsn_number, lsn_text
+from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription, SyncType, TableName
 from tranrepl.subscriber.dialect import Subscriber

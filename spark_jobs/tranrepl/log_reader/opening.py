@@ -11,7 +11,8 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import LogReaderRequest
 from tranrepl.postgres import connect
-from tranrepl.publisher.postgres import PostgresPublisher, lsn_text
+from tranrepl.publisher.lsn import lsn_text
+from tranrepl.publisher.postgres import PostgresPublisher
 
 
 @dataclass(frozen=True, slots=True)

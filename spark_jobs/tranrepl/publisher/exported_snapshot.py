@@ -24,7 +24,8 @@ from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
-from tranrepl.publisher.postgres import PLUGIN, lsn_number
+from tranrepl.publisher.lsn import lsn_number
+from tranrepl.publisher.postgres import PLUGIN
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from psycopg import conninfo, sql
 
 from tranrepl.connections import Connection
 from tranrepl.postgres import session_options
-from tranrepl.publisher.postgres import lsn_text
+from tranrepl.publisher.lsn import lsn_text
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""

@@ -6,24 +6,23 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, LiteralString
+from typing import LiteralString
 
 from psycopg import sql
-from psycopg.errors import InsufficientPrivilege, QueryCanceled
+from psycopg.errors import InsufficientPrivilege
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
+from tranrepl.publisher.log_probe import Probe, probe_log
+from tranrepl.publisher.lsn import lsn_number, lsn_text
 from tranrepl.publisher.row_filters import parse_filter
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"
-_PROBE_MESSAGES = 1000
-_PROBE_SECONDS = 2.0
-_ROW_MESSAGES = b"IUDT"
 
 
 class SlotState(StrEnum):
@@ -43,29 +42,11 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """Before `empty_up_to` the log holds no change of a published table."""
-
-    found_change: bool
-    empty_up_to: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Step:
     """Of setup, for which one must own the tables."""
 
     statements: tuple[sql.Composed, ...]
     done: str
-
-
-def lsn_text(lsn: int) -> str:
-    """An LSN as PostgreSQL writes it, as in 16/B374D848."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def lsn_number(text: str) -> int:
-    high, low = text.split("/")
-    return int(high, 16) << 32 | int(low, 16)
 
 
 class PostgresPublisher:
@@ -388,37 +369,9 @@ class PostgresPublisher:
         return lsn_number(str(self._value("SELECT pg_catalog.pg_current_wal_flush_lsn()::text")))
 
     def probe(self, up_to: int) -> Probe:
-        """Look for the first change of a published table before `up_to`, reading no further than that.
-
-        A look that takes longer than `_PROBE_SECONDS` counts as one that found some: a large transaction is decoded to
-        its end before the first of its changes is seen.
-        """
-        messages = 1 if self.version >= 15 else _PROBE_MESSAGES
+        """Look for the first change of a published table before `up_to`, for a few seconds at most."""
         with translated_errors(self.where):
-            row = self._first_messages(messages, up_to)
-        if row is None:
-            return Probe(True, 0)
-        found_messages, found_change, last = row
-        if found_change:
-            return Probe(True, 0)
-        # Before PostgreSQL 15 the log shows transactions that changed nothing of ours: pass over them part by part.
-        return Probe(False, up_to if found_messages < messages else lsn_number(last))
-
-    def _first_messages(self, messages: int, up_to: int) -> tuple[Any, ...] | None:
-        """How many, whether a change is among them, where the last one stands; None: it takes too long."""
-        timeout = str(int(_PROBE_SECONDS * 1000))
-        try:
-            with self._session.transaction():
-                self._session.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [timeout])
-                return self._session.execute(
-                    "SELECT count(*), coalesce(bool_or(get_byte(data, 0) = ANY(%s)), false), "
-                    "coalesce(max(lsn), '0/0'::pg_lsn)::text "
-                    "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, "
-                    "'proto_version', '1', 'publication_names', %s)",
-                    [list(_ROW_MESSAGES), self.object_name, lsn_text(up_to), messages, self.object_name],
-                ).fetchone()
-        except QueryCanceled:
-            return None
+            return probe_log(self._session, self.object_name, self.object_name, up_to)
 
     def advance(self, up_to: int) -> None:
         """Confirm that everything before `up_to` is registered, so that the Publisher may drop its log."""
