@@ -48,15 +48,14 @@ class CommandsOfChanges:
         """What of each article's changes concerns its published rows."""
         by_article: dict[int, list[ChangeSet]] = defaultdict(list)
         for it in changes.sets:
-            by_article[it.article.article_id] += self._published(changes.buffer, it)
-        for sets in by_article.values():
-            deferrable = sets and sets[0].article.deferrable
-            yield net_changes(changes.buffer, sets, changes.transactions) if deferrable else sets
-
-    def _published(self, buffer: Buffer, changes: ChangeSet) -> Iterable[ChangeSet]:
-        if changes.operation is Operation.TRUNCATE and changes.article.truncate is Truncation.ERROR:
-            raise RefusedChange(int(changes.places[0]), refused_truncate(changes.article))
-        return filtered(buffer, changes, self.filters) if self.filters is not None else [changes]
+            if it.operation is Operation.TRUNCATE and it.article.truncate is Truncation.ERROR:
+                raise RefusedChange(int(it.places[0]), refused_truncate(it.article))
+            by_article[it.article.article_id].append(it)
+        for given in by_article.values():
+            article, sets = given[0].article, given
+            if self.filters is not None and article.filter is not None:
+                sets = list(filtered(changes.buffer, given, self.filters))
+            yield net_changes(changes.buffer, sets, changes.transactions) if article.deferrable else sets
 
     def _numbered(self, changes: Changes, sets: Sequence[ChangeSet]) -> pa.RecordBatch:
         order = _order(sets)
