@@ -89,6 +89,12 @@ ROW_LAYOUT_DDL = (
 """`ROW_LAYOUT` as Spark spells it."""
 
 
+def only_chunk(commands: pa.Table, name: str) -> pa.Array:
+    """A column of commands that `combine_chunks` has been through: of none it leaves no chunk."""
+    chunked = commands[name]
+    return chunked.chunk(0) if chunked.num_chunks else pa.array([], chunked.type)
+
+
 def xact_seqno_numbers(column: pa.BinaryArray) -> npt.NDArray[np.uint64]:
     """`xact_seqno` as numbers, which sort as the bytes do. Raises InternalError where one is of another width."""
     if len(column) == 0:

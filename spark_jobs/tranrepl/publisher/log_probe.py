@@ -28,7 +28,7 @@ class Probe:
     empty_up_to: int
 
 
-FOUND = Probe(True, 0)
+_FOUND = Probe(True, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Prob
     look = _look(session, asked, [*_AS_IT_IS_DECODED, "publication_names", publication])
     if look is not None and look.streamed is not None:
         if look.found_change and _is_committed(session, int.from_bytes(look.streamed, "big")):
-            return FOUND
+            return _FOUND
         look = _look(session, asked, [*_WHOLE, "publication_names", publication])
     if look is None or look.found_change:
-        return FOUND
+        return _FOUND
     # Before PostgreSQL 15 the log shows transactions that changed nothing of ours: pass over them part by part.
     return Probe(False, up_to if look.messages < messages else lsn_number(look.last))
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Image, sent
-from tranrepl.commands import Operation
+from tranrepl.commands import Operation, only_chunk
 from tranrepl.image_lines import NULL, cells
 from tranrepl.subscriber.folded import Folded, FoldedUpdates, Masks, bit
 from tranrepl.subscriber.key_order import Columns, Ints, key_order
@@ -95,7 +95,7 @@ class _Folding:
 
     def inserted(self) -> Iterator[Folded]:
         """Of nothing but INSERTs. Whether one comes twice is for the table's own key to say."""
-        lines = _only_chunk(self.commands, Image.AFTER)
+        lines = only_chunk(self.commands, Image.AFTER)
         for article, own in zip(self.articles, self._parts(self.owners), strict=True):
             nothing = tuple(pa.array([], pa.string()) for _ in article.key_positions)
             yield Folded(article, nothing, None, _sliced(lines, own), nothing)
@@ -247,7 +247,7 @@ class _Folding:
         masks = np.full((len(self._operations), width), 0xFF, dtype=np.uint8)
         masks[self._operations == Operation.DELETE] = 0
         if self._masked:
-            lengths, content = _mask_bytes(_only_chunk(self.commands, Image.CHANGED))
+            lengths, content = _mask_bytes(only_chunk(self.commands, Image.CHANGED))
             if (lengths > width).any():
                 raise self._not_foldable((lengths > width).argmax(), "a mask is wider than its article")
             rows = np.zeros((len(lengths), width), dtype=np.uint8)
@@ -290,7 +290,7 @@ class _Folding:
     def _inserts(self, groups: Ints) -> Iterator[pa.StringArray]:
         last = self._order[self._ends[groups] - 1]
         if (self._operations[last] == Operation.INSERT).all():
-            lines = _only_chunk(self.commands, Image.AFTER).take(pa.array(last))
+            lines = only_chunk(self.commands, Image.AFTER).take(pa.array(last))
         else:
             settings = (self._last_setting(at)[groups] for at in range(len(self._article.columns)))
             columns = [self._after.column(at, setting) for at, setting in enumerate(settings)]
@@ -308,7 +308,7 @@ class _Cells:
 
     @classmethod
     def of(cls, commands: pa.Table, image: Image) -> _Cells:
-        listed = cells(_only_chunk(commands, image))
+        listed = cells(only_chunk(commands, image))
         offsets = listed.offsets.to_numpy().astype(np.int64)
         first, end = int(offsets[0]), int(offsets[-1])
         return cls(listed.values.slice(first, end - first), offsets[:-1] - first)
@@ -322,11 +322,6 @@ class _Cells:
         places = self.starts[rows] + at
         taken = self.values.take(pa.array(places, mask=absent) if absent.any() else pa.array(places))
         return pc.fill_null(taken, NULL) if absent.any() else taken
-
-
-def _only_chunk(commands: pa.Table, name: str) -> pa.Array:
-    chunked = commands[name]
-    return chunked.chunk(0) if chunked.num_chunks else pa.array([], chunked.type)
 
 
 def _sliced(column: pa.Array, part: slice) -> pa.Array:

@@ -31,6 +31,7 @@ MadeBy = Callable[[Target], sql.Composed]
 """What declares a staging table's columns."""
 
 Settings = tuple[LiteralString, ...]
+"""How the planner is to find rows, a statement each."""
 
 FIND_BY_KEY: Final = (
     "SET LOCAL enable_hashjoin = off",

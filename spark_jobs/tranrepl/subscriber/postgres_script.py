@@ -14,6 +14,7 @@ from psycopg import Error, errors, pq, sql
 from psycopg.abc import PQGen
 from psycopg.generators import copy_to, fetch, send
 from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import Wait
 
 from tranrepl.postgres import Session
 from tranrepl.subscriber.steps import MismatchError
@@ -86,7 +87,8 @@ def _copied(connection: PGconn, content: memoryview, *, ended: bool) -> PQGen[No
     """`ended`: an earlier statement has failed, so that nothing more is copied."""
     for number, piece in enumerate(() if ended else _pieces(content)):
         yield from copy_to(connection, piece, flush=number % _FLUSHED_PIECES == 0)
-    connection.put_copy_end(b"an earlier statement has failed" if ended else None)
+    while connection.put_copy_end(b"an earlier statement has failed" if ended else None) == 0:
+        yield Wait.W
     yield from send(connection)
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Argument, Image, arguments
-from tranrepl.commands import Operation
+from tranrepl.commands import Operation, only_chunk
 from tranrepl.image_lines import NULL, cells, contents
 
 WORTH_A_STATEMENT = 500
@@ -34,6 +34,11 @@ class Kind:
 
     article_id: int
     operation: Operation
+
+    @property
+    def code(self) -> int:
+        """A number, in the order of kinds."""
+        return self.article_id * _OPERATIONS + self.operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +99,17 @@ def staging_layout(
 
 def census_of(commands: pa.Table) -> Census:
     """Of commands in the row layout."""
-    kinds = frozenset(_kind(code) for code in np.unique(_kind_codes(commands)).tolist())
+    kinds = frozenset(_kind(code) for code in np.unique(kind_codes(commands)).tolist())
     return Census(kinds, frequent_masks(commands))
 
 
 def frequent_masks(commands: pa.Table) -> dict[Kind, frozenset[bytes]]:
     """The masks that at least one in `_FREQUENT` commands of a kind has, where there are enough to matter."""
-    encoded = _only_chunk(commands.select(["changed"]).combine_chunks(), "changed").dictionary_encode()
+    encoded = only_chunk(commands.select(["changed"]).combine_chunks(), "changed").dictionary_encode()
     masked = np.flatnonzero(encoded.is_valid().to_numpy(zero_copy_only=False))
     places = encoded.indices.drop_null().to_numpy().astype(np.int64)
     distinct = len(encoded.dictionary)
-    found, counts = np.unique(_kind_codes(commands)[masked] * distinct + places, return_counts=True)
+    found, counts = np.unique(kind_codes(commands)[masked] * distinct + places, return_counts=True)
     of_kind: dict[Kind, Counter[bytes]] = defaultdict(Counter)
     for code, count in zip(found.tolist(), counts.tolist(), strict=True):
         of_kind[_kind(code // distinct)][encoded.dictionary[code % distinct].as_py()] = count
@@ -141,12 +146,12 @@ def _argument_of_kind(layout: StagingLayout, slot: int) -> list[Argument | None]
 
 def _kind_numbers(commands: pa.Table, layout: StagingLayout) -> npt.NDArray[np.int64]:
     """Each command's place in `layout.kinds`, which is sorted."""
-    known = np.array([kind.article_id * _OPERATIONS + kind.operation for kind in layout.kinds], dtype=np.int64)
-    return np.searchsorted(known, _kind_codes(commands))
+    known = np.array([kind.code for kind in layout.kinds], dtype=np.int64)
+    return np.searchsorted(known, kind_codes(commands))
 
 
-def _kind_codes(commands: pa.Table) -> npt.NDArray[np.int64]:
-    """Each command's kind as a number, in the order of kinds."""
+def kind_codes(commands: pa.Table) -> npt.NDArray[np.int64]:
+    """The `code` of each command's kind."""
     article_id, operation = commands["article_id"].to_numpy(), commands["operation"].to_numpy()
     codes: npt.NDArray[np.int64] = article_id.astype(np.int64) * _OPERATIONS + operation
     return codes
@@ -165,7 +170,7 @@ class _Cells:
 
     @classmethod
     def of(cls, commands: pa.Table) -> _Cells:
-        before, after, changed = (_only_chunk(commands, name) for name in ("before", "after", "changed"))
+        before, after, changed = (only_chunk(commands, name) for name in ("before", "after", "changed"))
         before_starts, before_values = _elements(before)
         after_starts, after_values = _elements(after)
         masks = _hexadecimal(changed)
@@ -193,11 +198,6 @@ class _Cells:
             at = np.where(position == _ABSENT, at, starts + position)
         absent = at == _ABSENT
         return self.values.take(pa.array(at, mask=absent) if absent.any() else pa.array(at))
-
-
-def _only_chunk(commands: pa.Table, name: str) -> pa.Array:
-    chunked = commands[name]
-    return chunked.chunk(0) if chunked.num_chunks else pa.array([], chunked.type)
 
 
 def _elements(images: pa.StringArray) -> tuple[npt.NDArray[np.int64], pa.StringArray]:

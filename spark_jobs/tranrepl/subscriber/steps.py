@@ -20,14 +20,13 @@ from tranrepl.commands import Operation
 from tranrepl.subscriber.fold import NotFoldableError, fold
 from tranrepl.subscriber.fold_text import FoldText
 from tranrepl.subscriber.folded import Folded
-from tranrepl.subscriber.staging import StagedText
+from tranrepl.subscriber.staging import Kind, StagedText, kind_codes
 
 Bools = npt.NDArray[np.bool_]
 Operations = frozenset[Operation]
 FEWEST_COMMANDS = 100
 """On average, that a step in bulk must have for a piece to be divided at all: each costs some round trips."""
 _FEW_STEPS = 16
-_OPERATIONS = max(Operation) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +118,8 @@ class Bulkable:
 
 
 def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bools:
-    numbers, kinds = commands["article_id"].to_numpy().astype(np.int64), commands["operation"].to_numpy()
-    allowed = [number * _OPERATIONS + it for number, all_of_it in operations.items() for it in all_of_it]
-    return np.asarray(np.isin(numbers * _OPERATIONS + kinds, allowed), dtype=np.bool_)
+    allowed = [Kind(number, it).code for number, all_of_it in operations.items() for it in all_of_it]
+    return np.asarray(np.isin(kind_codes(commands), allowed), dtype=np.bool_)
 
 
 def _sharing_a_table(commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[int]:
