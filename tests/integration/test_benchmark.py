@@ -18,6 +18,7 @@ from benchmarks.workloads import Size, scenarios, vendor_scenario
 from conftest import DatabaseFactory
 from sandbox.embedded_postgres import PostgresServer, embedded_bindir
 from sandbox.mariadb import installed
+from sandbox.sessions import wait_for_sessions_to_end
 from sandbox.site import Rows, execute
 from tranrepl.connections import Connection
 from tranrepl.settings import Apply
@@ -79,7 +80,7 @@ def test_each_workload_changes_what_it_says(database: DatabaseFactory) -> None:
 
 
 def _changed(publisher: Connection) -> tuple[int, ...]:
-    """Every session tells its numbers when it ends."""
+    wait_for_sessions_to_end(publisher)
     counted: Rows = execute(
         publisher, "SELECT sum(n_tup_ins)::int, sum(n_tup_upd)::int, sum(n_tup_del)::int FROM pg_stat_user_tables"
     )

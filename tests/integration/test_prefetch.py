@@ -14,6 +14,7 @@ import pytest
 
 from conftest import DatabasesFactory
 from sandbox.in_process import ReadCommands, deliver_stored, read_commands, read_log_into_store
+from sandbox.sessions import wait_for_sessions_to_end
 from sandbox.site import Site
 from tranrepl.connections import Connection
 from tranrepl.postgres import Session, connect
@@ -78,24 +79,9 @@ def _read_ahead(site: Site, commands: ReadCommands, table: str = "t") -> tuple[i
     before = _counts(site, table)
     with _prefetch(site, commands) as prefetch:
         prefetch.read(commands.commands)
-    _wait_for_sessions_to_end(site)
+    wait_for_sessions_to_end(site.databases.subscriber)
     after = _counts(site, table)
     return after[0] - before[0], after[1] - before[1]
-
-
-def _wait_for_sessions_to_end(site: Site) -> None:
-    """Then their counts are there."""
-    until = time.monotonic() + 10
-    while _sessions(site) and time.monotonic() < until:
-        time.sleep(0.01)
-
-
-def _sessions(site: Site) -> int:
-    ((found,),) = site.at_subscriber(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "AND backend_type = 'client backend'"
-    )
-    return int(str(found))
 
 
 @pytest.mark.parametrize("change", ["UPDATE t SET n = n + 1 WHERE", "DELETE FROM t WHERE"])
@@ -155,7 +141,7 @@ def test_a_lock_that_the_delivery_holds_ends_it_at_once(site: Site) -> None:
         assert time.monotonic() - started < 0.5
         delivery.rollback()
         prefetch.read(read.commands)
-    _wait_for_sessions_to_end(site)
+    wait_for_sessions_to_end(site.databases.subscriber)
     assert _counts(site, "t") == before
 
 
@@ -180,7 +166,7 @@ def test_a_delivery_reads_ahead(site: Site) -> None:
     before, _ = _counts(site, "t")
     delivered = deliver_stored(site)
     delivered.raise_error()
-    _wait_for_sessions_to_end(site)
+    wait_for_sessions_to_end(site.databases.subscriber)
     assert (delivered.batches, delivered.commands) == (4, 4 * _CHANGED)
     after, _ = _counts(site, "t")
     assert after - before == 4 * _CHANGED + 3 * _CHANGED
