@@ -31,7 +31,7 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
     changes, slot_seconds = _decode_slot(ends)
     before = _bytes_in(store)
     keep_warm(ends.site.spark)
-    read = timed(ends.site.read_log)
+    read = timed(ends.site.run_log_reader)
     stored = _bytes_in(store) - before
     reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
     ends.check_equal()

@@ -77,13 +77,14 @@ class Ends:
             execute(end, f"VACUUM {', '.join(self.scenario.published)}")
 
     def deliver(self, mode: Apply) -> JobResult:
-        """To every Subscriber of the mode, `CORES` at a time, as Airflow's tasks would; all jobs together."""
+        """To every Subscriber of the mode, `CORES` at a time, as Airflow's tasks would; all jobs together. The look
+        before a job is a part of its start-up (`measure_startup`)."""
         names = self._subscriptions[mode]
         if len(names) == 1:
-            results = [self.site.deliver(names[0])]
+            results = [self.site.run_distribution(names[0])]
         else:
             with ThreadPoolExecutor(CORES) as jobs:
-                results = list(jobs.map(self.site.deliver, names))
+                results = list(jobs.map(self.site.run_distribution, names))
         total = JobResult()
         for result in results:
             result.raise_error()

@@ -100,7 +100,7 @@ def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spa
             # What was committed without waiting is on the disk then, and only so is it read.
             execute(site.databases.publisher, "CHECKPOINT")
             servers.replication.build(workload.name, rows)
-            read = timed(site.read_log)
+            read = timed(site.run_log_reader)
             reference, delivered = _drain_both(servers, site, replica_first=turn % 2 == 0)
             _check_equal(servers)
             for mode, delivery in delivered.items():
@@ -115,7 +115,7 @@ def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spa
 def _drain_both(servers: Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Apply, TimedJob]]:
     """Seconds of MariaDB's own replication, and our deliveries by mode."""
     reference = servers.replication.drain() if replica_first else None
-    delivered = {mode: timed(partial(site.deliver, mode.value)) for mode in servers.subscribers}
+    delivered = {mode: timed(partial(site.run_distribution, mode.value)) for mode in servers.subscribers}
     return servers.replication.drain() if reference is None else reference, delivered
 
 

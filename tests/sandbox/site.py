@@ -80,7 +80,11 @@ class Site:
         """`tranrepl log-reader`, its result with its error."""
         request = LogReaderRequest(publication=self.publication)
         idle = log_reader_agent.idle_result(request, self.connections)
-        return idle or log_reader_job.run(self.spark, request, self.connections)
+        return idle or self.run_log_reader()
+
+    def run_log_reader(self) -> JobResult:
+        """The Spark job alone, without the look before it that says whether it is started."""
+        return log_reader_job.run(self.spark, LogReaderRequest(publication=self.publication), self.connections)
 
     def deliver(
         self,
@@ -94,6 +98,11 @@ class Site:
         )
         idle = distribution_agent.idle_result(request, self.connections)
         return idle or distribution_job.run(self.spark, request, self.connections)
+
+    def run_distribution(self, subscription: str) -> JobResult:
+        """The Spark job alone."""
+        request = DistributionRequest(publication=self.publication, subscription=subscription)
+        return distribution_job.run(self.spark, request, self.connections)
 
     def take_snapshot(self, *articles: str, subscription: str = "reporting") -> JobResult:
         """`tranrepl snapshot`, in this process. Raises what stopped it."""
