@@ -19,6 +19,7 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import execute
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import FIRST_XACT_SEQNO
+from tranrepl.distribution import delivery
 from tranrepl.jobs import JobResult
 from tranrepl.settings import Apply
 from tranrepl.subscriber import staging
@@ -75,10 +76,11 @@ _ARGUMENTS = "c1 integer, c2 integer, c3 text, c4 integer, pkc1 integer"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def masks_have_statements() -> Iterator[None]:
-    """Also in histories that are too short for it to pay."""
+def what_pays_with_many_commands() -> Iterator[None]:
+    """Masks have statements of their own, and the first commit batch comes in two pieces."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staging, "WORTH_A_STATEMENT", 1)
+        patch.setattr(delivery, "FIRST_PIECE_COMMANDS", 5)
         yield
 
 

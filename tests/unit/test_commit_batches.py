@@ -83,15 +83,47 @@ _sizes = st.lists(st.one_of(st.integers(1, 4), st.integers(1, 30)), max_size=12)
 
 
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
-@given(_sizes, st.lists(st.integers(0, 100), max_size=8), st.integers(1, 6), st.integers(1, 60), st.integers(1, 12))
+@given(
+    _sizes,
+    st.lists(st.integers(0, 100), max_size=8),
+    st.integers(1, 6),
+    st.integers(1, 60),
+    st.integers(1, 12),
+    st.integers(1, 12),
+)
 def test_commits_hold_whole_transactions_within_the_limits(
-    sizes: list[int], cuts: list[int], transactions: int, commands: int, longest: int
+    sizes: list[int], cuts: list[int], transactions: int, commands: int, longest: int, first: int
 ) -> None:
     limits = CommitLimits(transactions, commands)
     ordered = _transactions(sizes)
     flat = [command for transaction in ordered for command in transaction]
     with mock.patch.object(module, "PIECE_COMMANDS", longest):
-        assert _delivered(commit_batches(_cut(flat, cuts), limits), longest) == _expected(ordered, limits)
+        assert _delivered(commit_batches(_cut(flat, cuts), limits, first), longest) == _expected(ordered, limits)
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=12), st.lists(st.integers(0, 60), max_size=8), st.integers(1, 9)
+)
+def test_the_first_piece_is_whole_transactions_and_comes_as_soon_as_there_are_enough(
+    sizes: list[int], cuts: list[int], first: int
+) -> None:
+    ordered = _transactions(sizes)
+    flat = [command for transaction in ordered for command in transaction]
+    taken: list[Command] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in _cut(flat, cuts):
+            taken.extend((int.from_bytes(row["xact_seqno"]), row["command_id"]) for row in batch.to_pylist())
+            yield batch
+
+    piece = next(commit_batches(batches(), CommitLimits(1000, 1000), first))
+    whole = [transaction for transaction in ordered if transaction[0][0] < taken[-1][0]]
+    if piece.ends_commit_batch:
+        assert len(piece.commands) == len(flat)
+        assert len(taken) == len(flat)
+    else:
+        assert len(taken) >= first
+        assert len(piece.commands) == sum(map(len, whole))
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])

@@ -22,7 +22,7 @@ from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import ApplyMode, JobResult
 from tranrepl.subscriber.command_text import command_key, command_text
-from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
+from tranrepl.subscriber.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.dialect import (
     AS_CONFIGURED,
     Applied,
@@ -137,7 +137,7 @@ class Tally:
 
 def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
     """Apply ordered commands and commit. The result counts what was committed, also where an error ended it."""
-    return deliver_pieces(delivery, commit_batches(batches, delivery.limits))
+    return deliver_pieces(delivery, commit_batches(batches, delivery.limits, FIRST_PIECE_COMMANDS))
 
 
 def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:

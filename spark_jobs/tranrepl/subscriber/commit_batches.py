@@ -18,6 +18,12 @@ from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, require_order, xact_
 PIECE_COMMANDS = 150_000
 """More than a commit batch of default size comes to: in bulk each article of a piece costs some statements."""
 PIECE_BYTES = 64 * 1024 * 1024
+FIRST_PIECE_COMMANDS = 20_000
+"""Until the first piece is planned, the Subscriber has nothing to do."""
+_MOST_FIRST_ARTICLES = 20
+"""What another piece costs for each article of it must not be more than what it wins."""
+
+_NOTHING = (-1, 0)
 
 Seqnos = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -40,9 +46,12 @@ class CommitLimits:
     commands: int
 
 
-def commit_batches(batches: Iterable[pa.RecordBatch], limits: CommitLimits) -> Iterator[Piece]:
-    """Cut ordered commands (row layout) into pieces. Raises InternalError where they are out of order."""
-    cutter = _Cutter(limits)
+def commit_batches(
+    batches: Iterable[pa.RecordBatch], limits: CommitLimits, first_piece: int = PIECE_COMMANDS
+) -> Iterator[Piece]:
+    """Cut ordered commands (row layout) into pieces. The first one goes out as soon as there are so many commands, with
+    whole transactions of few articles. Raises InternalError where they are out of order."""
+    cutter = _Cutter(limits, first_piece)
     for batch in batches:
         yield from cutter.add(pa.Table.from_batches([batch]))
     yield from cutter.finish()
@@ -53,10 +62,11 @@ class _Cutter:
     """`rest` waits for its commit batch to fill up; `transactions` and `commands` of it have gone out already."""
 
     limits: CommitLimits
+    first_piece: int
     rest: pa.Table = field(default_factory=ROW_LAYOUT.empty_table)
     transactions: int = 0
     commands: int = 0
-    last: tuple[int, int] = (-1, 0)
+    last: tuple[int, int] = _NOTHING
     """`xact_seqno` and `command_id` of the last command that went out."""
 
     def add(self, table: pa.Table) -> Iterator[Piece]:
@@ -72,7 +82,15 @@ class _Cutter:
         at, ended = yield from self._cut(seqnos, ends)
         self.rest = self.rest.slice(at)
         if len(self.rest) >= PIECE_COMMANDS or self.rest.nbytes >= PIECE_BYTES:
-            yield from self._send_on(seqnos[at:], len(ends) - ended)
+            yield from self._send_on(len(self.rest), seqnos[at:], len(ends) - ended)
+        elif ended < len(ends) and self._may_begin():
+            # The last of these transactions is counted with what follows.
+            yield from self._send_on(int(ends[-1]) - at, seqnos[at:], len(ends) - ended - 1)
+
+    def _may_begin(self) -> bool:
+        if self.last != _NOTHING or len(self.rest) < self.first_piece:
+            return False
+        return len(self.rest["article_id"].unique()) <= _MOST_FIRST_ARTICLES
 
     def _cut(self, seqnos: Seqnos, ends: Ints) -> Generator[Piece, None, tuple[int, int]]:
         """Send every full commit batch on; return where the rest begins, and how many transactions ended so far."""
@@ -98,14 +116,14 @@ class _Cutter:
         self.transactions = self.commands = 0
         self._remember(commands, seqnos)
 
-    def _send_on(self, seqnos: Seqnos, transactions: int) -> Iterator[Piece]:
-        """A commit batch too large to hold: send what there is, without a commit."""
-        for part in _slices(self.rest):
-            yield Piece(part, 0, False, int(seqnos[-1]).to_bytes(XACT_SEQNO_BYTES, "big"))
+    def _send_on(self, end: int, seqnos: Seqnos, transactions: int) -> Iterator[Piece]:
+        """Of a commit batch that may have more to come, what there is up to `end`, without a commit."""
+        going, self.rest = self.rest.slice(0, end), self.rest.slice(end)
+        for part in _slices(going):
+            yield Piece(part, 0, False, int(seqnos[end - 1]).to_bytes(XACT_SEQNO_BYTES, "big"))
         self.transactions += transactions
-        self.commands += len(self.rest)
-        self._remember(self.rest, seqnos)
-        self.rest = self.rest.slice(len(self.rest))
+        self.commands += len(going)
+        self._remember(going, seqnos[:end])
 
     def finish(self) -> Iterator[Piece]:
         """The last commit batch, full or not."""
