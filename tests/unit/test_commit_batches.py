@@ -117,13 +117,19 @@ def test_the_first_piece_is_whole_transactions_and_comes_as_soon_as_there_are_en
             yield batch
 
     piece = next(commit_batches(batches(), CommitLimits(1000, 1000), first))
-    whole = [transaction for transaction in ordered if transaction[0][0] < taken[-1][0]]
-    if piece.ends_commit_batch:
-        assert len(piece.commands) == len(flat)
-        assert len(taken) == len(flat)
-    else:
-        assert len(taken) >= first
-        assert len(piece.commands) == sum(map(len, whole))
+    arrived = sorted(min(cut, len(flat)) for cut in [*cuts, len(flat)])
+    enough = next((it for it in arrived if it >= first and flat[it - 1][0] != flat[0][0]), None)
+    assert len(taken) == (enough or len(flat))
+    assert piece.ends_commit_batch is (enough is None)
+    whole = [command for command in taken if enough is None or command[0] != taken[-1][0]]
+    assert len(piece.commands) == len(whole)
+
+
+def test_of_many_articles_the_first_piece_is_a_commit_batch() -> None:
+    flat = [command for transaction in _transactions([1] * 50) for command in transaction]
+    with mock.patch.object(module, "_MOST_FIRST_ARTICLES", 0):
+        (piece,) = commit_batches(_cut(flat, [10, 20]), CommitLimits(1000, 1000), 5)
+    assert (len(piece.commands), piece.ends_commit_batch) == (50, True)
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
