@@ -28,10 +28,12 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
     store = Path(ends.site.publication.distributor.store)
     ends.vacuum([ends.publisher])
     servers.checkpoint()
+    # First of all that reads the log: it is the first to pass over what the run before has read.
+    look_seconds = seconds_of(ends.look_at_log)
     changes, slot_seconds = _decode_slot(ends)
     before = _bytes_in(store)
     keep_warm(ends.site.spark)
-    read = timed(ends.site.run_log_reader)
+    read = timed(ends.site.run_log_reader, look_seconds)
     stored = _bytes_in(store) - before
     reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
     ends.check_equal()
@@ -60,13 +62,21 @@ def _drain_both(
             reference = ends.built_in.drain(marker)
             ends.vacuum(ends.references)
         else:
+            look_seconds = seconds_of(partial(ends.look_for_batches, mode))
             keep_warm(ends.site.spark)
-            delivered[mode] = timed(partial(ends.deliver, mode))
+            delivered[mode] = timed(partial(ends.deliver, mode), look_seconds)
             ends.vacuum(ends.subscribers(mode))
     return reference, delivered
 
 
-def timed(job: Callable[[], JobResult]) -> TimedJob:
+def seconds_of(look: Callable[[], object]) -> float:
+    """What a job's look takes, which comes before its Spark job is started."""
+    started = time.perf_counter()
+    look()
+    return time.perf_counter() - started
+
+
+def timed(job: Callable[[], JobResult], look_seconds: float) -> TimedJob:
     """Run it. Raises what stopped it."""
     peaks: dict[Role, float] = {}
     with peak_memory(peaks):
@@ -74,9 +84,8 @@ def timed(job: Callable[[], JobResult]) -> TimedJob:
         result = job()
         seconds = time.perf_counter() - started
     result.raise_error()
-    return TimedJob(
-        seconds, _phases(result.phases, max(seconds, result.seconds)), {str(role): peak for role, peak in peaks.items()}
-    )
+    phases = _phases(result.phases, max(seconds, result.seconds))
+    return TimedJob(seconds, phases, {str(role): peak for role, peak in peaks.items()}, look_seconds)
 
 
 def _phases(told: Mapping[str, float], seconds: float) -> dict[str, float]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.reference import BuiltInReplication
 from benchmarks.session import CORES
@@ -23,6 +23,7 @@ from tranrepl.settings import Apply
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_T = TypeVar("_T")
 _ROWS = "SELECT '{0}', count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) FROM {0} t"
 
 
@@ -76,20 +77,31 @@ class Ends:
         for end in ends:
             execute(end, f"VACUUM {', '.join(self.scenario.published)}")
 
+    def look_at_log(self) -> None:
+        """What the log reader does before its Spark job is started. Raises AssertionError where there is nothing."""
+        if self.site.look_at_log() is not None:
+            raise AssertionError("there is nothing to read")
+
+    def look_for_batches(self, mode: Apply) -> None:
+        """What each delivery does before its Spark job is started. Raises AssertionError where there is nothing."""
+        if any(self._for_each_subscriber(mode, self.site.look_for_batches)):
+            raise AssertionError("there is nothing to deliver")
+
     def deliver(self, mode: Apply) -> JobResult:
-        """To every Subscriber of the mode, `CORES` at a time, as Airflow's tasks would; all jobs together. The look
-        before a job is a part of its start-up (`measure_startup`)."""
-        names = self._subscriptions[mode]
-        if len(names) == 1:
-            results = [self.site.run_distribution(names[0])]
-        else:
-            with ThreadPoolExecutor(CORES) as jobs:
-                results = list(jobs.map(self.site.run_distribution, names))
+        """To every Subscriber of the mode, as Airflow's tasks would; all jobs together."""
         total = JobResult()
-        for result in results:
+        for result in self._for_each_subscriber(mode, self.site.run_distribution):
             result.raise_error()
             total = total.plus(result)
         return total
+
+    def _for_each_subscriber(self, mode: Apply, job: Callable[[str], _T]) -> list[_T]:
+        """`CORES` at a time."""
+        names = self._subscriptions[mode]
+        if len(names) == 1:
+            return [job(names[0])]
+        with ThreadPoolExecutor(CORES) as jobs:
+            return list(jobs.map(job, names))
 
     def check_equal(self) -> None:
         """Every Subscriber holds the same rows, and where there is no row filter, the Publisher's."""

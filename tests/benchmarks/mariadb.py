@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bounds import end_in_order
-from benchmarks.drains import timed
+from benchmarks.drains import seconds_of, timed
 from benchmarks.mariadb_replication import DATABASE, SERVER_OPTIONS, MariaDbReplication, mariadb_replication
 from benchmarks.report import show
 from benchmarks.results import Measurement, Phase, Results, TimedJob, medians
@@ -100,7 +100,8 @@ def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spa
             # What was committed without waiting is on the disk then, and only so is it read.
             execute(site.databases.publisher, "CHECKPOINT")
             servers.replication.build(workload.name, rows)
-            read = timed(site.run_log_reader)
+            look_seconds = seconds_of(site.look_at_log)
+            read = timed(site.run_log_reader, look_seconds)
             reference, delivered = _drain_both(servers, site, replica_first=turn % 2 == 0)
             _check_equal(servers)
             for mode, delivery in delivered.items():
@@ -115,8 +116,13 @@ def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spa
 def _drain_both(servers: Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Apply, TimedJob]]:
     """Seconds of MariaDB's own replication, and our deliveries by mode."""
     reference = servers.replication.drain() if replica_first else None
-    delivered = {mode: timed(partial(site.run_distribution, mode.value)) for mode in servers.subscribers}
+    delivered = {mode: _delivered(site, mode.value) for mode in servers.subscribers}
     return servers.replication.drain() if reference is None else reference, delivered
+
+
+def _delivered(site: Site, subscription: str) -> TimedJob:
+    look_seconds = seconds_of(partial(site.look_for_batches, subscription))
+    return timed(partial(site.run_distribution, subscription), look_seconds)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from benchmarks.limits import Limit
 from benchmarks.results import Phase, Results, Row
 from benchmarks.startup import StartUp
 
+_LOOK = "look"
 _ORDER = ("read", "decode", "transform", "store", "plan", "stage", "apply", "commit", "register", "advance", "other")
 _REFERENCE = (
     "reference: count(*) over the same slot (log reader), PostgreSQL's logical replication (distribution, whole); "
@@ -69,9 +70,10 @@ def _phases(rows: Sequence[Row]) -> Table:
     timed = [row for row in rows if row.phases]
     found = dict.fromkeys(name for row in timed for name in row.phases)
     names = [*(name for name in _ORDER if name in found), *(name for name in found if name not in _ORDER)]
-    table = _table("seconds of each phase", ("workload", "phase"), names)
+    table = _table("seconds of each phase", ("workload", "phase"), [_LOOK, *names])
     for row in timed:
-        table.add_row(row.workload, _phase(row), *(_seconds(row.phases.get(name)) for name in names))
+        seconds = (row.look_seconds, *(row.phases.get(name) for name in names))
+        table.add_row(row.workload, _phase(row), *(_seconds(it) for it in seconds))
     return table
 
 

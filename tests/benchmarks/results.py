@@ -34,6 +34,8 @@ class TimedJob:
     """Seconds of each."""
     peak_mb: Mapping[str, float] = field(default_factory=dict)
     """By role of a process, the largest one."""
+    look_seconds: float = 0.0
+    """Of the look before it, whether there is anything to do: a part of its start-up, not in `seconds`."""
 
     def then(self, other: TimedJob) -> TimedJob:
         """Both, one after the other."""
@@ -42,6 +44,7 @@ class TimedJob:
             self.seconds + other.seconds,
             {it: self.phases.get(it, 0.0) + other.phases.get(it, 0.0) for it in phases},
             {it: max(self.peak_mb.get(it, 0.0), other.peak_mb.get(it, 0.0)) for it in peaks},
+            self.look_seconds + other.look_seconds,
         )
 
 
@@ -78,6 +81,8 @@ class Row:
     phases: Mapping[str, float]
     peak_mb: Mapping[str, float]
     stored_bytes_per_change: float | None
+    look_seconds: float
+    """A part of start-up."""
     startup_seconds: float | None = None
     total_seconds: float | None = None
     """With start-up."""
@@ -117,7 +122,8 @@ def _median(rounds: Sequence[Measurement], startup: StartUp | None) -> Row:
     ours = statistics.median(it.changes / it.ours.seconds for it in rounds)
     reference = statistics.median(it.changes / it.reference_seconds for it in rounds)
     seconds = statistics.median(it.ours.seconds for it in rounds)
-    before = _startup_seconds(first.phase, startup) if startup else None
+    look_seconds = statistics.median(it.ours.look_seconds for it in rounds)
+    before = _startup_seconds(first.phase, startup) + look_seconds if startup else None
     stored = [it.stored_bytes / it.changes for it in rounds if it.stored_bytes is not None]
     return Row(
         first.workload,
@@ -131,6 +137,7 @@ def _median(rounds: Sequence[Measurement], startup: StartUp | None) -> Row:
         {name: statistics.median(it.ours.phases.get(name, 0.0) for it in rounds) for name in first.ours.phases},
         {role: max(it.ours.peak_mb.get(role, 0.0) for it in rounds) for role in first.ours.peak_mb},
         statistics.median(stored) if stored else None,
+        look_seconds,
         before,
         None if before is None else before + seconds,
     )

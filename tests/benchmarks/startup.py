@@ -7,8 +7,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.ends import Ends
@@ -40,7 +41,8 @@ class SmallRun:
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Seconds from the start of a job's process to its first line, and on from its last."""
+    """Seconds from the start of a job's process to its first line, and on from its last. The look before it is timed
+    with each backlog."""
 
     empty_job: float
     log_reader: float
@@ -56,17 +58,18 @@ def measure_startup(ends: Ends, sizes: Sequence[int], rounds: int) -> StartUp:
     small = [
         SmallRun(
             changes,
-            statistics.median(log_reader for (log_reader, _), _ in timed),
-            statistics.median(distribution for _, (distribution, _) in timed),
-            statistics.median(log_reader + distribution for (log_reader, _), (distribution, _) in timed) / (2 * empty),
+            statistics.median(log_reader.seconds for log_reader, _ in timed),
+            statistics.median(distribution.seconds for _, distribution in timed),
+            statistics.median(log_reader.seconds + distribution.seconds for log_reader, distribution in timed)
+            / (2 * empty),
         )
         for changes, timed in runs.items()
     ]
-    largest = runs[sizes[-1]]
+    log_readers, distributions = zip(*runs[sizes[-1]], strict=True)
     return StartUp(
         empty,
-        statistics.median(wall - result.seconds for (wall, result), _ in largest),
-        statistics.median(wall - result.seconds for _, (wall, result) in largest),
+        statistics.median(it.startup_seconds for it in log_readers),
+        statistics.median(it.startup_seconds for it in distributions),
         small,
     )
 
@@ -81,20 +84,44 @@ def _empty_job() -> float:
     return time.perf_counter() - started
 
 
-def _run(ends: Ends, changes: int) -> tuple[tuple[float, JobResult], tuple[float, JobResult]]:
-    """What each of the jobs took, and its own account."""
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What Airflow's task does: a look, and a job where there is something to do."""
+
+    look_seconds: float
+    job_seconds: float
+    result: JobResult
+
+    @property
+    def seconds(self) -> float:
+        return self.look_seconds + self.job_seconds
+
+    @property
+    def startup_seconds(self) -> float:
+        """Of the job's process, where there was one."""
+        return self.job_seconds - self.result.seconds
+
+
+def _task(look: Callable[[], JobResult | None], job: Callable[[], JobResult]) -> _Task:
+    """Raises what stopped it."""
+    started = time.perf_counter()
+    idle = look()
+    looked = time.perf_counter()
+    result = idle or job()
+    ended = time.perf_counter()
+    result.raise_error()
+    return _Task(looked - started, ended - looked, result)
+
+
+def _run(ends: Ends, changes: int) -> tuple[_Task, _Task]:
+    """The log reader's and the delivery's."""
     if changes:
         insert_in_one_transaction(changes, ends.publisher)
     publication, connections = ends.site.publication, ends.site.connections
     reading = LogReaderRequest(publication=publication)
     delivering = DistributionRequest(publication=publication, subscription=publication.subscriptions[0].name)
-    started = time.perf_counter()
-    read = idle_log_reader(reading, connections) or submit(reading, MASTER)
-    between = time.perf_counter()
-    read.raise_error()
-    delivered = idle_distribution(delivering, connections) or submit(delivering, MASTER)
-    ended = time.perf_counter()
-    delivered.raise_error()
-    if delivered.commands != changes:
-        raise AssertionError(f"{delivered.commands} commands were delivered, {changes} were made")
-    return (between - started, read), (ended - between, delivered)
+    read = _task(partial(idle_log_reader, reading, connections), partial(submit, reading, MASTER))
+    delivered = _task(partial(idle_distribution, delivering, connections), partial(submit, delivering, MASTER))
+    if delivered.result.commands != changes:
+        raise AssertionError(f"{delivered.result.commands} commands were delivered, {changes} were made")
+    return read, delivered

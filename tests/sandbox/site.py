@@ -78,12 +78,14 @@ class Site:
 
     def read_log(self) -> JobResult:
         """`tranrepl log-reader`, its result with its error."""
-        request = LogReaderRequest(publication=self.publication)
-        idle = log_reader_agent.idle_result(request, self.connections)
-        return idle or self.run_log_reader()
+        return self.look_at_log() or self.run_log_reader()
+
+    def look_at_log(self) -> JobResult | None:
+        """The look before the Spark job alone: None where there is something to read."""
+        return log_reader_agent.idle_result(LogReaderRequest(publication=self.publication), self.connections)
 
     def run_log_reader(self) -> JobResult:
-        """The Spark job alone, without the look before it that says whether it is started."""
+        """The Spark job alone."""
         return log_reader_job.run(self.spark, LogReaderRequest(publication=self.publication), self.connections)
 
     def deliver(
@@ -98,6 +100,11 @@ class Site:
         )
         idle = distribution_agent.idle_result(request, self.connections)
         return idle or distribution_job.run(self.spark, request, self.connections)
+
+    def look_for_batches(self, subscription: str) -> JobResult | None:
+        """The look before the Spark job alone: None where there is something to deliver."""
+        request = DistributionRequest(publication=self.publication, subscription=subscription)
+        return distribution_agent.idle_result(request, self.connections)
 
     def run_distribution(self, subscription: str) -> JobResult:
         """The Spark job alone."""

@@ -19,7 +19,7 @@ def _round(seconds: float, reference: float, phase: Phase = Phase.DISTRIBUTION, 
         Apply.AUTO,
         phase,
         1000,
-        TimedJob(seconds, {"apply": seconds / 2}, {"driver JVM": memory}),
+        TimedJob(seconds, {"apply": seconds / 2}, {"driver JVM": memory}, look_seconds=seconds / 4),
         reference,
         6000,
     )
@@ -28,21 +28,24 @@ def _round(seconds: float, reference: float, phase: Phase = Phase.DISTRIBUTION, 
 def test_a_row_is_the_median_of_its_rounds_and_the_highest_of_the_peaks() -> None:
     (row,) = medians([_round(2, 4, memory=3), _round(1, 5, memory=9), _round(8, 2)], _STARTUP)
     assert (row.ours_per_s, row.reference_per_s, row.ratio) == (500, 250, 2)
-    assert (row.seconds, row.startup_seconds, row.total_seconds) == (2, 6, 8)
+    assert (row.seconds, row.look_seconds, row.startup_seconds, row.total_seconds) == (2, 0.5, 6.5, 8.5)
     assert (row.phases, row.peak_mb, row.stored_bytes_per_change) == ({"apply": 1}, {"driver JVM": 9}, 6)
 
 
 def test_each_workload_mode_and_phase_has_its_row() -> None:
     rounds = [_round(1, 1, Phase.LOG_READER), _round(1, 1, Phase.WHOLE), _round(2, 1, Phase.LOG_READER)]
     rows = medians(rounds, _STARTUP)
-    assert [(row.phase, row.startup_seconds) for row in rows] == [(Phase.LOG_READER, 5), (Phase.WHOLE, 11)]
+    assert [(row.phase, row.startup_seconds) for row in rows] == [
+        (Phase.LOG_READER, 5.375),
+        (Phase.WHOLE, 11.25),
+    ]
 
 
 def test_two_jobs_take_what_both_take_and_hold_what_the_larger_holds() -> None:
-    read = TimedJob(1, {"read": 1, "other": 2}, {"driver JVM": 3, "Python worker": 4})
-    delivered = TimedJob(2, {"apply": 4, "other": 3}, {"driver JVM": 5})
+    read = TimedJob(1, {"read": 1, "other": 2}, {"driver JVM": 3, "Python worker": 4}, 0.5)
+    delivered = TimedJob(2, {"apply": 4, "other": 3}, {"driver JVM": 5}, 0.25)
     assert read.then(delivered) == TimedJob(
-        3, {"read": 1, "other": 5, "apply": 4}, {"driver JVM": 5, "Python worker": 4}
+        3, {"read": 1, "other": 5, "apply": 4}, {"driver JVM": 5, "Python worker": 4}, 0.75
     )
 
 
