@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from importlib.abc import MetaPathFinder
 
 import pyarrow as pa
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Options of `mallopt`, in glibc's malloc.h."""
+_LARGEST_FROM_HEAP = 32 * 1024 * 1024
+"""The most that every glibc takes."""
+_KEPT_FREE = 128 * 1024 * 1024
+
 
 def prepare_worker() -> None:
     """For what runs in a Python worker of Spark, before anything else.
 
-    Batches of some megabytes come and go: pyarrow's usual allocator returns them to the kernel, which clears each page
-    that it hands out again. With jemalloc, where pyarrow has it, a log reader takes a seventh less time.
+    Batches of some megabytes come and go: the usual allocators return them to the kernel, which clears each page that
+    it hands out again. With jemalloc for pyarrow, where that has it, a log reader takes a seventh less time; and where
+    glibc keeps what NumPy frees, decoding and making commands a tenth less.
     """
     leave_pandas_out()
+    _keep_freed_memory()
     if "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
+def _keep_freed_memory() -> None:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    # Another C library may have no such call.
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_FROM_HEAP)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_FREE)
 
 
 def leave_pandas_out() -> None:

@@ -22,7 +22,7 @@ from integration.observed import (
     make_transactions,
     wait_until,
 )
-from sandbox.child_job import CLEANUP, DISTRIBUTION, LOG_READER, ChildJob, Job
+from sandbox.child_job import CLEANUP, DISTRIBUTION, LOG_READER, LOG_READER_OF_TWO_RANGES, ChildJob, Job
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.site import Site, execute
@@ -72,6 +72,21 @@ def test_a_log_reader_killed_anywhere_stores_everything_once_when_run_again(fail
     make_transactions(site, _TRANSACTIONS)
     _kill_first_and_second_time(LOG_READER, site, failpoint)
     _run(LOG_READER, site)
+    assert_each_change_is_stored_once(site)
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.parametrize("failpoint", [Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REGISTERED])
+def test_a_log_reader_killed_at_either_of_two_ranges_stores_everything_once(
+    failpoint: Failpoint, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = audited_site(databases(), tmp_path / "store", step=1000)
+    make_transactions(site, 10 * _TRANSACTIONS)
+    _kill_first_and_second_time(LOG_READER_OF_TWO_RANGES, site, failpoint)
+    _run(LOG_READER_OF_TWO_RANGES, site)
+    ((batches,),) = distribution_rows(site, "SELECT count(*) FROM msrepl_batches")
+    assert batches > 1
     assert_each_change_is_stored_once(site)
     _run(DISTRIBUTION, site)
     assert_each_change_was_made_once(site)

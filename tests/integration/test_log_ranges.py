@@ -1,20 +1,31 @@
-"""A log read range by range, by two sessions, is the log."""
+"""A log read range by range, by sessions that take turns or by tasks side by side, is the log."""
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from conftest import DatabasesFactory
+from integration.observed import slot_position, stored_commands
+from sandbox.databases import Databases
 from sandbox.in_process import read_log_into_store
 from sandbox.site import Site
 from tranrepl.connections import Connection
-from tranrepl.errors import ErrorKind
-from tranrepl.publisher import log_messages as reading
-from tranrepl.publisher.log_messages import LOG_PAGE
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.errors import ErrorKind, TransientError
+from tranrepl.jobs import JobResult
+from tranrepl.log_reader import reading
+from tranrepl.log_reader.reading import Reading, read_log
+from tranrepl.publisher import log_messages
+from tranrepl.publisher.log_messages import LOG_PAGE, range_ends
+from tranrepl.publisher.log_read import LogRead
 
 _SESSIONS = 3
 _CHANGES = 300
@@ -40,12 +51,25 @@ def _overlapping_transactions(publisher: Connection) -> None:
         session.close()
 
 
-def test_a_log_read_in_many_ranges_is_the_same_log(
-    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(databases(), tmp_path / "store", ["public.t"])
+def _site(databases: Databases, tmp_path: Path, **settings: Any) -> Site:
+    site = Site(databases, tmp_path / "store", ["public.t"], **settings)
     site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, text text)")
     site.set_up()
+    return site
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    return _site(databases(), tmp_path)
+
+
+@pytest.fixture
+def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short the log is."""
+    monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
+
+
+def test_a_log_read_in_many_ranges_is_the_same_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     _overlapping_transactions(site.databases.publisher)
     slot, start, up_to = site.at_publisher(
         "SELECT slot_name, confirmed_flush_lsn - '0/0'::pg_lsn, pg_current_wal_flush_lsn() - '0/0'::pg_lsn "
@@ -53,25 +77,126 @@ def test_a_log_read_in_many_ranges_is_the_same_log(
     )[0]
     publisher, first, last = site.databases.publisher, int(str(start)), int(str(up_to))
 
-    def messages(largest_range: int) -> list[bytes]:
-        read = reading.log_messages(publisher, str(slot), first, last, largest_range)
+    def messages(ends: list[int]) -> list[bytes]:
+        read = log_messages.log_messages(publisher, str(slot), first, ends)
         # Where another session decodes, it announces the table again.
         return [it for batch in read for it in batch.to_pylist() if it[:1] != b"R"]
 
-    monkeypatch.setattr(reading, "_WORTH_TWO_SESSIONS", 1 << 40)
-    at_once = messages(1)
-    monkeypatch.setattr(reading, "_WORTH_TWO_SESSIONS", 0)
+    at_once = messages([last])
+    monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
     for pages in (7, 64):
-        assert len(reading.range_ends(first, last, pages * LOG_PAGE)) > 2
-        assert messages(pages * LOG_PAGE) == at_once
+        ends = range_ends(first, last, pages * LOG_PAGE)
+        assert len(ends) > 2
+        assert messages(ends) == at_once
 
 
-def test_a_publisher_that_refuses_temporary_files_is_told_what_to_do(
-    databases: DatabasesFactory, tmp_path: Path
+def _twin(site: Site, tmp_path: Path) -> Site:
+    """Another publication of the same table: what is read of its log at once is what ranges of the log must give."""
+    twin = Site(site.databases, tmp_path / "twin", ["public.t"], publication="twin")
+    twin.set_up()
+    return twin
+
+
+def _read_at_once(site: Site) -> JobResult:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 1 << 40)
+        return read_log_into_store(site)
+
+
+def _commands(site: Site) -> list[tuple[object, ...]]:
+    """All that is registered, in order."""
+    return [(it.xact_seqno, it.command_id, it.operation, it.command) for it in stored_commands(site)]
+
+
+@pytest.mark.parametrize("read_batch_size", [1_000_000, 5])
+@pytest.mark.usefixtures("two_ranges")
+def test_ranges_stored_side_by_side_are_the_same_log(
+    read_batch_size: int, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    site = Site(databases(), tmp_path / "store", ["public.t"])
-    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, text text)")
-    site.set_up()
+    site = _site(databases(), tmp_path, log_reader={"read_batch_size": read_batch_size})
+    twin = _twin(site, tmp_path)
+    _overlapping_transactions(site.databases.publisher)
+    at_once, by_range = _read_at_once(twin), read_log_into_store(site)
+    assert (by_range.error, by_range.transactions, by_range.commands) == (None, at_once.transactions, at_once.commands)
+    assert by_range.commands_by_article == at_once.commands_by_article
+    assert by_range.batches > max(at_once.batches, by_range.transactions // read_batch_size)
+    assert _commands(site) == _commands(twin)
+    assert len(list(Path(site.publication.distributor.store).iterdir())) == by_range.batches
+    assert read_log_into_store(site).commands == 0
+
+
+@pytest.mark.usefixtures("two_ranges")
+def test_spark_reads_two_ranges_in_two_tasks(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
+    site = _site(databases(), tmp_path, spark=spark)
+    twin = _twin(site, tmp_path)
+    _overlapping_transactions(site.databases.publisher)
+    by_range = site.read_log()
+    assert (by_range.error, by_range.batches) == (None, 2)
+    _read_at_once(twin)
+    assert _commands(site) == _commands(twin)
+
+
+@pytest.mark.usefixtures("two_ranges")
+def test_where_the_second_range_cannot_be_read_the_first_one_stays(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = _twin(site, tmp_path)
+    _overlapping_transactions(site.databases.publisher)
+    start = slot_position(site)
+
+    def lost(plan: Reading) -> Generator[pa.RecordBatch, None, LogRead]:
+        if plan.start > start:
+            raise TransientError("the connection is lost")
+        return (yield from read_log(plan))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "read_log", lost)
+        stopped = read_log_into_store(site)
+    assert stopped.error is not None
+    assert (stopped.error.kind, stopped.batches) == (ErrorKind.TRANSIENT, 1)
+    assert 0 < stopped.commands == len(_commands(site))
+    assert len(list(Path(site.publication.distributor.store).iterdir())) == 1
+    assert read_log_into_store(site).error is None
+    _read_at_once(twin)
+    assert _commands(site) == _commands(twin)
+
+
+@pytest.mark.parametrize("inserted", [(10, 5000), (5000, 10)], ids=["in the first", "in the second"])
+@pytest.mark.usefixtures("two_ranges")
+def test_a_table_altered_in_either_range_stops_there(inserted: tuple[int, int], site: Site) -> None:
+    before, after = inserted
+    site.at_publisher(f"INSERT INTO t SELECT n, 'before' FROM generate_series(1, {before}) n")
+    site.at_publisher("ALTER TABLE t DROP COLUMN text")
+    site.at_publisher(f"INSERT INTO t SELECT -n FROM generate_series(1, {after}) n")
+    for commands in (before, 0):
+        result = read_log_into_store(site)
+        assert result.error is not None
+        assert "was altered" in result.error.message
+        assert result.commands == commands
+    assert len(_commands(site)) == before
+
+
+@pytest.mark.usefixtures("two_ranges")
+def test_who_is_overtaken_between_two_ranges_registers_no_more(site: Site, tmp_path: Path) -> None:
+    twin = _twin(site, tmp_path)
+    _overlapping_transactions(site.databases.publisher)
+    original, calls = DistributionDatabase.register_batch, itertools.count()
+
+    def overtaken(*arguments: Any) -> Any:
+        if next(calls) == 1:
+            assert _read_at_once(site).error is None
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DistributionDatabase, "register_batch", overtaken)
+        result = read_log_into_store(site)
+    assert result.error is not None
+    assert (result.error.kind, result.batches) == (ErrorKind.FENCED, 1)
+    _read_at_once(twin)
+    assert _commands(site) == _commands(twin)
+
+
+def test_a_publisher_that_refuses_temporary_files_is_told_what_to_do(site: Site) -> None:
     database = site.databases.publisher.database
     site.at_publisher(f"ALTER DATABASE \"{database}\" SET temp_file_limit = '1MB'")
     site.at_publisher("INSERT INTO t SELECT n, repeat('x', 200) FROM generate_series(1, 60000) n")

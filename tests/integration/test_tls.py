@@ -114,7 +114,7 @@ def test_tls_parameters_reach_every_driver(
         with pytest.raises(ReplicationError, match=refusal), connect(ends.subscriber, "test"):
             pass
         with pytest.raises(FetchError, match=refusal):
-            list(log_messages(ends.publisher, slot, 0, 1))
+            list(log_messages(ends.publisher, slot, 0, [1]))
         distribution = DistributionDatabase(ends.distribution)
         with pytest.raises(ReplicationError, match=refusal):
             distribution.ping()

@@ -22,12 +22,22 @@ from tranrepl import failpoint
 from tranrepl.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs import JobResult
+from tranrepl.publisher import log_messages
 from tranrepl.snapshot import opening, ranges
 
 Job = Callable[[Site], JobResult]
 
 LOG_READER: Job = read_log_into_store
 DISTRIBUTION: Job = deliver_stored
+
+
+def _read_two_ranges(site: Site) -> JobResult:
+    """However short the log is: two batches."""
+    log_messages._WORTH_TWO_SESSIONS = 0
+    return read_log_into_store(site)
+
+
+LOG_READER_OF_TWO_RANGES: Job = _read_two_ranges
 
 
 def _clean_up(site: Site) -> JobResult:

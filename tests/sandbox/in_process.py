@@ -58,7 +58,7 @@ def read_commands(site: Site) -> ReadCommands:
         everything = Limits(1_000_000, 1_000_000_000)
         up_to = opened.publisher.end_of_log()
         start = opened.record.registered_lsn or up_to
-        reading = read_log(Reading(opened.connection, opened.record.slot_name, articles, start, up_to, everything))
+        reading = read_log(Reading(opened.connection, opened.record.slot_name, articles, start, [up_to], everything))
         batches: list[pa.RecordBatch] = []
         while True:
             try:

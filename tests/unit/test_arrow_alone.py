@@ -1,11 +1,11 @@
-"""What our processes make of pyarrow does not load pandas."""
+"""What our processes make of pyarrow does not load pandas, and workers keep their memory."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +29,25 @@ def test_arrays_are_made_without_pandas() -> None:
     subprocess.run([sys.executable, "-c", _MAKES_ARRAYS], check=True)
 
 
+_FREES_AND_ALLOCATES = """
+import resource
+from tranrepl.arrow_alone import prepare_worker
+prepare_worker()
+import numpy as np
+faults = []
+for _ in range(10):
+    arrays = [np.ones(24 * 1024 * 1024, dtype=np.uint8) for _ in range(3)]
+    del arrays
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+assert faults[-1] - faults[0] < 1000, faults
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of another C library nothing is asked")
+def test_a_worker_keeps_the_pages_that_its_arrays_leave() -> None:
+    subprocess.run([sys.executable, "-c", _FREES_AND_ALLOCATES], check=True)
+
+
 class _PreparedError(Exception):
     pass
 
@@ -39,7 +58,7 @@ def _nothing(*_: object) -> Any:
 
 _ENTRIES: dict[str, tuple[Any, Callable[[], Any]]] = {
     "log into Spark": (storing, lambda: storing._commands(_nothing, _nothing, iter(()))),  # type: ignore[arg-type]
-    "log into a file": (storing, lambda: storing._written(_nothing, _nothing, Path(), iter(()))),  # type: ignore[arg-type]
+    "log into a file": (storing, lambda: storing._written([], _nothing, [], iter(()))),
     "stored commands": (stored_range, lambda: list(stored_range.deliver_stored(_nothing, _nothing, iter(())))),  # type: ignore[arg-type]
     "stored commands, mapped": (stored_range, lambda: stored_range.map_stored(_nothing, _nothing, iter(()))),  # type: ignore[arg-type]
     "commands from Spark": (stored, lambda: stored._prepared(_nothing, iter(()))),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -509,9 +509,10 @@ class DistributionDatabase:
     def register_batch(self, record: PublicationRecord, batch: Batch | None, end_lsn: int) -> PublicationRecord:
         """Register what was read after `record.registered_lsn`, in one transaction with the watermark.
 
-        Without a batch (the log held no published change) only the watermark moves. Raises FencedError where another
-        log reader was faster.
+        Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
+        from which the next batch may have been read already. Raises FencedError where another log reader was faster.
         """
+        registered_xact_seqno = batch.last_xact_seqno if batch else record.registered_xact_seqno
         with self._begin() as connection:
             moved = connection.execute(
                 mspublications.update()
@@ -519,10 +520,7 @@ class DistributionDatabase:
                     mspublications.c.publication_id == record.publication_id,
                     mspublications.c.registered_lsn == _lsn_bytes(record.registered_lsn or 0),
                 )
-                .values(
-                    registered_lsn=_lsn_bytes(end_lsn),
-                    registered_xact_seqno=batch.last_xact_seqno if batch else mspublications.c.registered_xact_seqno,
-                )
+                .values(registered_lsn=_lsn_bytes(end_lsn), registered_xact_seqno=registered_xact_seqno)
             )
             if moved.rowcount != 1:
                 raise FencedError(
@@ -543,7 +541,7 @@ class DistributionDatabase:
                         log_bytes=batch.log_bytes,
                     )
                 )
-        return self.publication(record.publication)
+        return replace(record, registered_lsn=end_lsn, registered_xact_seqno=registered_xact_seqno)
 
     def batches_after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
         """Registered batches that hold transactions after `xact_seqno`, in commit order."""

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
+from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path, new_folder, remove_folder
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult, LogReaderRequest, latency_ms
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.reading import Reading
+from tranrepl.log_reader.reading import Reading, largest_range
+from tranrepl.publisher.log_messages import range_ends
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
 
@@ -33,12 +36,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What one Spark action read and wrote."""
+    """What one task of a Spark action read, and wrote to a folder of the store."""
 
+    folder: str
     read: LogRead
-    batch: Batch | None
-    commands_by_article: Mapping[str, int]
-    seconds: float
 
 
 def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult:
@@ -69,6 +70,7 @@ class _LogReader:
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
         self._up_to = opened.publisher.end_of_log()
         self._articles = opened.database.active_articles(request.publication, opened.record)
+        self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None)
         self.tell: Callable[[JobResult], None] = _tell_nobody
@@ -76,74 +78,97 @@ class _LogReader:
     def drain(self) -> None:
         """Read batches until the log's end as it was at the start. Raises ReplicationError; what was registered
         stays."""
-        complete = False
-        while not complete:
-            complete = self._read_batch(self._up_to)
+        while (self._record.registered_lsn or 0) < self._up_to:
+            self._read_on()
         self._opened.publisher.refuse_replaced(self._articles)
 
-    def _read_batch(self, up_to: int, stop_at: int | None = None) -> bool:
-        folder = new_folder()
-        written = self._write(folder, up_to, stop_at)
-        read = written.read
-        if read.error is not None:
-            remove_folder(self._spark, folder_path(self._record, folder))
-            raise read.error.to_exception()
-        if read.refusal is not None:
-            # The transaction that cannot be read may already be written in part: read again, up to before it.
-            remove_folder(self._spark, folder_path(self._record, folder))
-            if read.last_commit_lsn is None:
-                raise read.refusal.to_exception()
-            return self._read_batch(up_to, stop_at=read.last_commit_lsn)
-        if written.batch is None:
-            remove_folder(self._spark, folder_path(self._record, folder))
-        self._register(written, read)
-        return read.complete
+    def _read_on(self, stop_at: int | None = None) -> None:
+        """One batch more, or two that are read side by side."""
+        written = self._write(self._readings(stop_at))
+        for place, it in enumerate(written):
+            if it.read.error is not None or it.read.refusal is not None:
+                self._remove(written[place:])
+                self._read_on_before(it.read)
+                return
+            self._register(it)
+            if not it.read.complete:
+                self._remove(written[place + 1 :])
+                # As long as a limit cuts the first reading short, another one is in vain.
+                self._two_at_once = False
+                break
+        self._advance()
 
-    def _register(self, written: _Written, read: LogRead) -> None:
+    def _read_on_before(self, read: LogRead) -> None:
+        """The transaction that cannot be read may already be written in part: read again, up to before it."""
+        if read.error is not None:
+            raise read.error.to_exception()
+        if read.refusal is not None and read.last_commit_lsn is None:
+            raise read.refusal.to_exception()
+        self._read_on(stop_at=read.last_commit_lsn)
+
+    def _readings(self, stop_at: int | None) -> list[Reading]:
+        """All of the log, or each of its first two ranges by itself."""
+        limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
+        start = self._record.registered_lsn or self._up_to
+        ends = range_ends(start, self._up_to, largest_range(limits))
+        reading = Reading(self._opened.connection, self._record.slot_name, self._articles, start, ends, limits)
+        return reading.by_range()[:2] if self._two_at_once and stop_at is None else [reading]
+
+    def _write(self, readings: Sequence[Reading]) -> list[_Written]:
+        from tranrepl.log_reader.storing import store_commands
+
+        folders = [new_folder() for _ in readings]
+        with self._timed("read_to_store"):
+            reads = store_commands(self._spark, readings, [folder_path(self._record, it) for it in folders])
+        slowest = max(reads, key=lambda it: it.read_seconds + it.decode_seconds + it.transform_seconds)
+        self._add_seconds(read=slowest.read_seconds, decode=slowest.decode_seconds, transform=slowest.transform_seconds)
+        return [_Written(*it) for it in zip(folders, reads, strict=True)]
+
+    def _register(self, written: _Written) -> None:
+        read = written.read
         if read.end_lsn is None:
             raise InternalError("a read of the log ended nowhere")
-        started = time.perf_counter()
-        self._record = self._opened.database.register_batch(self._record, written.batch, read.end_lsn)
-        registered = time.perf_counter()
+        batch = _batch(written.folder, read)
+        if batch is None:
+            self._remove([written])
+        with self._timed("register"):
+            self._record = self._opened.database.register_batch(self._record, batch, read.end_lsn)
         reach(Failpoint.REGISTERED)
-        self._opened.publisher.advance(read.end_lsn)
-        advanced = time.perf_counter()
-        reach(Failpoint.ADVANCED)
-        self._add(written, {"register": registered - started, "advance": advanced - registered})
-
-    def _add(self, written: _Written, seconds: Mapping[str, float]) -> None:
-        seconds = {
-            "read": written.read.read_seconds,
-            "decode": written.read.decode_seconds,
-            "transform": written.read.transform_seconds,
-            "read_to_store": written.seconds,
-            **seconds,
-        }
-        batch = written.batch
-        self.result = self.result.plus(
-            JobResult(
-                transactions=batch.transactions if batch else 0,
-                commands=batch.commands if batch else 0,
-                batches=1 if batch else 0,
-                last_xact_seqno=batch.last_xact_seqno.hex() if batch else None,
-                commands_by_article=dict(written.commands_by_article),
-                latency_ms=latency_ms(batch.last_commit_time) if batch else None,
-                phases=dict(seconds),
-            )
-        )
-        self.tell(self.result)
+        if batch is not None:
+            self._add(batch, read)
         log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
 
-    def _write(self, folder: str, up_to: int, stop_at: int | None) -> _Written:
-        reading = Reading(
-            self._opened.connection,
-            self._record.slot_name,
-            self._articles,
-            self._record.registered_lsn or up_to,
-            up_to,
-            Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at),
+    def _advance(self) -> None:
+        with self._timed("advance"):
+            self._opened.publisher.advance(self._record.registered_lsn or 0)
+        reach(Failpoint.ADVANCED)
+        self.tell(self.result)
+
+    def _remove(self, written: Sequence[_Written]) -> None:
+        for it in written:
+            remove_folder(self._spark, folder_path(self._record, it.folder))
+
+    def _add(self, batch: Batch, read: LogRead) -> None:
+        names = {article.article_id: str(article.source) for article in self._articles}
+        self.result = self.result.plus(
+            JobResult(
+                transactions=batch.transactions,
+                commands=batch.commands,
+                batches=1,
+                last_xact_seqno=batch.last_xact_seqno.hex(),
+                commands_by_article={names[number]: count for number, count in read.commands_by_article.items()},
+                latency_ms=latency_ms(batch.last_commit_time),
+            )
         )
-        return _stored(self._spark, reading, folder, folder_path(self._record, folder))
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._add_seconds(**{phase: time.perf_counter() - started})
+
+    def _add_seconds(self, **phases: float) -> None:
+        self.result = self.result.plus(JobResult(phases=phases))
 
 
 def _tell_nobody(_: JobResult) -> None:
@@ -164,13 +189,3 @@ def _batch(folder: str, read: LogRead) -> Batch | None:
         sum(read.commands_by_article.values()),
         read.message_bytes,
     )
-
-
-def _stored(spark: SparkSession, reading: Reading, folder: str, path: str) -> _Written:
-    from tranrepl.log_reader.storing import store_commands
-
-    started = time.perf_counter()
-    read = store_commands(spark, reading, path)
-    names = {article.article_id: str(article.source) for article in reading.articles}
-    by_article = {names[number]: count for number, count in read.commands_by_article.items()}
-    return _Written(read, _batch(folder, read), by_article, time.perf_counter() - started)

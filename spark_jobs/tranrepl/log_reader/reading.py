@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,8 @@ _BYTES_FOR_MANY_ARTICLES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What to read: from `start`, where the slot stands, up to `up_to`, in whole transactions, within the limits.
+    """What to read: from `start`, where the slot stands or later, to the last of `ends`, in whole transactions, within
+    the limits. Two sessions take turns at the ranges that `ends` make.
 
     It travels pickled inside the function that Spark runs, password and all: options of a data source would show it
     in Spark's plans and UI.
@@ -48,8 +50,16 @@ class Reading:
     slot: str
     articles: Sequence[RegisteredArticle]
     start: int
-    up_to: int
+    ends: Sequence[int]
     limits: Limits
+
+    @property
+    def up_to(self) -> int:
+        return self.ends[-1]
+
+    def by_range(self) -> list[Reading]:
+        """One for each range, to be read side by side."""
+        return [replace(self, start=first, ends=[last]) for first, last in pairwise([self.start, *self.ends])]
 
     def commands(self, tell: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
         """Commands (row layout); at the end, an account of the read is told. Errors are in it, never raised."""
@@ -92,7 +102,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
     read_seconds, decode_seconds, transform_seconds = 0.0, 0.0, 0.0
     complete, mismatch, refusal, tally = True, None, None, _Tally()
     asked = time.perf_counter()
-    messages = log_messages(plan.connection, plan.slot, plan.start, plan.up_to, largest_range(plan.limits))
+    messages = log_messages(plan.connection, plan.slot, plan.start, plan.ends)
     for batch in whole_transactions(messages, most_bytes, _least_bytes(len(plan.articles))):
         reach(Failpoint.FETCHED)
         decode_started = time.perf_counter()

@@ -1,8 +1,8 @@
-"""One Spark action: the log's commands into a folder of the store."""
+"""One Spark action: the log's commands into folders of the store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,65 +20,70 @@ from tranrepl.jobs import LOST_WORKER
 from tranrepl.log_reader.reading import Reading
 from tranrepl.publisher.log_read import LogRead
 
-Tell = Callable[[LogRead, str | None], None]
+Tell = Callable[[int, LogRead, str | None], None]
+"""Which reading, its account, and the file of its commands."""
+_Account = tuple[int, str, str | None]
 
 
-class _Accounts(AccumulatorParam[list[tuple[str, str | None]]]):
-    def zero(self, value: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:  # noqa: ARG002
+class _Accounts(AccumulatorParam[list[_Account]]):
+    def zero(self, value: list[_Account]) -> list[_Account]:  # noqa: ARG002
         return []
 
-    def addInPlace(  # noqa: N802 — Spark's name
-        self, value1: list[tuple[str, str | None]], value2: list[tuple[str, str | None]]
-    ) -> list[tuple[str, str | None]]:
+    def addInPlace(self, value1: list[_Account], value2: list[_Account]) -> list[_Account]:  # noqa: N802 — Spark's name
         return [*value1, *value2]
 
 
-def store_commands(spark: SparkSession, reading: Reading, path: str) -> LogRead:
-    """Read the log and write its commands to `path`, in one task of one partition: a log is one ordered stream.
+def store_commands(spark: SparkSession, readings: Sequence[Reading], paths: Sequence[str]) -> list[LogRead]:
+    """Read the log and write each reading's commands to its path, in a task of its own: in one reading, the log is one
+    ordered stream. Several take a store on a path that machines mount.
 
-    Not a Python data source: planning one takes half a second, for every batch. The account comes by an accumulator:
+    Not a Python data source: planning one takes half a second, for every batch. Accounts come by an accumulator:
     a row for it, or an observation, costs every row. Raises ConfigurationError where the store cannot be written.
     """
     accounts = spark.sparkContext.accumulator([], _Accounts())
 
-    def tell(account: LogRead, file: str | None) -> None:
-        accounts.add([(account.model_dump_json(), file)])
+    def tell(number: int, account: LogRead, file: str | None) -> None:
+        accounts.add([(number, account.model_dump_json(), file)])
 
-    folder = mounted_path(path)
+    folders = [it for it in map(mounted_path, paths) if it is not None]
     try:
-        if folder is None:
+        if folders:
+            # Without a plan: the JVM's first one takes a second.
+            numbers = spark.sparkContext.parallelize(list(range(len(readings))), len(readings))
+            numbers.foreachPartition(partial(_written, readings, tell, folders))
+        else:
+            (reading,), (path,) = readings, paths
             one_row = spark.range(0, 1, 1, 1)
             one_row.mapInArrow(partial(_commands, reading, tell), ROW_LAYOUT_DDL).write.parquet(path)
-        else:
-            # Without a plan: the JVM's first one takes a second.
-            spark.sparkContext.parallelize([0], 1).foreachPartition(partial(_written, reading, tell, folder))
     except (PySparkException, Py4JError) as error:
-        raise _store_error(path, error) from error
-    if not accounts.value:
+        raise _store_error(paths[0], error) from error
+    # Of a task that Spark ran again, the last one counts.
+    told = {number: (account, file) for number, account, file in accounts.value}
+    if len(told) != len(readings):
         raise InternalError("a read of the log gave no account of itself")
-    account, file = accounts.value[-1]
-    if folder is not None and file is not None:
-        publish(folder, file)
-    return LogRead.model_validate_json(account)
+    for number, folder in enumerate(folders):
+        if (file := told[number][1]) is not None:
+            publish(folder, file)
+    return [LogRead.model_validate_json(told[number][0]) for number in range(len(readings))]
 
 
 def _commands(reading: Reading, tell: Tell, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over any one row: commands out (row layout)."""
     prepare_worker()
     _consume(batches)
-    return reading.commands(lambda account: tell(account, None))
+    return reading.commands(lambda account: tell(0, account, None))
 
 
-def _written(reading: Reading, tell: Tell, folder: Path, one: Iterable[int]) -> None:
-    """For `foreachPartition` over any one element: commands into a file of `folder`."""
+def _written(readings: Sequence[Reading], tell: Tell, folders: Sequence[Path], numbers: Iterable[int]) -> None:
+    """For `foreachPartition` over the readings' numbers: commands into a file of each one's folder."""
     prepare_worker()
-    _consume(one)
-    accounts: list[LogRead] = []
-    try:
-        file = write_commands(folder, reading.commands(accounts.append))
-        tell(accounts[-1], file)
-    except ReplicationError as error:
-        tell(LogRead(error=error.to_report()), None)
+    for number in list(numbers):
+        accounts: list[LogRead] = []
+        try:
+            file = write_commands(folders[number], readings[number].commands(accounts.append))
+            tell(number, accounts[-1], file)
+        except ReplicationError as error:
+            tell(number, LogRead(error=error.to_report()), None)
 
 
 def _consume(given: Iterable[object]) -> None:

@@ -1,7 +1,7 @@
 """Messages of a logical slot, fetched while those before them are decoded.
 
 A server decodes the log in one process, and hands rows over only when a call is done. Here the log is cut into ranges,
-and two sessions take turns at them, each on a temporary copy of the slot: while one hands over, the other decodes. The
+and sessions take turns at them, each on a temporary copy of the slot: while one hands over, the other decodes. The
 slot itself is not touched.
 """
 
@@ -40,23 +40,23 @@ FetchError = (AdbcError, OSError)
 
 
 def log_messages(
-    connection: Connection, slot: str, start: int, up_to: int, largest_range: int = LARGEST_RANGE
+    connection: Connection, slot: str, start: int, ends: Sequence[int]
 ) -> Generator[pa.BinaryArray, None, None]:
-    """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands, to `up_to`.
+    """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands or later, to the
+    last of `ends`, in ranges that end there.
 
-    `largest_range` is in bytes of log. Relation messages may come again. May be closed at any point. Raises one of
-    `FetchError`.
+    Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
     """
-    ends = range_ends(start, up_to, largest_range)
+    ranges = list(pairwise([start, *ends]))
     with ExitStack() as stack:
         # One database for both: each learns the server's types anew. Not by DB-API: its module loads pandas.
         database = stack.enter_context(adbc_driver_postgresql.connect(_uri(connection)))
-        turns = range(min(len(ends), 2))
-        sessions = [_Session(stack.enter_context(AdbcConnection(database)), slot, ends, turn) for turn in turns]
+        turns = [ranges[turn::2] for turn in range(min(len(ranges), 2))]
+        sessions = [_Session(stack.enter_context(AdbcConnection(database)), slot, turn) for turn in turns]
         for session in sessions:
             stack.callback(session.close)
             session.start()
-        for _, session in zip(ends, cycle(sessions), strict=False):
+        for _, session in zip(ranges, cycle(sessions), strict=False):
             yield from session.next_range()
 
 
@@ -78,12 +78,11 @@ def range_ends(start: int, up_to: int, largest: int = LARGEST_RANGE) -> list[int
 
 @dataclass(slots=True)
 class _Session:
-    """Every other range of the log, from the `turn`th on, read by a thread of its own."""
+    """Its ranges of the log, read by a thread of its own."""
 
     connection: AdbcConnection
     slot: str
-    ends: Sequence[int]
-    turn: int
+    ranges: Sequence[tuple[int, int]]
     batches: queue.Queue[pa.BinaryArray | Exception | None] = field(default_factory=lambda: queue.Queue(AHEAD))
     """None ends a range."""
     closed: threading.Event = field(default_factory=threading.Event)
@@ -111,7 +110,7 @@ class _Session:
 
     def _fetch(self) -> None:
         try:
-            for batch in _ranges(self.connection, self.slot, self.ends, self.turn):
+            for batch in _ranges(self.connection, self.slot, self.ranges):
                 if self.closed.is_set():
                     return
                 self.batches.put(batch)
@@ -125,12 +124,13 @@ def _uri(connection: Connection) -> str:
     return conninfo.make_conninfo("", **parameters, options=options)
 
 
-def _ranges(connection: AdbcConnection, slot: str, ends: Sequence[int], turn: int) -> Iterator[pa.BinaryArray | None]:
+def _ranges(
+    connection: AdbcConnection, slot: str, ranges: Sequence[tuple[int, int]]
+) -> Iterator[pa.BinaryArray | None]:
     copy = f"tranrepl_reading_{uuid.uuid4().hex}"
     _execute(connection, _copy_slot(slot, copy))
-    for first, last in [*pairwise([0, *ends])][turn::2]:
-        if first:
-            _execute(connection, _pass_over(copy, first))
+    for first, last in ranges:
+        _execute(connection, _pass_over(copy, first))
         with _rows(connection, _read_range(slot, copy, last)) as batches:
             for batch in batches:
                 yield batch.column(0)
@@ -162,7 +162,8 @@ def _copy_slot(slot: str, copy: str) -> str:
 
 
 def _pass_over(copy: str, lsn: int) -> str:
-    """Decode nothing before `lsn`. A record that is longer than a range has taken the copy further already."""
+    """Decode nothing before `lsn`. The slot itself may stand there, and a record that is longer than a range has taken
+    the copy further already."""
     return (
         sql.SQL(
             "SELECT (pg_catalog.pg_replication_slot_advance(slot_name, {lsn})).end_lsn::text "
