@@ -50,6 +50,9 @@ class MariaDbServer:
         self._options = options
         self._data = home / "data"
         self._log = home / "mariadb.log"
+        self._temporary = home / "temporary"
+        # A server that starts removes the temporary tables that it finds in its folder: those of any other there.
+        self._environment = {**os.environ, "TMPDIR": str(self._temporary)}
         self._password = secrets.token_urlsafe(18)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,13 +105,17 @@ class MariaDbServer:
         )
 
     def _install(self) -> None:
-        self._home.mkdir(parents=True, exist_ok=True)
+        self._temporary.mkdir(parents=True, exist_ok=True)
         installer = _program("mariadb-install-db")
         if installer is None:
             raise MariaDbError("mariadb-install-db is not installed")
         arguments = ["--no-defaults", f"--datadir={self._data}", "--auth-root-authentication-method=normal"]
         created = subprocess.run(
-            [installer, *arguments, "--skip-test-db", *_as_user()], capture_output=True, text=True, check=False
+            [installer, *arguments, "--skip-test-db", *_as_user()],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if created.returncode != 0:
             raise MariaDbError(f"mariadb-install-db failed: {created.stdout}{created.stderr}")
@@ -141,6 +148,7 @@ class MariaDbServer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 dying_with_owner(command, signal.SIGTERM),
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
