@@ -20,7 +20,7 @@ def prepare_worker() -> None:
 
     Batches of some megabytes come and go: the usual allocators return them to the kernel, which clears each page that
     it hands out again. With jemalloc for pyarrow, where that has it, a log reader takes a seventh less time; and where
-    glibc keeps what NumPy frees, decoding and making commands a tenth less.
+    glibc keeps what NumPy frees, decoding and making commands up to a fifteenth less.
     """
     leave_pandas_out()
     _keep_freed_memory()
