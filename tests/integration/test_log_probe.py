@@ -1,9 +1,10 @@
-"""A look at the log says whether a run has anything to read, and does not decode a large transaction for it."""
+"""A look at the log says whether a run has anything to read, and does not decode a large transaction for it, nor with
+each look what the run before has read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 
 from conftest import DatabasesFactory
 from sandbox.in_process import read_commands
-from sandbox.site import Site
+from sandbox.site import Site, execute
 from tranrepl.jobs import LogReaderRequest
-from tranrepl.log_reader.opening import open_log_reader
-from tranrepl.publisher import log_probe
+from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.publisher import log_probe, restart_lsn
 
 _ROWS = 60_000
 _MUCH = f"SELECT n, repeat('x', 100) FROM generate_series(1, {_ROWS}) n"
@@ -49,8 +50,12 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return taken
 
 
+def _opened(site: Site) -> AbstractContextManager[OpenLogReader]:
+    return open_log_reader(LogReaderRequest(publication=site.publication), site.connections)
+
+
 def _is_there_any(site: Site) -> bool:
-    with open_log_reader(LogReaderRequest(publication=site.publication), site.connections) as opened:
+    with _opened(site) as opened:
         return opened.publisher.probe(opened.publisher.end_of_log()).found_change
 
 
@@ -101,6 +106,59 @@ def test_one_of_other_tables_hides_nothing(site_at: SiteAt) -> None:
     assert not _is_there_any(site)
     site.at_publisher("INSERT INTO t VALUES (1, 'x')")
     assert _is_there_any(site)
+
+
+_LONG_LOG = "SELECT pg_logical_emit_message(false, 'test', repeat('x', 1000000)) FROM generate_series(1, 40)"
+
+
+def _before_confirmed(site: Site) -> int:
+    """Bytes of log that each reading of the slot goes through before it comes to what is new."""
+    ((distance,),) = execute(
+        site.databases.publisher,
+        "SELECT (confirmed_flush_lsn - restart_lsn)::bigint FROM pg_replication_slots "
+        "WHERE database = current_database()",
+    )
+    return int(distance)
+
+
+def _read_a_long_log(site: Site) -> None:
+    """Readings to come begin before it: an advance moves `restart_lsn` to the first checkpoint that it meets."""
+    site.at_publisher("INSERT INTO t VALUES (0, 'w')", "CHECKPOINT", _LONG_LOG)
+    site.at_publisher("CHECKPOINT", "INSERT INTO t VALUES (1, 'x')")
+    assert len(read_commands(site).commands) == 2
+    assert _before_confirmed(site) > 40_000_000
+
+
+@pytest.mark.parametrize("server", ["postgres", "debian_postgres"])
+def test_the_log_of_the_run_before_is_passed_over_before_any_is_decoded(site_at: SiteAt, server: str) -> None:
+    site = site_at(server)
+    _read_a_long_log(site)
+    with _opened(site):
+        assert _before_confirmed(site) < 1_000_000
+    site.at_publisher("INSERT INTO t VALUES (2, 'y')")
+    assert _is_there_any(site)
+    assert read_commands(site).texts() == ["{CALL [sp_MSins_publict] (2,'y')}"]
+
+
+def test_what_takes_too_long_to_pass_over_is_decoded(site_at: SiteAt, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = site_at("postgres")
+    _read_a_long_log(site)
+    monkeypatch.setattr(restart_lsn, "_SECONDS", 0.001)
+    assert not _is_there_any(site)
+    site.at_publisher("INSERT INTO t VALUES (2, 'y')")
+    assert _is_there_any(site)
+    assert len(read_commands(site).commands) == 1
+
+
+@pytest.mark.parametrize("server", ["postgres", "debian_postgres"])
+def test_what_an_open_transaction_needs_is_not_passed_over(site_at: SiteAt, server: str) -> None:
+    site = site_at(server)
+    with _open_transaction(site, "INSERT INTO t VALUES (2, 'y')") as session:
+        _read_a_long_log(site)
+        assert not _is_there_any(site)
+        assert _before_confirmed(site) > 40_000_000
+        session.commit()
+    assert len(read_commands(site).commands) == 1
 
 
 @pytest.mark.parametrize("near", [3, 2**31, 2**32 - 1, 2**32, 2**33 + 7])

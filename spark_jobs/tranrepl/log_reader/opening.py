@@ -61,4 +61,5 @@ def _agreed(
         )
     # A job that died between registering its batch and advancing the slot leaves it behind.
     publisher.advance(registered)
+    publisher.advance_restart_lsn()
     return record

@@ -18,6 +18,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.row_filters import parse_filter
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 
@@ -382,6 +383,11 @@ class PostgresPublisher:
             self._session.execute(
                 "SELECT pg_catalog.pg_replication_slot_advance(%s, %s::pg_lsn)", [self.object_name, lsn_text(up_to)]
             )
+
+    def advance_restart_lsn(self) -> None:
+        """Let no reading begin far before what is registered."""
+        with translated_errors(self.where):
+            advance_restart_lsn(self._session, self.object_name)
 
     def _value(self, query: LiteralString, *values: object) -> object:
         with translated_errors(self.where):
