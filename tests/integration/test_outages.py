@@ -345,6 +345,31 @@ def test_a_batch_that_is_gone_or_damaged_is_named_and_nothing_is_passed_over(
     assert_each_change_was_made_once(site)
 
 
+@pytest.mark.parametrize("damage", _DAMAGES)
+def test_what_comes_before_a_damaged_batch_is_delivered(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any, damage: Callable[[Path], None]
+) -> None:
+    store, kept = tmp_path / "store", tmp_path / "kept"
+    site = audited_site(databases(), store, spark)
+    make_transactions(site, 50)
+    site.read_log().raise_error()
+    shutil.copytree(store, kept)
+    (_, last), (second, _), _ = distribution_rows(
+        site, "SELECT folder, last_xact_seqno FROM msrepl_batches ORDER BY first_xact_seqno"
+    )
+    before = watermark(site)
+    damage(store / second)
+    error = _error(Site.deliver, site)
+    assert error.message.startswith(f"store: batch {second} cannot be read: ")
+    # That data are not what they were is only told when their turn comes.
+    assert before <= watermark(site) <= last
+    assert damage is _overwrite_data or watermark(site) == last
+    shutil.rmtree(store / second, ignore_errors=True)
+    shutil.copytree(kept / second, store / second)
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
 # Python workers
 
 

@@ -9,7 +9,6 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.distribution import plan
 from tranrepl.distribution.plan import cut_after, deliverable, groups
 from tranrepl.distributor.database import Batch
 
@@ -94,14 +93,19 @@ def test_a_batch_without_a_late_transaction_is_not_opened() -> None:
     assert deliverable(batches, NOON + timedelta(seconds=1), first_at_or_after) == (batches, None)
 
 
-@given(st.lists(st.integers(1, 12), max_size=10), st.none() | st.just(_seqno(3)))
-def test_batches_are_read_together_up_to_a_number_of_commands(sizes: list[int], before: bytes | None) -> None:
+@given(
+    st.lists(st.integers(1, 12), max_size=10), st.none() | st.just(_seqno(3)), st.sets(st.integers(0, 9), max_size=2)
+)
+def test_batches_are_read_together_up_to_a_number_of_commands(
+    sizes: list[int], before: bytes | None, damaged: set[int]
+) -> None:
     batches = [_batch([(at, NOON)], size) for at, size in enumerate(sizes)]
-    with mock.patch.object(plan, "GROUP_COMMANDS", 10):
-        grouped = list(groups(batches, before))
+    not_intact = [batch for at, batch in enumerate(batches) if at in damaged]
+    grouped = list(groups(batches, before, 10, lambda it: it not in not_intact))
     assert [batch for group in grouped for batch in group.batches] == batches
     assert all(group.before == before for group in grouped)
     totals = [sum(batch.commands for batch in group.batches) for group in grouped]
     assert all(total <= 10 or len(group.batches) == 1 for total, group in zip(totals, grouped, strict=True))
-    following = [group.batches[0].commands for group in grouped[1:]]
-    assert all(total + more > 10 for total, more in zip(totals, following, strict=False))
+    assert not [it for group in grouped for it in group.batches[1:] if it in not_intact]
+    following = [group.batches[0] for group in grouped[1:]]
+    assert all(total + it.commands > 10 or it in not_intact for total, it in zip(totals, following, strict=False))

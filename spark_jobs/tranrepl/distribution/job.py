@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from tranrepl.article import RegisteredArticle
@@ -15,9 +15,16 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.meeting_place import MeetingPlace
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
-from tranrepl.distribution.plan import Group, cut_after, deliverable, groups
+from tranrepl.distribution.plan import READ_TOGETHER, SORTED_TOGETHER, Group, cut_after, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
-from tranrepl.distribution.stored import Commands, batch_errors, first_at_or_after, stored_commands
+from tranrepl.distribution.stored import (
+    Commands,
+    batch_errors,
+    first_at_or_after,
+    is_intact,
+    is_read_in_order,
+    stored_commands,
+)
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
@@ -87,7 +94,9 @@ def _deliver(
             lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
         )
         last = None if request.up_to is None else bytes.fromhex(request.up_to)
-        for group in groups(*cut_after(batches, before, last)):
+        record = opened.record
+        most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
+        for group in groups(*cut_after(batches, before, last), most, partial(is_intact, record)):
             total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             if total.error is not None:
                 break

@@ -8,8 +8,11 @@ from datetime import datetime
 
 from tranrepl.distributor.database import Batch
 
-GROUP_COMMANDS = 100_000
-"""Batches are read together up to this many commands: together they are sorted in memory."""
+SORTED_TOGETHER = 100_000
+"""Commands of batches that have to be put in order together, in memory."""
+READ_TOGETHER = 2_000_000
+"""Commands of batches that are read in order, one after another: nothing but the account of progress waits for the end
+of a group, and its start and end take as long as some 50,000 commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,18 @@ def cut_after(batches: Sequence[Batch], before: bytes | None, last: bytes | None
     return chosen, following if before is None else min(before, following)
 
 
-def groups(batches: Sequence[Batch], before: bytes | None) -> Iterator[Group]:
-    """Consecutive batches of up to `GROUP_COMMANDS` commands together; a larger batch is a group by itself."""
+def groups(
+    batches: Sequence[Batch], before: bytes | None, most: int, is_intact: Callable[[Batch], bool]
+) -> Iterator[Group]:
+    """Consecutive batches of up to `most` commands together; a larger batch is a group by itself. A batch that is not
+    intact begins a group: what comes before it can be delivered."""
     group: list[Batch] = []
+    commands = 0
     for batch in batches:
-        if group and sum(member.commands for member in group) + batch.commands > GROUP_COMMANDS:
+        if group and (commands + batch.commands > most or not is_intact(batch)):
             yield Group(tuple(group), before)
-            group = []
+            group, commands = [], 0
         group.append(batch)
+        commands += batch.commands
     if group:
         yield Group(tuple(group), before)

@@ -29,7 +29,7 @@ from tranrepl.distribution.stored_range import (
 from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
-from tranrepl.errors import InternalError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.jobs import LOST_WORKER
 
 if TYPE_CHECKING:
@@ -51,11 +51,27 @@ class Commands(Protocol):
 
 def stored_commands(spark: SparkSession, stored: StoredRange) -> Commands:
     """Raises ConfigurationError where a batch is not in the store as it was registered."""
-    if mounted_path(stored.record.store) is None:
+    if not is_read_in_order(stored.record):
         return _ReadBySpark(spark, stored)
     for batch in stored.batches:
         _require_all_commands(stored.record, batch)
     return _ReadByWorkers(spark, stored)
+
+
+def is_read_in_order(record: PublicationRecord) -> bool:
+    """Batch by batch. Spark reads several together, and they must be put in order."""
+    return mounted_path(record.store) is not None
+
+
+def is_intact(record: PublicationRecord, batch: Batch) -> bool:
+    """As far as it costs nothing to tell."""
+    if not is_read_in_order(record):
+        return True
+    try:
+        _require_all_commands(record, batch)
+    except ConfigurationError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +124,7 @@ def _prepared(function: Mapped, commands: Iterable[pa.RecordBatch]) -> Iterator[
 
 def first_at_or_after(spark: SparkSession, record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
     """`xact_seqno` of the first transaction of a batch that was committed then; None where there is none."""
-    if mounted_path(record.store) is None:
+    if not is_read_in_order(record):
         return _first_by_spark(spark, record, batch, bound)
     _require_all_commands(record, batch)
     return first_stored_at_or_after(record, batch, bound)
@@ -134,7 +150,7 @@ def _read(spark: SparkSession, record: PublicationRecord, batches: Sequence[Batc
 
 
 def _require_all_commands(record: PublicationRecord, batch: Batch) -> None:
-    """Where the store is mounted here, it costs nothing to ask."""
+    """Of a store that is mounted here, where it costs nothing to ask."""
     try:
         count = count_commands(mounted_folder(record, batch))
     except (OSError, ValueError) as error:
