@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,19 +176,36 @@ def test_a_table_altered_in_either_range_stops_there(inserted: tuple[int, int], 
     assert len(_commands(site)) == before
 
 
+@contextmanager
+def _overtaken_once_registered(other: Callable[[], JobResult]) -> Iterator[None]:
+    """Another log reader is at work as soon as the first registration is committed, before its caller hears of it."""
+    begin, register = DistributionDatabase._begin, DistributionDatabase.register_batch
+    registering: list[DistributionDatabase] = []
+    results: list[JobResult] = []
+
+    def registers(database: DistributionDatabase, *arguments: Any) -> Any:
+        registering.append(database)
+        return register(database, *arguments)
+
+    @contextmanager
+    def overtaken(database: DistributionDatabase) -> Iterator[Any]:
+        with begin(database) as connection:
+            yield connection
+        if registering == [database] and not results:
+            results.append(other())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DistributionDatabase, "_begin", overtaken)
+        patch.setattr(DistributionDatabase, "register_batch", registers)
+        yield
+    assert [(it.error, it.batches) for it in results] == [(None, 1)]
+
+
 @pytest.mark.usefixtures("two_ranges")
 def test_who_is_overtaken_between_two_ranges_registers_no_more(site: Site, tmp_path: Path) -> None:
     twin = _twin(site, tmp_path)
     _overlapping_transactions(site.databases.publisher)
-    original, calls = DistributionDatabase.register_batch, itertools.count()
-
-    def overtaken(*arguments: Any) -> Any:
-        if next(calls) == 1:
-            assert _read_at_once(site).error is None
-        return original(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DistributionDatabase, "register_batch", overtaken)
+    with _overtaken_once_registered(lambda: _read_at_once(site)):
         result = read_log_into_store(site)
     assert result.error is not None
     assert (result.error.kind, result.batches) == (ErrorKind.FENCED, 1)
