@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_HANDED_OVER_BYTES = 32 * 1024 * 1024
-_MOST_ROWS = 20_000
-
 
 def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Deliver what is registered, up to the request's bound. The result, error or not, is in the history."""
@@ -202,13 +199,12 @@ class _Job:
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
         """The group's commands after one transaction and up to another, in order."""
-        rows = _rows_per_batch(group)
         left_out = tuple(
             LeftOut(tuple(number for number, it in self._articles.items() if str(it.source) == source), up_to)
             for source, up_to in self._left_out.items()
             if up_to is None or up_to > after
         )
-        stored = StoredRange(self._opened.record, group.batches, after, last, group.before, rows, left_out)
+        stored = StoredRange(self._opened.record, group.batches, after, last, group.before, left_out)
         return stored_commands(self._spark, stored)
 
 
@@ -228,12 +224,6 @@ def _fewer_streams(subscription: str, wanted: int, cores: int) -> str:
     return (
         f"subscription {subscription}: subscription_streams is {wanted}, but Spark has {cores} cores: {cores} are used"
     )
-
-
-def _rows_per_batch(group: Group) -> int:
-    """Rows that Spark hands over at a time: by their average weight, about `_HANDED_OVER_BYTES`."""
-    weight = max(1, sum(it.log_bytes for it in group.batches) // max(1, sum(it.commands for it in group.batches)))
-    return min(_MOST_ROWS, max(1, _HANDED_OVER_BYTES // weight))
 
 
 def _collect(commands: Commands, delivery: Delivery) -> JobResult:

@@ -25,6 +25,7 @@ from tranrepl.distribution.stored_range import (
     first_stored_at_or_after,
     map_stored,
     mounted_folder,
+    rows_at_once,
 )
 from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
@@ -103,7 +104,7 @@ class _ReadBySpark:
         from pyspark.sql import functions as F  # noqa: N812
 
         stored = self.stored
-        self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(stored.rows))
+        self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows_at_once(stored.batches)))
         chosen = (F.col("xact_seqno") > F.lit(stored.after)) & (F.col("xact_seqno") <= F.lit(stored.last))
         if stored.before is not None:
             chosen &= F.col("xact_seqno") < F.lit(stored.before)

@@ -5,7 +5,7 @@ Rows that pass from Parquet through Spark's JVM to Python cost more than reading
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,9 @@ from tranrepl.distributor.command_file import mounted_path, stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
+
+_HANDED_OVER_BYTES = 32 * 1024 * 1024
+_MOST_ROWS = 20_000
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
@@ -43,23 +46,22 @@ class StoredRange:
     after: bytes
     last: bytes
     before: bytes | None
-    rows: int
-    """At most so many commands come at a time."""
     left_out: tuple[LeftOut, ...] = ()
 
     def commands(self) -> Iterator[pa.RecordBatch]:
         """In order (row layout). Raises ConfigurationError where a batch is gone or damaged."""
         for batch in self.batches:
             folder = mounted_folder(self.record, batch)
+            most = rows_at_once([batch])
             try:
-                yield from (self._chosen(rows) for file in stored_files(folder) for rows in self._rows(file))
+                yield from (self._chosen(rows) for file in stored_files(folder) for rows in self._rows(file, most))
             except (OSError, ValueError) as error:
                 raise damaged(self.record, batch, str(error)) from error
 
-    def _rows(self, file: Path) -> Iterator[pa.RecordBatch]:
+    def _rows(self, file: Path, most: int) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(file) as stored:
             groups = [it for it in range(stored.num_row_groups) if not self._had(stored.metadata.row_group(it))]
-            for rows in stored.iter_batches(self.rows, row_groups=groups):
+            for rows in stored.iter_batches(most, row_groups=groups):
                 yield rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
 
     def _had(self, group: pq.RowGroupMetaData) -> bool:
@@ -76,6 +78,12 @@ class StoredRange:
             later = pa.scalar(False) if it.last is None else pc.greater(seqnos, _binary(it.last))
             chosen = pc.and_(chosen, pc.or_(others, later))
         return rows if pc.all(chosen).as_py() else rows.filter(chosen)
+
+
+def rows_at_once(batches: Sequence[Batch]) -> int:
+    """Rows to read at a time: by their average weight, about `_HANDED_OVER_BYTES`."""
+    weight = max(1, sum(it.log_bytes for it in batches) // max(1, sum(it.commands for it in batches)))
+    return min(_MOST_ROWS, max(1, _HANDED_OVER_BYTES // weight))
 
 
 def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) -> Iterator[str]:
