@@ -8,9 +8,10 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -319,53 +320,61 @@ def _rows(folder: Path) -> int:
 _DAMAGES = [_remove_folder, _remove_file, _cut_file, _overwrite_data, _take_from_another_batch]
 
 
-def test_a_batch_that_is_gone_or_damaged_is_named_and_nothing_is_passed_over(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
-) -> None:
-    store, kept = tmp_path / "store", tmp_path / "kept"
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    """Three of them that a site has registered, in order, by their folders."""
+
+    site: Site
+    folders: Sequence[Path]
+    last: Sequence[bytes]
+    """`xact_seqno` that each ends with."""
+
+    def error_with(self, damage: Callable[[Path], None], place: int) -> ErrorReport:
+        """Of a delivery while one of them is damaged."""
+        folder = self.folders[place]
+        kept = folder.parent.parent / "kept"
+        shutil.copytree(folder, kept)
+        damage(folder)
+        error = _error(Site.deliver, self.site)
+        shutil.rmtree(folder, ignore_errors=True)
+        kept.rename(folder)
+        return error
+
+
+@pytest.fixture
+def batches(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> _Batches:
+    store = tmp_path / "store"
     site = audited_site(databases(), store, spark)
     make_transactions(site, 50)
     site.read_log().raise_error()
-    shutil.copytree(store, kept)
-    folders = [folder for (folder,) in distribution_rows(site, "SELECT folder FROM msrepl_batches ORDER BY 1")]
-    first = distribution_rows(site, "SELECT folder FROM msrepl_batches ORDER BY first_xact_seqno LIMIT 1")[0][0]
-    assert len(folders) == 3
+    rows = distribution_rows(site, "SELECT folder, last_xact_seqno FROM msrepl_batches ORDER BY first_xact_seqno")
+    assert len(rows) == 3
+    return _Batches(site, [store / folder for folder, _ in rows], [bytes(last) for _, last in rows])
+
+
+def test_a_batch_that_is_gone_or_damaged_is_named_and_nothing_is_passed_over(batches: _Batches) -> None:
+    site, first = batches.site, batches.folders[0]
     before = watermark(site)
     for damage in _DAMAGES:
-        damage(store / first)
-        error = _error(Site.deliver, site)
+        error = batches.error_with(damage, 0)
         assert (error.kind, damage) == (ErrorKind.CONFIGURATION, damage)
-        assert error.message.startswith(f"store: batch {first} cannot be read: ")
+        assert error.message.startswith(f"store: batch {first.name} cannot be read: ")
         assert "\n" not in error.message
-        assert f"restore {store / first} from a backup" in (error.remedy or "")
+        assert f"restore {first} from a backup" in (error.remedy or "")
         assert watermark(site) == before
-        shutil.rmtree(store / first, ignore_errors=True)
-        shutil.copytree(kept / first, store / first)
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)
-def test_what_comes_before_a_damaged_batch_is_delivered(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any, damage: Callable[[Path], None]
-) -> None:
-    store, kept = tmp_path / "store", tmp_path / "kept"
-    site = audited_site(databases(), store, spark)
-    make_transactions(site, 50)
-    site.read_log().raise_error()
-    shutil.copytree(store, kept)
-    (_, last), (second, _), _ = distribution_rows(
-        site, "SELECT folder, last_xact_seqno FROM msrepl_batches ORDER BY first_xact_seqno"
-    )
+def test_what_comes_before_a_damaged_batch_is_delivered(batches: _Batches, damage: Callable[[Path], None]) -> None:
+    site, last = batches.site, batches.last[0]
     before = watermark(site)
-    damage(store / second)
-    error = _error(Site.deliver, site)
-    assert error.message.startswith(f"store: batch {second} cannot be read: ")
+    error = batches.error_with(damage, 1)
+    assert error.message.startswith(f"store: batch {batches.folders[1].name} cannot be read: ")
     # That data are not what they were is only told when their turn comes.
     assert before <= watermark(site) <= last
     assert damage is _overwrite_data or watermark(site) == last
-    shutil.rmtree(store / second, ignore_errors=True)
-    shutil.copytree(kept / second, store / second)
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
 
