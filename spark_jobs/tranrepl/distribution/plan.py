@@ -12,7 +12,7 @@ SORTED_TOGETHER = 100_000
 """Commands of batches that have to be put in order together, in memory."""
 READ_TOGETHER = 2_000_000
 """Commands of batches that are read in order, one after another: nothing but the account of progress waits for the end
-of a group, and its start and end take as long as some 50,000 commands."""
+of a group, and its start and end take as long as some 100,000 commands in bulk."""
 
 
 @dataclass(frozen=True, slots=True)
