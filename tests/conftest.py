@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -96,6 +97,15 @@ def debian_postgres(server_folder: Path) -> Iterator[PostgresServer]:
     home = server_folder / "debian_postgres"
     with PostgresServer(ServerSettings(home, bindir=DEBIAN_BINDIR, fsync=False)) as server:
         yield server
+
+
+@pytest.fixture
+def own_server(server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL 18 of this test's own, to be restored, promoted or restarted, with a database `publisher`."""
+    with PostgresServer(ServerSettings(server_folder / tmp_path.name, fsync=False)) as server:
+        server.create_database("publisher")
+        yield server
+    shutil.rmtree(server.settings.home)
 
 
 @pytest.fixture

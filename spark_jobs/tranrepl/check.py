@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,10 +13,11 @@ from tranrepl.catalogue import TableDescription
 from tranrepl.commands import Method
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
-from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
+from tranrepl.errors import ConfigurationError, CustomProcedureError, MustBeReinitializedError, ReplicationError
 from tranrepl.java import require_java
+from tranrepl.log_reader.continuity import find_break
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.registration import registered_article
@@ -28,6 +30,17 @@ from tranrepl.subscriber.snapshot import SnapshotArticle
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
+class Beginning(Enum):
+    """From where the publication is to go on."""
+
+    AS_REGISTERED = auto()
+    ANEW = auto()
+    """From the Publisher's rows: what keeps it from going on where it stands is no problem, and all articles get a
+    snapshot."""
+    ANEW_WITH_ROWS = auto()
+    """As before, with the rows that the Subscribers have."""
+
+
 @dataclass(slots=True)
 class Checked:
     """Problems, what is allowed but may surprise, and the published tables as the Publisher describes them."""
@@ -35,6 +48,9 @@ class Checked:
     problems: list[ReplicationError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     tables: list[tuple[Article, TableDescription]] = field(default_factory=list)
+    beginning: Beginning = Beginning.AS_REGISTERED
+    publisher_system: str | None = None
+    """System identifier of the server whose log is registered; None before it is."""
 
     @property
     def blocking(self) -> list[ReplicationError]:
@@ -48,21 +64,29 @@ class Checked:
 
     def collect(self, problems: Callable[[], Iterator[ReplicationError]]) -> None:
         """Take every problem; one that is raised ends this part of the check only."""
+        found: list[ReplicationError] = []
         try:
-            self.problems.extend(problems())
+            found.extend(problems())
         except ReplicationError as error:
-            self.problems.append(error)
+            found.append(error)
+        anew = self.beginning is not Beginning.AS_REGISTERED
+        self.problems += [it for it in found if not (anew and isinstance(it, MustBeReinitializedError))]
 
 
-def check(publication: Publication, connections: Mapping[str, Connection]) -> Checked:
+def check(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    beginning: Beginning = Beginning.AS_REGISTERED,
+) -> Checked:
     """Look at all that the publication needs, and change nothing."""
-    checked = Checked()
+    checked = Checked(beginning=beginning)
     checked.collect(_java)
     checked.collect(lambda: store_problems(publication.distributor.store))
     checked.warnings.extend(_not_propagated(publication))
     checked.collect(lambda: _clashes(publication, connections))
     checked.collect(lambda: _publisher(checked, publication, connections))
     checked.collect(lambda: _distributor(publication, connections))
+    checked.collect(lambda: _continuity(checked, publication, connections))
     for subscription in publication.subscriptions:
         checked.collect(lambda name=subscription.name: _subscriber(checked, publication, connections, name))  # type: ignore[misc]
     return checked
@@ -159,10 +183,36 @@ def _distributor(publication: Publication, connections: Mapping[str, Connection]
     yield from ()
 
 
+def _continuity(
+    checked: Checked, publication: Publication, connections: Mapping[str, Connection]
+) -> Iterator[ReplicationError]:
+    """Whether what is registered lies on the Publisher's log."""
+    connection = connections[publication.publisher.connection]
+    database = DistributionDatabase(connections[publication.distributor.connection])
+    try:
+        record = _registered(publication, database)
+        if record is None or record.registered_lsn is None or record.publisher_system is None:
+            return
+        checked.publisher_system = record.publisher_system
+        with connect(connection, "tranrepl check", autocommit=True) as session:
+            publisher = PostgresPublisher(session, publication.publication)
+            problem = find_break(publisher, connection, database, record)
+        if problem is not None:
+            yield problem
+    finally:
+        database.close()
+
+
+def _registered(publication: Publication, database: DistributionDatabase) -> PublicationRecord | None:
+    """None also where the schema is an earlier version's: setup brings it up to date."""
+    return database.find_publication(publication.publication) if database.is_current() else None
+
+
 def _subscriber(
     checked: Checked, publication: Publication, connections: Mapping[str, Connection], name: str
 ) -> Iterator[ReplicationError]:
-    key = subscription_key(publication, connections[publication.publisher.connection], name)
+    publisher = connections[publication.publisher.connection]
+    key = subscription_key(publication, publisher, checked.publisher_system, name)
     connection = connections[publication.subscription(name).connection]
     dialect, settings = dialect_of(connection), publication.subscription(name)
     if settings.subscription_streams > 1 and not dialect.capabilities.streams:
@@ -186,9 +236,12 @@ def _in_the_way(
 ) -> Iterator[ReplicationError]:
     """Rows at the Subscriber that a snapshot would find and must not touch."""
     subscription = publication.subscription(name)
-    key = subscription_key(publication, connections[publication.publisher.connection], name)
+    publisher = connections[publication.publisher.connection]
+    key = subscription_key(publication, publisher, checked.publisher_system, name)
     connection = connections[subscription.connection]
-    wanted = _to_be_initialized(publication, connections[publication.distributor.connection], subscription)
+    wanted = _to_be_initialized(
+        checked.beginning, publication, connections[publication.distributor.connection], subscription
+    )
     chosen = [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
         for article, table in checked.tables
@@ -200,12 +253,14 @@ def _in_the_way(
 
 
 def _to_be_initialized(
-    publication: Publication, distribution: Connection, subscription: Subscription
+    beginning: Beginning, publication: Publication, distribution: Connection, subscription: Subscription
 ) -> frozenset[TableName]:
     """Articles that a snapshot will be taken of, by source, as far as the distribution database can tell: what is wrong
     with that is another problem."""
-    if subscription.sync_type is not SyncType.AUTOMATIC:
+    if subscription.sync_type is not SyncType.AUTOMATIC or beginning is Beginning.ANEW_WITH_ROWS:
         return frozenset()
+    if beginning is Beginning.ANEW:
+        return frozenset(it.source for it in publication.articles)
     database = DistributionDatabase(distribution)
     try:
         return _waiting(publication, database, subscription)
@@ -219,7 +274,7 @@ def _waiting(
     publication: Publication, database: DistributionDatabase, subscription: Subscription
 ) -> frozenset[TableName]:
     everything = frozenset(it.source for it in publication.articles)
-    record = database.find_publication(publication.publication) if database.is_set_up() else None
+    record = _registered(publication, database)
     found = database.find_subscription(record, subscription.name) if record else None
     if record is None or found is None or found.status in _WAITING:
         return everything

@@ -8,7 +8,7 @@ from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.cleanup import ActiveSubscription, Cleanup, remove_expired
-from tranrepl.distributor.database import DistributionDatabase, SubscriptionRecord
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.settings import Publication
@@ -29,7 +29,7 @@ def clean_up(publication: Publication, connections: Mapping[str, Connection]) ->
         for subscription in database.active_subscriptions(record):
             watermark: bytes | None = None
             try:
-                watermark = _needed_after(publication, connections, database, subscription)
+                watermark = _needed_after(publication, connections, database, record, subscription)
             except ReplicationError as error:
                 unreachable[subscription.subscription] = error.message
             subscriptions.append(ActiveSubscription(subscription, watermark))
@@ -43,20 +43,24 @@ def _needed_after(
     publication: Publication,
     connections: Mapping[str, Connection],
     database: DistributionDatabase,
+    record: PublicationRecord,
     subscription: SubscriptionRecord,
 ) -> bytes:
     """Of a subscription whose snapshot is on its way: the snapshot will show all up to there."""
     if subscription.status is not SubscriptionStatus.INITIATED:
-        return _watermark(publication, connections, subscription.subscription)
+        return _watermark(publication, connections, record, subscription.subscription)
     states = database.article_states(subscription).values()
     initiated = [it.xact_seqno for it in states if it.status is SubscriptionStatus.INITIATED]
     return min((it for it in initiated if it is not None), default=FIRST_XACT_SEQNO)
 
 
-def _watermark(publication: Publication, connections: Mapping[str, Connection], name: str) -> bytes:
+def _watermark(
+    publication: Publication, connections: Mapping[str, Connection], record: PublicationRecord, name: str
+) -> bytes:
     """Raises ReplicationError where the Subscriber does not tell."""
     connection = connections[publication.subscription(name).connection]
-    key = subscription_key(publication, connections[publication.publisher.connection], name)
+    publisher = connections[publication.publisher.connection]
+    key = subscription_key(publication, publisher, record.publisher_system, name)
     with dialect_of(connection).subscriber(connection, key, "tranrepl cleanup") as subscriber:
         watermark = subscriber.find_watermark()
         if watermark is None:

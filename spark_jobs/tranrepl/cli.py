@@ -25,7 +25,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.browse import BrowsedCommand, Selection
 from tranrepl.browse import browse as browse_commands
 from tranrepl.catalogue import TableDescription
-from tranrepl.check import Checked, check_publisher
+from tranrepl.check import Beginning, Checked, check_publisher
 from tranrepl.check import check as check_publication
 from tranrepl.class_archive import make_archive
 from tranrepl.cleanup import clean_up
@@ -46,7 +46,7 @@ from tranrepl.jobs import (
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
-from tranrepl.reinitialization import reinitialize
+from tranrepl.reinitialization import Rows, begin_after_registration, forget_log, reinitialize
 from tranrepl.settings import Publication, SyncType, json_schema, load_publication
 from tranrepl.setup import set_up
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
@@ -261,7 +261,8 @@ def _print_script(script: Script) -> None:
 def _scripted(
     publication: Publication, connections: Mapping[str, Connection], checked: Checked, name: str, what: Scripted
 ) -> Script:
-    key = subscription_key(publication, connections[publication.publisher.connection], name)
+    # Scripts do not depend on where the Subscriber stands.
+    key = subscription_key(publication, connections[publication.publisher.connection], None, name)
     connection = connections[publication.subscription(name).connection]
     dialect = dialect_of(connection)
     with dialect.subscriber(connection, key, "tranrepl script") as subscriber:
@@ -460,6 +461,8 @@ def _report(results: Mapping[str, JobResult], as_json: bool) -> None:
     if as_json:
         _print_json({name: result.model_dump(mode="json") for name, result in results.items()})
         return
+    for name, result in results.items():
+        _warn([f"{name}: {notice}" for notice in result.notices])
     table = Table("step", "status")
     for heading in ("transactions", "commands", "seconds", "commands/s"):
         table.add_column(heading, justify="right")
@@ -621,6 +624,10 @@ def _show_status(current: PublicationStatus) -> None:
             _counted(subscription.undelivered_commands, "command"),
         )
     out.print(table)
+    if reader.waits_for is not None:
+        out.print(f"[yellow]log reader[/]: {escape(reader.waits_for)}", highlight=False, soft_wrap=True)
+    if reader.problem is not None:
+        out.print(f"[red]log reader[/]: {escape(reader.problem)}", highlight=False, soft_wrap=True)
     for subscription in current.subscriptions:
         out.print(f"{subscription.subscription}: {_standing(subscription)}", highlight=False, soft_wrap=True)
     for subscription in current.subscriptions:
@@ -806,17 +813,35 @@ def _differing_row(validated: ArticleValidation, row: DifferingRow) -> str:
 @app.command("reinitialize", epilog="Example: [bold]tranrepl reinitialize purchasing.yaml -s reporting[/]")
 def reinitialize_subscription(
     file: File,
-    subscription: Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)],
+    subscription: SubscriptionOption = None,
     article: ArticleOption = None,
+    log_reader: Annotated[
+        bool,
+        typer.Option(
+            "--log-reader",
+            help="Leave the Subscribers' rows as they are: they are the Publisher's, or validate --repair will correct "
+            "them.",
+        ),
+    ] = False,
     master: MasterOption = "local[*]",
 ) -> None:
-    """Begin a subscription, or one article of it, anew, from a snapshot; a deactivated one is active again.
+    """Begin anew: the publication, one subscription, or one article of it; a deactivated one is active again.
 
-    With sync_type: replication_support_only, it begins after the last stored transaction. While nobody writes at the
-    Publisher: run the log reader, load the Publisher's rows, reinitialize.
+    Without -s the slot, what is registered of the log, stored commands and watermarks are made new, whatever state they
+    are in, and every subscription gets the Publisher's rows. With sync_type: replication_support_only there is no
+    snapshot: load the rows while nobody writes at the Publisher.
     """
     with _failing_clearly():
         publication, connections = _load(file)
+        if subscription is None:
+            if article is not None:
+                raise ConfigurationError("--article without --subscription", remedy="name the subscription with -s")
+            _reinitialize_publication(publication, connections, Rows.THERE if log_reader else Rows.SNAPSHOT, master)
+            return
+        if log_reader:
+            raise ConfigurationError(
+                "--log-reader with --subscription", remedy="the log is read for all of them: leave -s out"
+            )
         articles = _one(publication, article)
         if publication.subscription(subscription).sync_type is SyncType.AUTOMATIC:
             request = SnapshotRequest(publication=publication, subscription=subscription, articles=articles)
@@ -832,6 +857,33 @@ def reinitialize_subscription(
             )
         start = reinitialize(publication, connections, subscription)
         out.print(f"{subscription}: begins after 0x{start.hex()}")
+
+
+def _reinitialize_publication(
+    publication: Publication, connections: Mapping[str, Connection], rows: Rows, master: str
+) -> None:
+    with err.status("checking"):
+        checked = check_publication(
+            publication, connections, Beginning.ANEW if rows is Rows.SNAPSHOT else Beginning.ANEW_WITH_ROWS
+        )
+    _warn(checked.warnings)
+    _fail_on(checked.blocking)
+
+    def say(what: str) -> None:
+        out.print(f"  {escape(what)}", highlight=False)
+
+    forget_log(publication, connections, rows, say)
+    set_up(publication, connections, checked.tables, say)
+    results: dict[str, JobResult] = {}
+    for it in publication.subscriptions:
+        if rows is Rows.SNAPSHOT and it.sync_type is SyncType.AUTOMATIC:
+            results[it.name] = _take_snapshot(publication, connections, it.name, (), master)
+        else:
+            start = begin_after_registration(publication, connections, it.name)
+            say(f"subscription {it.name} begins after 0x{start.hex()}, with the rows that it has")
+    if results:
+        _report(results, as_json=False)
+    _raise_first(results)
 
 
 @app.command(epilog="Example: [bold]tranrepl schema > publication.schema.json[/]")

@@ -21,6 +21,10 @@ VALIDATION_FAILED = "20574"
 """SQL Server's number for a Subscriber whose article has failed data validation."""
 
 
+INCONSISTENT_DISTRIBUTION_DATABASE = "18846"
+"""SQL Server's number for a distribution database that does not fit the Publisher's log."""
+
+
 SNAPSHOT_NOT_AVAILABLE = "21075"
 """SQL Server's number for a subscription, or an article of it, that waits for its initial snapshot."""
 
@@ -127,6 +131,11 @@ class ConfigurationError(ReplicationError):
     """Settings or a database that must be changed by a person before anything can go on."""
 
     kind = ErrorKind.CONFIGURATION
+
+
+class MustBeReinitializedError(ConfigurationError):
+    """What is registered of the Publisher's log and the log itself do not fit together any more: `tranrepl
+    reinitialize` begins anew."""
 
 
 class CustomProcedureError(ConfigurationError):

@@ -16,11 +16,12 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
+from tranrepl.publisher.log_identity import read_log_identity
 from tranrepl.publisher.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription, SyncType, TableName
-from tranrepl.subscriber.dialect import Subscriber
+from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
 
@@ -34,20 +35,26 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
     Raises ConfigurationError where a change of an article must wait for commands still to be delivered.
     """
     database = DistributionDatabase(connections[publication.distributor.connection])
+    connection = connections[publication.publisher.connection]
     try:
-        with connect(connections[publication.publisher.connection], "tranrepl setup", autocommit=True) as session:
+        with connect(connection, "tranrepl setup", autocommit=True) as session:
             publisher = PostgresPublisher(session, publication.publication)
             database.migrate()
-            record = database.set_up_publication(publication, publisher.database, publisher.object_name)
+            log = read_log_identity(connection)
+            record = database.set_up_publication(
+                publication, publisher.database, publisher.object_name, log.system, log.timeline
+            )
             known = {article.source: article for article in database.registered_articles(record)}
             articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
-            _refuse_lost_slot(publisher, record)
+            if record.registered_lsn is not None:
+                # Where commands were read before, setup makes no new slot: it would begin past what was not read.
+                publisher.require_slot()
             dropped = _dropped(publication, connections, database, record)
             changed = [it for it in articles if it.source in known and not it.same_definition(known[it.source])]
-            _refuse_unread(publisher, [it for it in changed if _gains_columns(it, known[it.source])])
+            _refuse_unread(publisher, record, [it for it in changed if _gains_columns(it, known[it.source])])
             _refuse_undelivered(publication, connections, database, record, changed)
             for subscription in publication.subscriptions:
-                _set_up_subscriber(publication, connections, subscription, tables, articles, say)
+                _set_up_subscriber(publication, connections, database, record, subscription, tables, articles, say)
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
             database.set_up_articles(record, _staying(known.values(), articles))
@@ -125,32 +132,52 @@ def _start_at_lsn(
             f"on are not stored; they are after {first}",
             remedy="take the rows anew, after the publication was set up, or use sync_type: automatic",
         )
-    key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
+    key = _key(publication, connections, record, subscription)
     connection = connections[subscription.connection]
     with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
         if subscriber.watermark() == FIRST_XACT_SEQNO:
             subscriber.move_watermark(FIRST_XACT_SEQNO, watermark)
 
 
+def _key(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    record: PublicationRecord,
+    subscription: Subscription,
+) -> SubscriptionKey:
+    publisher = connections[publication.publisher.connection]
+    return subscription_key(publication, publisher, record.publisher_system, subscription.name)
+
+
 def _set_up_subscriber(
     publication: Publication,
     connections: Mapping[str, Connection],
+    database: DistributionDatabase,
+    record: PublicationRecord,
     subscription: Subscription,
     tables: Tables,
     articles: Sequence[RegisteredArticle],
     say: Say,
 ) -> None:
-    key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
-    connection = connections[subscription.connection]
+    key, connection = _key(publication, connections, record, subscription), connections[subscription.connection]
     with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
         subscriber.set_up_tables()
         for done in _set_up_destinations(subscriber, subscription, tables):
             say(done)
         for done in subscriber.set_up_procedures(articles):
             say(done)
-        for done in subscriber.set_up_watermark():
+        created = subscriber.set_up_watermark()
+        for done in created:
             say(done)
         subscriber.set_up_streams(subscription.subscription_streams)
+    known = database.find_subscription(record, subscription.name)
+    if created and known is not None and known.status is SubscriptionStatus.ACTIVE:
+        # What it has of this Publisher is not known there: it was another one's, or it is another database.
+        database.set_subscription_status(known, SubscriptionStatus.INACTIVE)
+        say(
+            f"deactivated subscription {known.subscription}: its Subscriber had no watermark of this Publisher; "
+            f"`tranrepl reinitialize FILE -s {known.subscription}` begins it anew"
+        )
 
 
 def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tables: Tables) -> Iterator[str]:
@@ -187,15 +214,6 @@ def _dropped(
     return dropped
 
 
-def _refuse_lost_slot(publisher: PostgresPublisher, record: PublicationRecord) -> None:
-    if record.registered_lsn is not None and publisher.slot() is None:
-        raise ConfigurationError(
-            f"{publisher.where}: replication slot {publisher.object_name} is gone: changes made since it was lost "
-            "cannot be read any more",
-            remedy="start a new publication under another name, and initialise its Subscribers",
-        )
-
-
 _REMEDY = "with the file as it was, run `tranrepl run FILE`; then change it and set up again"
 
 
@@ -203,9 +221,11 @@ def _gains_columns(article: RegisteredArticle, known: RegisteredArticle) -> bool
     return not {column.ordinal for column in article.columns} <= {column.ordinal for column in known.columns}
 
 
-def _refuse_unread(publisher: PostgresPublisher, gaining: Sequence[RegisteredArticle]) -> None:
+def _refuse_unread(
+    publisher: PostgresPublisher, record: PublicationRecord, gaining: Sequence[RegisteredArticle]
+) -> None:
     """Changes that the log holds from before a column was added have no value for it."""
-    if gaining and publisher.probe(publisher.end_of_log()).found_change:
+    if record.registered_lsn is not None and gaining and publisher.probe(publisher.end_of_log()).found_change:
         names = ", ".join(str(article.source) for article in gaining)
         raise ConfigurationError(
             f"article {names} gains columns, but the log holds changes still to be read", remedy=_REMEDY
@@ -222,7 +242,7 @@ def _refuse_undelivered(
     """Commands made by an article's old definition call its old procedures."""
     names = ", ".join(str(article.source) for article in changed)
     for subscription in publication.subscriptions if changed else ():
-        key = subscription_key(publication, connections[publication.publisher.connection], subscription.name)
+        key = _key(publication, connections, record, subscription)
         connection = connections[subscription.connection]
         with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
             watermark = subscriber.find_watermark()

@@ -14,6 +14,7 @@ from tranrepl.distributor.database import Batch, DistributionDatabase, Subscript
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
 from tranrepl.jobs import DistributionRequest
+from tranrepl.log_reader.continuity import find_break
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.settings import Publication
@@ -35,6 +36,10 @@ class LogReaderStatus(BaseModel):
     slot: str | None
     """State of the slot; None where it does not exist."""
     unread_log_bytes: int | None
+    problem: str | None = None
+    """Why the log cannot be read on, and the way out; None where it can."""
+    waits_for: str | None = None
+    """A standby that must have the log before it is read further."""
     registered_xact_seqno: str | None
     last_run: LastRun | None
 
@@ -102,18 +107,24 @@ def status(publication: Publication, connections: Mapping[str, Connection]) -> P
 
 def _log_reader(publication: Publication, connections: Mapping[str, Connection]) -> LogReaderStatus:
     database = DistributionDatabase(connections[publication.distributor.connection])
+    connection = connections[publication.publisher.connection]
     try:
         record = database.publication(publication.publication)
         last = database.last_history(record)
+        with connect(connection, "tranrepl status", autocommit=True) as session:
+            publisher = PostgresPublisher(session, publication.publication)
+            slot = publisher.slot()
+            unread = publisher.end_of_log() - slot.confirmed_flush_lsn if slot else None
+            waiting: list[str] = []
+            publisher.readable_end_of_log(waiting.append)
+            problem = find_break(publisher, connection, database, record)
     finally:
         database.close()
-    with connect(connections[publication.publisher.connection], "tranrepl status", autocommit=True) as session:
-        publisher = PostgresPublisher(session, publication.publication)
-        slot = publisher.slot()
-        unread = publisher.end_of_log() - slot.confirmed_flush_lsn if slot else None
     return LogReaderStatus(
         slot=slot.state if slot else None,
         unread_log_bytes=unread,
+        problem=str(problem) if problem else None,
+        waits_for=waiting[0] if waiting else None,
         registered_xact_seqno=record.registered_xact_seqno.hex() if record.registered_xact_seqno else None,
         last_run=_last_run(last),
     )

@@ -206,7 +206,7 @@ def _skeletons(site: Site) -> list[Procedure]:
     log_reader = LogReaderRequest(publication=site.publication)
     with open_log_reader(log_reader, site.connections) as opened, connect(site.databases.subscriber, "test") as session:
         articles = opened.database.active_articles(site.publication, opened.record)
-        key = subscription_key(site.publication, site.databases.publisher, "reporting")
+        key = subscription_key(site.publication, site.databases.publisher, None, "reporting")
         subscriber = PostgresSubscriber(session, key)
         return [it for article in articles for it in custom_procedures(subscriber.target(article))]
 

@@ -21,7 +21,7 @@ from tranrepl.postgres import Session, connect
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres_prefetch import Prefetch
 
-_KEY = SubscriptionKey("publisher", "purchasing", "purchasing", "reporting")
+_KEY = SubscriptionKey("publisher", "7711267684752729751", "purchasing", "purchasing", "reporting")
 _ROWS = 40_000
 _CHANGED = 1_000
 _SPARSE, _NEIGHBOURS = "id % 40 = 0", f"id <= {_CHANGED}"

@@ -57,8 +57,8 @@ def read_commands(site: Site) -> ReadCommands:
         articles = opened.database.active_articles(site.publication, opened.record)
         everything = Limits(1_000_000, 1_000_000_000)
         up_to = opened.publisher.end_of_log()
-        start = opened.record.registered_lsn or up_to
-        reading = read_log(Reading(opened.connection, opened.record.slot_name, articles, start, [up_to], everything))
+        slot, start = opened.record.slot_name, opened.start_lsn
+        reading = read_log(Reading(opened.connection, slot, articles, start, [up_to], everything))
         batches: list[pa.RecordBatch] = []
         while True:
             try:

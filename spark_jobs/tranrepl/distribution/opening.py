@@ -99,10 +99,14 @@ def _without_snapshot(what: str) -> ConfigurationError:
     )
 
 
-def subscription_key(publication: Publication, publisher: Connection, subscription: str) -> SubscriptionKey:
-    """How a subscription's rows at the Subscriber are named."""
+def subscription_key(
+    publication: Publication, publisher: Connection, system: str | None, subscription: str
+) -> SubscriptionKey:
+    """How a subscription's rows at the Subscriber are named. `system`: the Publisher's system identifier, where the
+    publication has one by now."""
     return SubscriptionKey(
         f"{publisher.host or ''}:{publisher.port or ''}",
+        system or "",
         publisher.database or "",
         publication.publication,
         subscription,
@@ -117,11 +121,12 @@ def open_distribution(
     publication = request.publication
     settings = publication.subscription(request.subscription)
     connection = connections[settings.connection]
-    key = subscription_key(publication, connections[publication.publisher.connection], settings.name)
+    publisher = connections[publication.publisher.connection]
     database = DistributionDatabase(connections[publication.distributor.connection])
     try:
         record = database.publication(publication.publication)
         subscription = database.subscription(record, settings.name)
+        key = subscription_key(publication, publisher, record.publisher_system, settings.name)
         with dialect_of(connection).subscriber(connection, key, "tranrepl distribution") as subscriber:
             distribution = connections[publication.distributor.connection]
             yield OpenDistribution(database, record, subscription, connection, distribution, key, subscriber)

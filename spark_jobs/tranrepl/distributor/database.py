@@ -38,6 +38,7 @@ from tranrepl.errors import (
     ErrorKind,
     ErrorReport,
     FencedError,
+    MustBeReinitializedError,
     ReplicationError,
     TransientError,
 )
@@ -64,6 +65,12 @@ class PublicationRecord:
     """Last transaction whose commands clean-up has removed."""
     start_lsn: int | None = None
     """Where reading the log began; None where an earlier version began it."""
+    publisher_system: str | None = None
+    """System identifier of the server whose log is registered; None before it is."""
+    timeline: int | None = None
+    """Of that log, at `registered_lsn`."""
+    registered_commit_time: datetime | None = None
+    """By which the last registered transaction was committed; None where an earlier version registered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +172,14 @@ class DistributionDatabase:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
-    def is_set_up(self) -> bool:
-        """Whether it has a schema of ours, of this version or an earlier one."""
+    def is_current(self) -> bool:
+        """Whether it has a schema of ours, of this version."""
         with self._begin() as connection:
-            return sa.inspect(connection).has_table(mspublications.name)
+            inspector = sa.inspect(connection)
+            if not inspector.has_table(mspublications.name):
+                return False
+            found = {column["name"] for column in inspector.get_columns(mspublications.name)}
+            return found >= {column.name for column in mspublications.columns}
 
     def ping(self) -> None:
         """Raises ConfigurationError or TransientError where the database cannot be used."""
@@ -187,14 +198,20 @@ class DistributionDatabase:
     def publication(self, name: str) -> PublicationRecord:
         """Raises ConfigurationError where it is not set up."""
         record = self.find_publication(name)
-        if record is None or record.registered_lsn is None:
+        if record is None or record.registered_lsn is None or record.publisher_system is None:
             raise ConfigurationError(
                 f"{self.where}: publication {name} is not set up", remedy="run `tranrepl setup FILE`"
             )
         return record
 
-    def set_up_publication(self, publication: Publication, publisher_db: str, slot_name: str) -> PublicationRecord:
-        """Register the publication, or renew what may change: the store."""
+    def set_up_publication(
+        self, publication: Publication, publisher_db: str, slot_name: str, system: str, timeline: int
+    ) -> PublicationRecord:
+        """Register the publication, or renew what may change: the store, and whose log it is as long as nothing of a
+        log is registered.
+
+        Raises ConfigurationError where the publication of this name is another Publisher's.
+        """
         values = {"publisher_db": publisher_db, "slot_name": slot_name, "store": publication.distributor.store}
         with self._begin() as connection:
             known = connection.execute(
@@ -210,6 +227,8 @@ class DistributionDatabase:
                     f"{known.publisher_db}",
                     remedy="give this publication another name",
                 )
+            elif known.registered_lsn is not None and known.publisher_system not in (None, system):
+                raise another_publisher(self.where, publication.publication, known.publisher_system, system)
             elif known.store != publication.distributor.store and known.registered_xact_seqno is not None:
                 raise ConfigurationError(
                     f"{self.where}: publication {publication.publication} has stored commands in {known.store}",
@@ -222,6 +241,15 @@ class DistributionDatabase:
                     .where(mspublications.c.publication_id == known.publication_id)
                     .values(store=publication.distributor.store)
                 )
+            # An earlier version registered a log without saying whose.
+            connection.execute(
+                mspublications.update()
+                .where(
+                    mspublications.c.publication == publication.publication,
+                    sa.or_(mspublications.c.registered_lsn.is_(None), mspublications.c.publisher_system.is_(None)),
+                )
+                .values(publisher_system=system, timeline=timeline)
+            )
             row = connection.execute(
                 sa.select(mspublications).where(mspublications.c.publication == publication.publication)
             ).one()
@@ -237,6 +265,50 @@ class DistributionDatabase:
                 )
                 .values(registered_lsn=_lsn_bytes(lsn), start_lsn=_lsn_bytes(lsn))
             )
+
+    def renew_position(self, record: PublicationRecord, registered_lsn: int, timeline: int) -> PublicationRecord:
+        """The log goes on from `registered_lsn` on another timeline than is registered, or from before what is.
+
+        Raises FencedError where another log reader was faster.
+        """
+        with self._begin() as connection:
+            moved = connection.execute(
+                mspublications.update()
+                .where(_standing_at(record))
+                .values(registered_lsn=_lsn_bytes(registered_lsn), timeline=timeline)
+            )
+            if moved.rowcount != 1:
+                raise self._overtaken(record)
+        return replace(record, registered_lsn=registered_lsn, timeline=timeline)
+
+    def _overtaken(self, record: PublicationRecord) -> FencedError:
+        return FencedError(
+            f"{self.where}: another log reader of publication {record.publication} has registered this part of the log"
+        )
+
+    def forget_log(self, record: PublicationRecord, statuses: Mapping[str, SubscriptionStatus]) -> None:
+        """Forget what is registered of the log, stored commands among it, as the log is about to be read anew.
+
+        Each subscription gets the status of its name, and waits like that until it has a new beginning: a job that dies
+        meanwhile leaves nothing that is delivered from the wrong place.
+        """
+        mine = mspublications.c.publication_id == record.publication_id
+        with self._begin() as connection:
+            connection.execute(msrepl_batches.delete().where(msrepl_batches.c.publication_id == record.publication_id))
+            connection.execute(mspublications.update().where(mine).values(dict.fromkeys(_LOG_COLUMNS)))
+            for row in connection.execute(
+                sa.select(mssubscriptions).where(mssubscriptions.c.publication_id == record.publication_id)
+            ).all():
+                subscription = mssubscriptions.c.subscription_id == row.subscription_id
+                status = statuses.get(row.subscription, SubscriptionStatus.INACTIVE)
+                connection.execute(
+                    mssubscriptions.update().where(subscription).values(status=status, subscription_seqno=None)
+                )
+                connection.execute(
+                    msarticle_subscriptions.delete().where(
+                        msarticle_subscriptions.c.subscription_id == row.subscription_id
+                    )
+                )
 
     def set_up_articles(
         self, record: PublicationRecord, wanted: Sequence[RegisteredArticle]
@@ -512,21 +584,20 @@ class DistributionDatabase:
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster.
         """
-        registered_xact_seqno = batch.last_xact_seqno if batch else record.registered_xact_seqno
+        xact_seqno = batch.last_xact_seqno if batch else record.registered_xact_seqno
+        commit_time = batch.last_commit_time if batch else record.registered_commit_time
         with self._begin() as connection:
             moved = connection.execute(
                 mspublications.update()
-                .where(
-                    mspublications.c.publication_id == record.publication_id,
-                    mspublications.c.registered_lsn == _lsn_bytes(record.registered_lsn or 0),
+                .where(_standing_at(record))
+                .values(
+                    registered_lsn=_lsn_bytes(end_lsn),
+                    registered_xact_seqno=xact_seqno,
+                    registered_commit_time=commit_time,
                 )
-                .values(registered_lsn=_lsn_bytes(end_lsn), registered_xact_seqno=registered_xact_seqno)
             )
             if moved.rowcount != 1:
-                raise FencedError(
-                    f"{self.where}: another log reader of publication {record.publication} has registered this part "
-                    "of the log"
-                )
+                raise self._overtaken(record)
             if batch is not None:
                 connection.execute(
                     msrepl_batches.insert().values(
@@ -541,7 +612,9 @@ class DistributionDatabase:
                         log_bytes=batch.log_bytes,
                     )
                 )
-        return replace(record, registered_lsn=end_lsn, registered_xact_seqno=registered_xact_seqno)
+        return replace(
+            record, registered_lsn=end_lsn, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time
+        )
 
     def batches_after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
         """Registered batches that hold transactions after `xact_seqno`, in commit order."""
@@ -884,7 +957,7 @@ def _comments(result: JobResult) -> str:
     if result.snapshot:
         return snapshot_comments(result.snapshot)
     if not result.commands:
-        return "No replicated transactions are available."
+        return " ".join(["No replicated transactions are available.", *result.notices])
     delivered = f"{result.transactions} transactions with {result.commands} commands were delivered"
     one_by_one = result.commands - result.in_bulk
     how = f", {result.in_bulk} of them in bulk, {one_by_one} one by one" if result.in_bulk else ""
@@ -916,6 +989,38 @@ def _validated(validation: SubscriptionValidation) -> str:
 
 def _lsn_bytes(lsn: int) -> bytes:
     return lsn.to_bytes(8, "big")
+
+
+_LOG_COLUMNS = (
+    "registered_xact_seqno",
+    "registered_lsn",
+    "registered_commit_time",
+    "removed_xact_seqno",
+    "start_lsn",
+    "publisher_system",
+    "timeline",
+)
+
+
+def _standing_at(record: PublicationRecord) -> sa.ColumnElement[bool]:
+    """The publication's row, where nobody has moved it since the record was read."""
+    return sa.and_(
+        mspublications.c.publication_id == record.publication_id,
+        mspublications.c.registered_lsn == _lsn_bytes(record.registered_lsn or 0),
+        mspublications.c.timeline == record.timeline,
+    )
+
+
+def another_publisher(where: str, publication: str, registered: str | None, found: str) -> MustBeReinitializedError:
+    """The connection leads to another server than the one whose log is registered."""
+    return MustBeReinitializedError(
+        f"{where}: publication {publication} belongs to the Publisher with the system identifier {registered}; the "
+        f"connection leads to another server, {found}, as one that a dump was restored into, one that pg_upgrade has "
+        "made, or a second Publisher of the same name",
+        remedy="where this server has taken the other one's place, `tranrepl reinitialize FILE` begins anew from its "
+        "rows, or `tranrepl reinitialize FILE --log-reader` without them where the Subscribers have them all; a second "
+        "Publisher takes another name for its publication, or a distribution database of its own",
+    )
 
 
 def _articles_of(subscription: SubscriptionRecord, articles: Sequence[str]) -> sa.ColumnElement[bool]:
@@ -983,6 +1088,9 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         int.from_bytes(lsn, "big") if lsn is not None else None,
         bytes(removed) if removed is not None else None,
         int.from_bytes(start, "big") if start is not None else None,
+        fields["publisher_system"],
+        fields["timeline"],
+        fields["registered_commit_time"],
     )
 
 

@@ -69,6 +69,9 @@ mspublications = sa.Table(
     sa.Column("removed_xact_seqno", _Seqno, comment="Last transaction whose commands clean-up has removed"),
     sa.Column("start_lsn", _Seqno, comment="Where reading the log began; NULL where an earlier version began it"),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
+    sa.Column("publisher_system", sa.Text, comment="System identifier of the server whose log is registered"),
+    sa.Column("timeline", sa.Integer, comment="Of that log, at registered_lsn"),
+    sa.Column("registered_commit_time", _Time, comment="By which the last registered transaction was committed"),
 )
 
 msarticles = sa.Table(

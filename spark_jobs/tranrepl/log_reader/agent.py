@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
 from tranrepl.connections import Connection
 from tranrepl.jobs import JobResult, LogReaderRequest
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+
+log = logging.getLogger(__name__)
 
 
 def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult | None:
@@ -19,23 +22,30 @@ def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]
     clock = time.perf_counter()
     with open_log_reader(request, connections) as opened:
         articles = opened.database.active_articles(request.publication, opened.record)
-        if not _pass_over(opened):
+        notices: list[str] = []
+        if not _pass_over(opened, opened.publisher.readable_end_of_log(notices.append)):
             return None
         opened.publisher.refuse_replaced(articles)
         seqno = opened.record.registered_xact_seqno
-        result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, seconds=time.perf_counter() - clock)
+        result = JobResult(
+            last_xact_seqno=seqno.hex() if seqno else None,
+            seconds=time.perf_counter() - clock,
+            notices=tuple(notices),
+        )
         opened.database.record_log_reader(opened.record, result)
+    for notice in result.notices:
+        log.warning("%s", notice)
     return result
 
 
-def _pass_over(opened: OpenLogReader) -> bool:
-    """Pass over the log up to now, or up to its first change. Returns whether there was none."""
-    record, up_to = opened.record, opened.publisher.end_of_log()
+def _pass_over(opened: OpenLogReader, up_to: int) -> bool:
+    """Pass over the log up to there, or up to its first change. Returns whether there was none."""
+    record = opened.record
     while True:
         probe = opened.publisher.probe(up_to)
         if probe.empty_up_to > (record.registered_lsn or 0):
             record = opened.database.register_batch(record, None, probe.empty_up_to)
-            opened.publisher.advance(probe.empty_up_to)
+        opened.publisher.advance(probe.empty_up_to)
         if probe.found_change:
             return False
         if probe.empty_up_to >= up_to:

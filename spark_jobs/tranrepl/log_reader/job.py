@@ -58,6 +58,8 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
             update={"seconds": time.perf_counter() - clock, "error": error.to_report() if error else None}
         )
         opened.database.end_run(row, result)
+    for notice in result.notices:
+        log.warning("%s", notice)
     return result
 
 
@@ -67,12 +69,14 @@ class _LogReader:
         self._settings = request.publication.log_reader
         self._opened = opened
         self._record: PublicationRecord = opened.record
+        self._start = opened.start_lsn
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
-        self._up_to = opened.publisher.end_of_log()
+        notices: list[str] = []
+        self._up_to = opened.publisher.readable_end_of_log(notices.append)
         self._articles = opened.database.active_articles(request.publication, opened.record)
         self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
-        self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None)
+        self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
         self.tell: Callable[[JobResult], None] = _tell_nobody
 
     def drain(self) -> None:
@@ -109,7 +113,7 @@ class _LogReader:
     def _readings(self, stop_at: int | None) -> list[Reading]:
         """All of the log, or each of its first two ranges by itself."""
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
-        start = self._record.registered_lsn or self._up_to
+        start = self._start
         ends = range_ends(start, self._up_to, largest_range(limits))
         reading = Reading(self._opened.connection, self._record.slot_name, self._articles, start, ends, limits)
         return reading.by_range()[:2] if self._two_at_once and stop_at is None else [reading]
@@ -133,6 +137,7 @@ class _LogReader:
             self._remove([written])
         with self._timed("register"):
             self._record = self._opened.database.register_batch(self._record, batch, read.end_lsn)
+            self._start = read.end_lsn
         reach(Failpoint.REGISTERED)
         if batch is not None:
             self._add(batch, read)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import LogReaderRequest
+from tranrepl.log_reader.continuity import continuation
 from tranrepl.postgres import connect
-from tranrepl.publisher.lsn import lsn_text
 from tranrepl.publisher.postgres import PostgresPublisher
 
 
@@ -21,14 +20,16 @@ class OpenLogReader:
     record: PublicationRecord
     publisher: PostgresPublisher
     connection: Connection
+    start_lsn: int
+    """Where the first reading begins: where the log is registered to, or earlier, and no transaction is between."""
 
 
 @contextmanager
 def open_log_reader(request: LogReaderRequest, connections: Mapping[str, Connection]) -> Iterator[OpenLogReader]:
     """Connect to the distribution database and the Publisher, and bring the slot to the registered position.
 
-    Raises ConfigurationError where the slot is missing, invalidated or past that position, TransientError where it is
-    in use.
+    Raises MustBeReinitializedError where the slot is missing or invalidated, or the log is not the one that is
+    registered any more, TransientError where the slot is in use.
     """
     publication = request.publication
     connection = connections[publication.publisher.connection]
@@ -37,29 +38,21 @@ def open_log_reader(request: LogReaderRequest, connections: Mapping[str, Connect
         record = database.publication(publication.publication)
         with connect(connection, "tranrepl log reader", autocommit=True) as session:
             publisher = PostgresPublisher(session, publication.publication)
-            record = _agreed(publisher, database, record)
-            yield OpenLogReader(database, record, publisher, connection)
+            record, start = _agreed(publisher, connection, database, record)
+            yield OpenLogReader(database, record, publisher, connection, start)
     finally:
         database.close()
 
 
 def _agreed(
-    publisher: PostgresPublisher, database: DistributionDatabase, record: PublicationRecord
-) -> PublicationRecord:
-    slot = publisher.ready_slot()
-    if slot.confirmed_flush_lsn > (record.registered_lsn or 0):
-        # Another log reader may have registered and advanced since; then it says so by now.
-        record = database.publication(record.publication)
-    registered = record.registered_lsn or 0
-    if slot.confirmed_flush_lsn > registered:
-        raise ConfigurationError(
-            f"{publisher.where}: replication slot {slot.name} stands at {lsn_text(slot.confirmed_flush_lsn)}, but "
-            f"the log is registered only up to {lsn_text(registered)}: changes between the two are lost",
-            remedy="somebody else advanced the slot, or the distribution database was restored from a backup: "
-            "initialise the subscriptions anew",
-            number="18846",
-        )
+    publisher: PostgresPublisher, connection: Connection, database: DistributionDatabase, record: PublicationRecord
+) -> tuple[PublicationRecord, int]:
+    """The record, and where to read from, once slot and registered position are on one log."""
+    proven = continuation(publisher, connection, database, record)
+    record = proven.record
+    if (record.registered_lsn, record.timeline) != (proven.registered_lsn, proven.timeline):
+        record = database.renew_position(record, proven.registered_lsn, proven.timeline)
     # A job that died between registering its batch and advancing the slot leaves it behind.
-    publisher.advance(registered)
+    publisher.advance(proven.start_lsn)
     publisher.advance_restart_lsn()
-    return record
+    return record, proven.start_lsn

@@ -26,6 +26,7 @@ from tranrepl.errors import ConfigurationError, InternalError, ReplicationError,
 from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
 from tranrepl.publisher.lsn import lsn_number
 from tranrepl.publisher.postgres import PLUGIN
+from tranrepl.publisher.standby_slots import wait_for_standbys
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def exported_snapshot(
     where = f"Publisher {connection.database}"
     with (
         connect(connection, "tranrepl snapshot", autocommit=True) as observer,
-        _replication_session(connection) as session,
+        replication_session(connection) as session,
         ThreadPoolExecutor(1, "tranrepl-slot") as executor,
     ):
         creation = executor.submit(_create_slot, session, where)
@@ -75,11 +76,12 @@ def exported_snapshot(
             raise
         snapshot = creation.result()
         _wait_for_commits(connection, observer, snapshot)
+        wait_for_standbys(observer, snapshot.consistent_point, timeout_seconds, say)
         yield snapshot
 
 
 @contextmanager
-def _replication_session(connection: Connection) -> Iterator[Session]:
+def replication_session(connection: Connection) -> Iterator[Session]:
     """It takes simple queries only, so no value can be bound in it."""
     require_postgres(connection)
     parameters = connection.libpq_parameters("tranrepl snapshot")

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import LiteralString
 
 from psycopg import sql
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, QueryCanceled
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
-from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, MustBeReinitializedError, ReplicationError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
+from tranrepl.publisher.commit_search import holds_commit
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
 from tranrepl.publisher.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.row_filters import parse_filter
+from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"
+_ADVANCE_TIMEOUT = "30min"
+"""To pass over the log takes nearly as long as to decode it."""
+_SLOT_TIMEOUT = "60s"
+_STANDBY_PATIENCE_SECONDS = 2.0
+_STANDBY_SECONDS = 60.0
+REINITIALIZE = (
+    "`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize FILE --log-reader` "
+    "leaves the Subscribers' rows, and `tranrepl validate FILE --repair` then corrects those that differ"
+)
+
+log = logging.getLogger(__name__)
 
 
 class SlotState(StrEnum):
@@ -277,11 +292,32 @@ class PostgresPublisher:
                 raise self._invalidated(slot)
             return []
         failover = sql.SQL(", failover => true") if self.version >= 17 else sql.SQL("")
-        self._session.execute(
-            sql.SQL("SELECT pg_catalog.pg_create_logical_replication_slot(%s, %s, false{})").format(failover),
-            [self.object_name, PLUGIN],
-        )
+        try:
+            with self._session.transaction():
+                self._session.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [_SLOT_TIMEOUT])
+                self._session.execute(
+                    sql.SQL("SELECT pg_catalog.pg_create_logical_replication_slot(%s, %s, false{})").format(failover),
+                    [self.object_name, PLUGIN],
+                )
+        except QueryCanceled as error:
+            raise TransientError(
+                f"{self.where}: no replication slot after {_SLOT_TIMEOUT}: a new one waits for the transactions that "
+                f"were open before; the oldest is {self._oldest_writer()}",
+                remedy="end that transaction, or wait for its end, then run `tranrepl setup FILE`",
+                number=error.sqlstate,
+            ) from error
         return [f"created replication slot {self.object_name} at {self.where}"]
+
+    def _oldest_writer(self) -> str:
+        """The transaction that has been open for longest of those that have written, in words."""
+        row = self._session.execute(
+            "SELECT who, date_trunc('second', clock_timestamp() - since)::text FROM ("
+            "SELECT concat('that of process ', pid, ' (', usename, ', ', application_name, ')') AS who, "
+            "xact_start AS since FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL UNION ALL "
+            "SELECT concat('prepared transaction ', quote_literal(gid)), prepared "
+            "FROM pg_catalog.pg_prepared_xacts) AS writers ORDER BY since LIMIT 1"
+        ).fetchone()
+        return f"{row[0]}, open for {row[1]}" if row else "one that has ended since"
 
     def slot(self) -> Slot | None:
         """The publication's slot; None where it does not exist. Raises ConfigurationError for another's slot."""
@@ -312,31 +348,63 @@ class PostgresPublisher:
         return "CASE WHEN s.conflicting THEN 'conflict' ELSE '' END" if self.version == 16 else "''"
 
     def ready_slot(self) -> Slot:
-        """The slot, fit to be read. Raises ConfigurationError where it is missing or invalidated, TransientError where
-        another session reads it."""
+        """The slot, fit to be read. Raises MustBeReinitializedError where it is missing or invalidated, TransientError
+        where another session reads it."""
+        slot = self.require_slot()
+        if slot.state is SlotState.IN_USE:
+            raise self._in_use()
+        return slot
+
+    def require_slot(self) -> Slot:
+        """As `ready_slot`, whoever reads it."""
         slot = self.slot()
         if slot is None:
-            raise ConfigurationError(
+            raise MustBeReinitializedError(
                 f"{self.where}: replication slot {self.object_name} does not exist: changes made since it was lost "
                 "cannot be read any more",
-                remedy="run `tranrepl setup`; where commands were read before, initialise the subscriptions anew",
+                remedy=REINITIALIZE,
             )
         if slot.state is SlotState.INVALIDATED:
             raise self._invalidated(slot)
-        if slot.state is SlotState.IN_USE:
-            raise TransientError(
-                f"{self.where}: replication slot {self.object_name} is in use by another session",
-                remedy="one log reader at a time: wait for the other one, or end it",
-                number="55006",
-            )
         return slot
 
-    def _invalidated(self, slot: Slot) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self.where}: replication slot {slot.name} is invalidated ({slot.reason}): the log it needs is gone",
-            remedy=f"SELECT pg_drop_replication_slot('{slot.name}'), run `tranrepl setup`, and initialise the "
-            "subscriptions anew; a higher max_slot_wal_keep_size prevents it",
+    def _in_use(self) -> TransientError:
+        return TransientError(
+            f"{self.where}: replication slot {self.object_name} is in use by another session",
+            remedy="one log reader at a time: wait for the other one, or end it",
+            number="55006",
         )
+
+    def _invalidated(self, slot: Slot) -> MustBeReinitializedError:
+        return MustBeReinitializedError(
+            f"{self.where}: replication slot {slot.name} is invalidated ({slot.reason}): the log it needs is gone",
+            remedy=f"{REINITIALIZE}. A higher max_slot_wal_keep_size prevents it",
+        )
+
+    def require_idle_slot(self) -> Slot | None:
+        """The slot, whatever state it is in. Raises TransientError where another session reads it."""
+        slot = self.slot()
+        if slot is not None and slot.state is SlotState.IN_USE:
+            raise self._in_use()
+        return slot
+
+    def drop_slot(self) -> list[str]:
+        """Let a new one take its place; what was done. Raises TransientError where another session reads it."""
+        slot = self.require_idle_slot()
+        if slot is None:
+            return []
+        with translated_errors(self.where):
+            self._session.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [slot.name])
+        return [f"dropped replication slot {slot.name} at {self.where}"]
+
+    def holds_commit(self, lsn: int, latest: datetime) -> bool:
+        """Whether a transaction of the publication commits there, in the log after what the slot has confirmed, and did
+        so at `latest` or before. Raises TransientError where it cannot be told before a standby has the log."""
+        if lsn >= self.end_of_log():
+            return False
+        wait_for_standbys(self._session, lsn + 1, _STANDBY_SECONDS, log.warning)
+        with translated_errors(self.where):
+            return holds_commit(self._session, self.object_name, self.object_name, lsn, latest)
 
     def refuse_replaced(self, articles: Iterable[RegisteredArticle]) -> None:
         """Raise ConfigurationError where a table is no longer published, or a column is another one of the same name:
@@ -369,17 +437,34 @@ class PostgresPublisher:
         """LSN up to which the log is flushed now."""
         return lsn_number(str(self._value("SELECT pg_catalog.pg_current_wal_flush_lsn()::text")))
 
+    def readable_end_of_log(self, say: Callable[[str], None]) -> int:
+        """LSN up to which the log may be read now: what the standbys of `synchronized_standby_slots` have of it.
+
+        They have a moment to follow; whom it is not waited for any longer is told to `say`.
+        """
+        end = self.end_of_log()
+        behind = standby_behind(self._session, end, _STANDBY_PATIENCE_SECONDS)
+        if behind is None:
+            return end
+        say(waiting_for(self._session, behind))
+        return min(end, behind.confirmed_lsn)
+
     def probe(self, up_to: int) -> Probe:
         """Look for the first change of a published table before `up_to`, for a few seconds at most."""
         with translated_errors(self.where):
             return probe_log(self._session, self.object_name, self.object_name, up_to)
 
     def advance(self, up_to: int) -> None:
-        """Confirm that everything before `up_to` is registered, so that the Publisher may drop its log."""
+        """Confirm that everything before `up_to` is registered, so that the Publisher may drop its log.
+
+        Raises TransientError where a standby must have it before and does not get it, or where it takes too long.
+        """
         slot = self.ready_slot()
         if slot.confirmed_flush_lsn >= up_to:
             return
-        with translated_errors(self.where):
+        wait_for_standbys(self._session, up_to, _STANDBY_SECONDS, log.warning)
+        with translated_errors(self.where), self._session.transaction():
+            self._session.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [_ADVANCE_TIMEOUT])
             self._session.execute(
                 "SELECT pg_catalog.pg_replication_slot_advance(%s, %s::pg_lsn)", [self.object_name, lsn_text(up_to)]
             )

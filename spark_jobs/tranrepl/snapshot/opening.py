@@ -13,6 +13,7 @@ from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest, SnapshotRequest
+from tranrepl.log_reader.continuity import find_break
 from tranrepl.postgres import Session, connect
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.settings import Article
@@ -117,6 +118,11 @@ def open_snapshot(
         connect(publisher, "tranrepl snapshot", autocommit=True) as session,
         dialect_of(opened.connection).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target,
     ):
+        problem = find_break(
+            PostgresPublisher(session, publication.publication), publisher, opened.database, opened.record
+        )
+        if problem is not None:
+            raise problem
         sizes = {str(it.source): table_size(session, it) for it in waiting.articles}
         articles = _described(session, publication.publication, publication.articles, waiting.articles, sizes)
         keys = NO_FOREIGN_KEYS

@@ -11,7 +11,12 @@ from typing import Protocol
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorReport, FencedError
+from tranrepl.errors import (
+    ConfigurationError,
+    CustomProcedureError,
+    ErrorReport,
+    FencedError,
+)
 from tranrepl.settings import Apply, Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
@@ -24,6 +29,9 @@ class SubscriptionKey:
     """Which rows of the Subscriber's tables are this subscription's."""
 
     publisher: str
+    """Host and port, as the Publisher was reached last: for people to read."""
+    publisher_system: str
+    """The Publisher's system identifier: two servers may have databases, publications and subscriptions of one name."""
     publisher_db: str
     publication: str
     subscription: str
@@ -181,7 +189,8 @@ class Subscriber(Protocol):
         ...
 
     def set_up_watermark(self) -> list[str]:
-        """A new subscription has received nothing. An existing watermark is left alone."""
+        """A new subscription has received nothing. An existing watermark is left alone; one that an earlier version
+        wrote, without saying which server the Publisher is, is this one's where it was written for its address."""
         ...
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:

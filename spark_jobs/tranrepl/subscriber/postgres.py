@@ -27,6 +27,13 @@ from tranrepl.subscriber.dialect import (
     not_set_up,
 )
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.postgres_model_tables import (
+    OBJECTS,
+    SNAPSHOTS,
+    WATERMARKS,
+    adopt_unidentified_rows,
+    create_model_tables,
+)
 from tranrepl.subscriber.postgres_procedures import (
     MOST_ARGUMENTS,
     SCHEMA,
@@ -38,54 +45,7 @@ from tranrepl.subscriber.postgres_procedures import (
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 from tranrepl.subscriber.stream_rows import StreamRow, standing_of, stands_at
 
-WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
-OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
-SNAPSHOTS = sql.Identifier(SCHEMA, "msreplication_snapshots")
 _PLACEMENT_LOCK_TIMEOUT = "300s"
-
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS {watermarks} (
-    publisher text NOT NULL,
-    publisher_db text NOT NULL,
-    publication text NOT NULL,
-    subscription text NOT NULL,
-    stream smallint NOT NULL,
-    subscription_type smallint NOT NULL DEFAULT 0,
-    description text,
-    transaction_timestamp bytea NOT NULL,
-    time timestamptz NOT NULL DEFAULT now(),
-    batch_after bytea,
-    batch_streams smallint,
-    batch_division text,
-    PRIMARY KEY (publisher_db, publication, subscription, stream))""",
-    """ALTER TABLE {watermarks} ADD COLUMN IF NOT EXISTS batch_after bytea,
-    ADD COLUMN IF NOT EXISTS batch_streams smallint, ADD COLUMN IF NOT EXISTS batch_division text""",
-    """CREATE TABLE IF NOT EXISTS {objects} (
-    publisher text NOT NULL,
-    publisher_db text NOT NULL,
-    publication text NOT NULL,
-    article text NOT NULL,
-    object_name text NOT NULL,
-    object_type char(1) NOT NULL,
-    object_text text NOT NULL,
-    PRIMARY KEY (object_name))""",
-    """CREATE TABLE IF NOT EXISTS {snapshots} (
-    publisher text NOT NULL,
-    publisher_db text NOT NULL,
-    publication text NOT NULL,
-    subscription text NOT NULL,
-    article text NOT NULL,
-    range_number integer NOT NULL,
-    snapshot text NOT NULL,
-    created boolean NOT NULL DEFAULT false,
-    deferred text,
-    row_count bigint NOT NULL DEFAULT 0,
-    byte_count bigint NOT NULL DEFAULT 0,
-    xact_seqno bytea,
-    time timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (publisher_db, publication, subscription, article, range_number))""",
-    """ALTER TABLE {snapshots} ADD COLUMN IF NOT EXISTS xact_seqno bytea""",
-)
 
 
 class PostgresSubscriber:
@@ -203,18 +163,16 @@ class PostgresSubscriber:
     def set_up_tables(self) -> None:
         """The model's tables at the Subscriber. Idempotent."""
         with translated_errors(self.where), self._session.transaction():
-            for statement in _TABLES:
-                self._session.execute(
-                    sql.SQL(statement).format(watermarks=WATERMARKS, objects=OBJECTS, snapshots=SNAPSHOTS)
-                )
+            create_model_tables(self._session)
 
     def set_up_watermark(self) -> list[str]:
         """A new subscription has received nothing. An existing watermark is left alone."""
         with translated_errors(self.where), self._session.transaction():
+            adopt_unidentified_rows(self._session, self._key)
             created = self._session.execute(
                 sql.SQL(
-                    "INSERT INTO {} (publisher, publisher_db, publication, subscription, stream, "
-                    "transaction_timestamp) VALUES (%s, %s, %s, %s, 0, %s) ON CONFLICT DO NOTHING"
+                    "INSERT INTO {} (publisher, publisher_system, publisher_db, publication, subscription, stream, "
+                    "transaction_timestamp) VALUES (%s, %s, %s, %s, %s, 0, %s) ON CONFLICT DO NOTHING"
                 ).format(WATERMARKS),
                 [*self._key_values(), FIRST_XACT_SEQNO],
             ).rowcount
@@ -222,7 +180,7 @@ class PostgresSubscriber:
 
     def _key_values(self) -> list[str]:
         key = self._key
-        return [key.publisher, key.publisher_db, key.publication, key.subscription]
+        return [key.publisher, key.publisher_system, key.publisher_db, key.publication, key.subscription]
 
     def has_destination(self, table: TableName) -> bool:
         with translated_errors(self.where):
@@ -251,9 +209,9 @@ class PostgresSubscriber:
             # A snapshot may build the indexes of such a table after it is loaded.
             self._session.execute(
                 sql.SQL(
-                    "INSERT INTO {} (publisher, publisher_db, publication, subscription, article, range_number, "
-                    "snapshot, created) VALUES (%s, %s, %s, %s, %s, 0, '', true) "
-                    "ON CONFLICT (publisher_db, publication, subscription, article, range_number) "
+                    "INSERT INTO {} (publisher, publisher_system, publisher_db, publication, subscription, article, "
+                    "range_number, snapshot, created) VALUES (%s, %s, %s, %s, %s, %s, 0, '', true) "
+                    "ON CONFLICT (publisher_system, publisher_db, publication, subscription, article, range_number) "
                     "DO UPDATE SET created = true"
                 ).format(SNAPSHOTS),
                 [*self._key_values(), str(article.source)],
@@ -342,7 +300,14 @@ class PostgresSubscriber:
                 "publisher = excluded.publisher, publisher_db = excluded.publisher_db, article = excluded.article, "
                 "publication = excluded.publication, object_text = excluded.object_text"
             ).format(OBJECTS),
-            [*self._key_values()[:3], str(target.article.source), generated.name, text],
+            [
+                self._key.publisher,
+                self._key.publisher_db,
+                self._key.publication,
+                str(target.article.source),
+                generated.name,
+                text,
+            ],
         )
         return [f"created procedure {generated.name} at {self.where}"]
 
@@ -397,8 +362,8 @@ class PostgresSubscriber:
             if missing:
                 self._session.execute(
                     sql.SQL(
-                        "INSERT INTO {} (publisher, publisher_db, publication, subscription, stream, "
-                        "transaction_timestamp) SELECT %s, %s, %s, %s, number, %s FROM unnest(%s::int[]) number "
+                        "INSERT INTO {} (publisher, publisher_system, publisher_db, publication, subscription, stream, "
+                        "transaction_timestamp) SELECT %s, %s, %s, %s, %s, number, %s FROM unnest(%s::int[]) number "
                         "ON CONFLICT DO NOTHING"
                     ).format(WATERMARKS),
                     [*self._key_values(), FIRST_XACT_SEQNO, missing],
@@ -569,7 +534,7 @@ def _reference(
     )
 
 
-_MINE = sql.SQL("publisher_db = %s AND publication = %s AND subscription = %s")
+_MINE = sql.SQL("publisher_system = %s AND publisher_db = %s AND publication = %s AND subscription = %s")
 
 _UNIQUE_KEYS = """
 SELECT i.indrelid::bigint,

@@ -16,7 +16,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Method, Operation
 from tranrepl.postgres import Session, qualified
 from tranrepl.subscriber.constraints import parents_first
-from tranrepl.subscriber.postgres import OBJECTS
+from tranrepl.subscriber.postgres_model_tables import OBJECTS
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, SCHEMA, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 from tranrepl.subscriber.steps import Operations

@@ -14,7 +14,8 @@ from tranrepl.postgres import Session, describe_tables, qualified, qualified_nam
 from tranrepl.settings import PreCreation
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.postgres import SNAPSHOTS, PostgresSubscriber
+from tranrepl.subscriber.postgres import PostgresSubscriber
+from tranrepl.subscriber.postgres_model_tables import SNAPSHOTS
 from tranrepl.subscriber.postgres_procedures import trusted
 from tranrepl.subscriber.snapshot import (
     LoadedRange,
@@ -27,7 +28,7 @@ from tranrepl.subscriber.snapshot import (
     not_empty,
 )
 
-_MINE = sql.SQL("publisher_db = %s AND publication = %s AND subscription = %s")
+_MINE = sql.SQL("publisher_system = %s AND publisher_db = %s AND publication = %s AND subscription = %s")
 
 # What setup gave the table, to be built anew after the load: foreign keys last, and dropped first.
 _DEFERRABLE = """
@@ -58,7 +59,7 @@ class PostgresSnapshot:
     def __init__(self, session: Session, key: SubscriptionKey, subscriber: PostgresSubscriber) -> None:
         self._session = session
         self._subscriber = subscriber
-        self._mine = [key.publisher_db, key.publication, key.subscription]
+        self._mine = [key.publisher_system, key.publisher_db, key.publication, key.subscription]
         self._key = key
         self.where = subscriber.where
 
@@ -216,9 +217,9 @@ class PostgresSnapshot:
         )
         self._session.execute(
             sql.SQL(
-                "INSERT INTO {} AS s (publisher, publisher_db, publication, subscription, article, range_number, "
-                "snapshot) VALUES (%s, %s, %s, %s, %s, 0, %s) "
-                "ON CONFLICT (publisher_db, publication, subscription, article, range_number) "
+                "INSERT INTO {} AS s (publisher, publisher_system, publisher_db, publication, subscription, article, "
+                "range_number, snapshot) VALUES (%s, %s, %s, %s, %s, %s, 0, %s) "
+                "ON CONFLICT (publisher_system, publisher_db, publication, subscription, article, range_number) "
                 "DO UPDATE SET snapshot = excluded.snapshot, time = now()"
             ).format(SNAPSHOTS),
             [self._key.publisher, *self._mine, it.name, snapshot],
@@ -331,11 +332,12 @@ class PostgresLoader:
             reach(Failpoint.RANGE_LOADED)
             self._session.execute(
                 sql.SQL(
-                    "INSERT INTO {} (publisher, publisher_db, publication, subscription, article, range_number, "
-                    "snapshot, row_count, byte_count) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+                    "INSERT INTO {} (publisher, publisher_system, publisher_db, publication, subscription, article, "
+                    "range_number, snapshot, row_count, byte_count) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
                 ).format(SNAPSHOTS),
                 [
                     self._key.publisher,
+                    self._key.publisher_system,
                     self._key.publisher_db,
                     self._key.publication,
                     self._key.subscription,
@@ -365,7 +367,13 @@ class PostgresLoader:
             sql.SQL("SELECT snapshot FROM {} WHERE {} AND article = %s AND range_number = 0 FOR SHARE").format(
                 SNAPSHOTS, _MINE
             ),
-            [self._key.publisher_db, self._key.publication, self._key.subscription, name],
+            [
+                self._key.publisher_system,
+                self._key.publisher_db,
+                self._key.publication,
+                self._key.subscription,
+                name,
+            ],
         ).fetchone()
         if row is None or row[0] != self._snapshot:
             raise another_snapshot(self._where)

@@ -48,6 +48,7 @@ _ROWS_TOGETHER = 1000
 def _mine(key: SubscriptionKey) -> sa.ColumnElement[bool]:
     columns = SNAPSHOTS.c
     return sa.and_(
+        columns.publisher_system == key.publisher_system,
         columns.publisher_db == key.publisher_db,
         columns.publication == key.publication,
         columns.subscription == key.subscription,
@@ -57,6 +58,7 @@ def _mine(key: SubscriptionKey) -> sa.ColumnElement[bool]:
 def _row(key: SubscriptionKey, article: str, number: int, snapshot: str) -> dict[str, object]:
     return {
         "publisher": key.publisher,
+        "publisher_system": key.publisher_system,
         "publisher_db": key.publisher_db,
         "publication": key.publication,
         "subscription": key.subscription,

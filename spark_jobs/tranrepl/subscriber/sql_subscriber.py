@@ -366,6 +366,7 @@ class SqlSubscriber:
         """By article (source): the last transaction that is in the snapshot which its table began with."""
         columns, key = SNAPSHOTS.c, self._key
         query = sa.select(columns.article, columns.xact_seqno).where(
+            columns.publisher_system == key.publisher_system,
             columns.publisher_db == key.publisher_db,
             columns.publication == key.publication,
             columns.subscription == key.subscription,

@@ -6,6 +6,7 @@ Source: `MSreplication_subscriptions` and `MSreplication_objects`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from alembic.operations import Operations
@@ -37,6 +38,7 @@ WATERMARKS = sa.Table(
     "msreplication_subscriptions",
     _METADATA,
     sa.Column("publisher", _name(255), nullable=False),
+    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
     sa.Column("publisher_db", _name(128), primary_key=True),
     sa.Column("publication", _name(64), primary_key=True),
     sa.Column("subscription", _name(64), primary_key=True),
@@ -68,6 +70,7 @@ SNAPSHOTS = sa.Table(
     "msreplication_snapshots",
     _METADATA,
     sa.Column("publisher", _name(255), nullable=False),
+    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
     sa.Column("publisher_db", _name(128), primary_key=True),
     sa.Column("publication", _name(64), primary_key=True),
     sa.Column("subscription", _name(64), primary_key=True),
@@ -90,6 +93,7 @@ class Watermark:
         self._where = where
         columns = WATERMARKS.c
         self._mine = sa.and_(
+            columns.publisher_system == key.publisher_system,
             columns.publisher_db == key.publisher_db,
             columns.publication == key.publication,
             columns.subscription == key.subscription,
@@ -166,9 +170,22 @@ class Watermark:
 
     def start(self) -> bool:
         """A new subscription has received nothing. False where it is there already."""
-        if self.find() is not None:
+        if self.find() is not None or self._adopt_unidentified_rows():
             return False
         self._insert([0])
+        return True
+
+    def _adopt_unidentified_rows(self) -> bool:
+        """Rows that an earlier version wrote did not say which server the Publisher is: they are this one's where they
+        were written for its address. Whether there were any."""
+        key, of_name = self._key, {it: _of_name(it, self._key) for it in (WATERMARKS, SNAPSHOTS)}
+        publisher = self._session.scalar(
+            sa.select(WATERMARKS.c.publisher).where(of_name[WATERMARKS], WATERMARKS.c.stream == 0)
+        )
+        if publisher != key.publisher:
+            return False
+        for table, condition in of_name.items():
+            self._session.execute(sa.update(table).where(condition).values(publisher_system=key.publisher_system))
         return True
 
     def start_streams(self, streams: int) -> None:
@@ -180,6 +197,7 @@ class Watermark:
         rows = [
             {
                 "publisher": self._key.publisher,
+                "publisher_system": self._key.publisher_system,
                 "publisher_db": self._key.publisher_db,
                 "publication": self._key.publication,
                 "subscription": self._key.subscription,
@@ -193,11 +211,23 @@ class Watermark:
             self._session.execute(sa.insert(WATERMARKS), rows)
 
 
+def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
+    """Rows of this name that do not say which server the Publisher is."""
+    return sa.and_(
+        table.c.publisher_system == "",
+        table.c.publisher_db == key.publisher_db,
+        table.c.publication == key.publication,
+        table.c.subscription == key.subscription,
+    )
+
+
 def create_tables(session: sa.Connection, where: str) -> None:
     """Idempotent. Raises ConfigurationError where tables of these names are another's, as SQL Server's own are."""
     _METADATA.create_all(session, checkfirst=True)
     _add_missing_columns(session, WATERMARKS, "transaction_timestamp")
     _add_missing_columns(session, SNAPSHOTS, "range_number")
+    for table, ours in ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number")):
+        _add_publisher_system(session, table, ours)
     for table in _METADATA.tables.values():
         found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
         if not found >= {column.name for column in table.columns}:
@@ -205,6 +235,38 @@ def create_tables(session: sa.Connection, where: str) -> None:
                 f"{where}: table {table.name} is another program's: SQL Server's own replication has one of that name",
                 remedy="deliver into a database that takes part in no other replication",
             )
+
+
+def _add_publisher_system(session: sa.Connection, table: sa.Table, ours: str) -> None:
+    """To the primary key of a table that an earlier version made: it has the column `ours`."""
+    inspector = sa.inspect(session)
+    found = {column["name"] for column in inspector.get_columns(table.name)}
+    key = inspector.get_pk_constraint(table.name)
+    column = table.c.publisher_system
+    operations = Operations(MigrationContext.configure(session))
+    if session.dialect.name == "sqlite":
+        _build_anew(session, operations, table, is_earlier=ours in found and column.name not in found)
+        return
+    if ours not in found or column.name in key["constrained_columns"]:
+        return
+    if column.name not in found:
+        operations.add_column(table.name, sa.Column(column.name, column.type, nullable=False, server_default=""))
+    operations.drop_constraint(key["name"] or "PRIMARY", table.name, type_="primary")
+    operations.create_primary_key(f"pk_{table.name}", table.name, [it.name for it in table.primary_key])
+
+
+def _build_anew(session: sa.Connection, operations: Operations, table: sa.Table, *, is_earlier: bool) -> None:
+    """SQLite alters no primary key. What was interrupted is finished: the earlier table goes last."""
+    name = f"{table.name}_earlier"
+    if is_earlier:
+        operations.rename_table(table.name, name)
+    elif not sa.inspect(session).has_table(name):
+        return
+    table.create(session, checkfirst=True)
+    columns = [it.name for it in table.columns if it.name != "publisher_system"]
+    rows: sa.Select[*tuple[Any, ...]] = sa.select(*[sa.column(it) for it in columns]).select_from(sa.table(name))
+    session.execute(sa.insert(table).prefix_with("OR IGNORE").from_select(columns, rows, include_defaults=False))
+    operations.drop_table(name)
 
 
 def _add_missing_columns(session: sa.Connection, table: sa.Table, ours: str) -> None:

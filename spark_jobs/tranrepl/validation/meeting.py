@@ -18,7 +18,10 @@ from tranrepl.errors import ErrorKind, FencedError, ReplicationError, TransientE
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, ValidationRequest
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
+from tranrepl.log_reader.continuity import find_break
+from tranrepl.postgres import connect
 from tranrepl.publisher.exported_snapshot import ExportedSnapshot, exported_snapshot
+from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.subscriber.dialect import Applier, ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 
@@ -61,6 +64,7 @@ class Meeting:
 
         Raises TransientError where other deliveries were faster every time.
         """
+        self._refuse_broken_log()
         settings = self.request.publication.subscription(self.request.subscription)
         options = ApplierOptions(not_for_replication=settings.not_for_replication)
         dialect = dialect_of(self.opened.connection)
@@ -86,14 +90,30 @@ class Meeting:
             remedy="try again, or while no other job delivers",
         )
 
+    def _refuse_broken_log(self) -> None:
+        """Where the log went back, what is registered may be past the snapshot, and no log reader would say so."""
+        record = self.opened.database.publication(self.request.publication.publication)
+        with connect(self.publisher, "tranrepl validation", autocommit=True) as session:
+            publisher = PostgresPublisher(session, record.publication)
+            problem = find_break(publisher, self.publisher, self.opened.database, record)
+        if problem is not None:
+            raise problem
+
     def _read_log_past(self, snapshot: ExportedSnapshot) -> None:
         """Until all that the snapshot shows is registered, by this log reader or another one."""
         deadline = time.monotonic() + _LOG_SECONDS
         while (self._registered_lsn() or 0) < snapshot.consistent_point:
             error = _error_of(self._read_log)
             passing = error is None or error.kind in (ErrorKind.FENCED, ErrorKind.TRANSIENT)
-            if error is not None and (not passing or time.monotonic() >= deadline):
+            late = time.monotonic() >= deadline
+            if error is not None and (late or not passing):
                 raise error
+            if late:
+                raise TransientError(
+                    f"publication {self.request.publication.publication}: the log is not read up to the snapshot after "
+                    f"{_LOG_SECONDS:.0f} seconds",
+                    remedy="`tranrepl status FILE` says what the log reader waits for",
+                )
             if error is not None:
                 time.sleep(_PAUSE)
 

@@ -25,7 +25,7 @@ from tranrepl.subscriber.dialects import dialect_of
 Rows = list[tuple[Any, ...]]
 Execute = Callable[..., Rows]
 
-KEY = SubscriptionKey("127.0.0.1:5432", "publisher", "purchasing", "reporting")
+KEY = SubscriptionKey("127.0.0.1:5432", "7711267684752729751", "publisher", "purchasing", "reporting")
 STATEMENTS = {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"}
 
 

@@ -89,7 +89,7 @@ def _of_mariadb(server: MariaDbServer, database: str) -> Execute:
 def _custom_procedures(site: Site) -> list[str]:
     """As `tranrepl script --custom` prints them."""
     publisher, subscriber = site.connections["publisher"], site.connections["subscriber"]
-    key = subscription_key(site.publication, publisher, "reporting")
+    key = subscription_key(site.publication, publisher, None, "reporting")
     ((article, table),) = check(site.publication, site.connections).tables
     with dialect_of(subscriber).subscriber(subscriber, key, "test") as opened:
         return opened.scripts(registered_article(article, table), table, Scripted.CUSTOM)

@@ -1,0 +1,36 @@
+"""Whose log is registered: server, timeline, and by when its last registered transaction was committed"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+branch_labels = None
+depends_on = None
+
+_COLUMNS: dict[str, tuple[sa.types.TypeEngine[Any], str]] = {
+    "publisher_system": (sa.Text(), "System identifier of the server whose log is registered"),
+    "timeline": (sa.Integer(), "Of that log, at registered_lsn"),
+    "registered_commit_time": (
+        sa.DateTime(timezone=True),
+        "By which the last registered transaction was committed",
+    ),
+}
+
+
+def upgrade() -> None:
+    for name, (type_, comment) in _COLUMNS.items():
+        op.add_column("mspublications", sa.Column(name, type_, nullable=True, comment=comment))
+    op.execute(
+        "UPDATE mspublications p SET registered_commit_time = b.last_commit_time FROM msrepl_batches b "
+        "WHERE b.publication_id = p.publication_id AND b.last_xact_seqno = p.registered_xact_seqno"
+    )
+
+
+def downgrade() -> None:
+    for name in _COLUMNS:
+        op.drop_column("mspublications", name)

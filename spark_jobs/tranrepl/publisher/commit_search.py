@@ -1,0 +1,34 @@
+"""Whether a transaction that was read before is still in the Publisher's log."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tranrepl.postgres import Session
+from tranrepl.publisher.lsn import lsn_text
+
+_COMMIT = ord("C")
+_POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+# A Commit message: byte 1 flags, 2 to 9 the LSN of the commit, 10 to 17 its end, 18 to 25 its time in microseconds.
+_FIND = """
+SELECT substr(data, 19, 8)
+  FROM pg_catalog.pg_logical_slot_peek_binary_changes(
+       %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s)
+ WHERE get_byte(data, 0) = %s AND substr(data, 3, 8) = %s
+"""
+
+
+def holds_commit(session: Session, slot: str, publication: str, lsn: int, latest: datetime) -> bool:
+    """Whether a transaction of the publication commits at `lsn`, in the log after what the slot has confirmed, and did
+    so at `latest` or before.
+
+    Where a log went back and has grown again, a transaction at the same place is a later one. The log is decoded up to
+    there.
+    """
+    rows = session.execute(_FIND, [slot, lsn_text(lsn + 1), publication, _COMMIT, lsn.to_bytes(8, "big")]).fetchall()
+    return any(_time(bytes(stamp)) <= latest for (stamp,) in rows)
+
+
+def _time(stamp: bytes) -> datetime:
+    return _POSTGRES_EPOCH + timedelta(microseconds=int.from_bytes(stamp, "big", signed=True))
