@@ -18,6 +18,18 @@ in commit order."""
 FIRST_XACT_SEQNO = bytes(XACT_SEQNO_BYTES)
 """Before every transaction: the watermark of a subscription that has received nothing."""
 
+_LSN_ALIGNMENT = 8
+
+
+def seqnos_of_one_place(xact_seqno: bytes) -> tuple[bytes, bytes]:
+    """The first and the last `xact_seqno` that mean the same place in the log.
+
+    Commit records begin at multiples of eight bytes, so all of an aligned eight say "up to the one that begins here".
+    """
+    number = int.from_bytes(xact_seqno, "big")
+    first = number - number % _LSN_ALIGNMENT
+    return first.to_bytes(XACT_SEQNO_BYTES, "big"), (first + _LSN_ALIGNMENT - 1).to_bytes(XACT_SEQNO_BYTES, "big")
+
 
 class Operation(IntEnum):
     """What a row of the layout does. The number is what is stored."""

@@ -10,8 +10,8 @@ from enum import Enum, auto
 
 from tranrepl.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
-from tranrepl.distribution.opening import open_distribution
-from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distribution.opening import open_distribution, subscription_key
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest, LogReaderRequest
@@ -20,6 +20,8 @@ from tranrepl.postgres import connect
 from tranrepl.publisher.log_identity import read_log_identity
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.settings import Publication, SyncType
+from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.snapshot import fence_after
 
 
 class Rows(Enum):
@@ -55,6 +57,7 @@ def forget_log(
                     f"where it lives on, SELECT pg_drop_replication_slot('{record.slot_name}') there"
                 )
             if record is not None:
+                _fence_off(publication, connections, record)
                 database.forget_log(
                     record,
                     {
@@ -69,6 +72,20 @@ def forget_log(
                 say(done)
     finally:
         database.close()
+
+
+def _fence_off(publication: Publication, connections: Mapping[str, Connection], record: PublicationRecord) -> None:
+    """End deliveries that are on their way: the new beginning may have a watermark under another key."""
+    publisher = connections[publication.publisher.connection]
+    for it in publication.subscriptions if record.publisher_system is not None else ():
+        key, connection = (
+            subscription_key(publication, publisher, record.publisher_system, it.name),
+            connections[it.connection],
+        )
+        with dialect_of(connection).subscriber(connection, key, "tranrepl reinitialize") as subscriber:
+            if subscriber.find_watermark() is not None:
+                watermark = subscriber.standing().watermark
+                subscriber.move_watermark(watermark, fence_after(watermark))
 
 
 def begin_after_registration(publication: Publication, connections: Mapping[str, Connection], name: str) -> bytes:

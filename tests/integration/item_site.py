@@ -35,6 +35,11 @@ def run(site: Site) -> None:
     deliver_stored(site).raise_error()
 
 
+def tell_history(site: Site) -> None:
+    """What a run tells of its end: `run` is a job that was killed before."""
+    assert site.look_for_batches("reporting") is not None
+
+
 def insert(site: Site, first: int, last: int, note: str) -> None:
     """A transaction a row."""
     site.at_publisher(*(f"INSERT INTO item VALUES ({n}, '{note}')" for n in range(first, last + 1)))

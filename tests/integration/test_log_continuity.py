@@ -3,7 +3,8 @@ passed over silently; and where nothing was lost, runs go on by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,16 @@ from integration.item_site import (
     item_site,
     run,
     slot_rows,
+    tell_history,
 )
 from integration.observed import watermark
 from sandbox.embedded_postgres import PostgresServer
+from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.server_copies import back_up, catch_up, promote, restore, standby_of, synchronize_slots
 from sandbox.site import Site
+from tranrepl.errors import MustBeReinitializedError, TransientError
+from tranrepl.log_reader.job import _LogReader
+from tranrepl.log_reader.reading import Reading
 
 
 @pytest.fixture
@@ -131,6 +137,79 @@ def test_a_publisher_that_crashes_forgets_where_its_slot_was_and_nothing_else(
     assert site.differences() == []
 
 
+def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
+    server: PostgresServer, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its log and the reading."""
+    insert(site, 1, 3, "before")
+    run(site)
+    backup = back_up(server, tmp_path / "backup")
+    insert(site, 4, 9, "lost")
+    run(site)
+    registered = watermark(site)
+    site.at_publisher("CREATE TABLE other (filler text)")
+    original = _LogReader._write
+
+    def restored(reader: _LogReader, readings: Sequence[Reading]) -> object:
+        monkeypatch.undo()
+        restore(server, backup)
+        grow(site, registered)
+        insert(site, 4, 5, "after")
+        return original(reader, readings)
+
+    monkeypatch.setattr(_LogReader, "_write", restored)
+    with pytest.raises(TransientError):
+        run(site)
+    assert_refused_everywhere(site, tmp_path, "the log went back")
+
+
+def test_a_publisher_restored_from_before_a_snapshot_is_refused(
+    server: PostgresServer, site: Site, tmp_path: Path
+) -> None:
+    """Nothing was read since; the Subscriber has the rows all the same."""
+    backup = back_up(server, tmp_path / "backup")
+    insert(site, 1, 3, "lost")
+    assert command(site, tmp_path, "reinitialize", "-s", "reporting").status == 0
+    restore(server, backup)
+    assert_refused_everywhere(site, tmp_path, "the log went back. Rows were copied from it as of")
+
+
+def test_a_publisher_restored_with_its_distribution_database_is_refused_where_a_subscriber_is_ahead(
+    server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    server.create_database("distribution")
+    others = replace(databases(), distribution=server.connection("distribution"))
+    site = item_site(server, others, tmp_path)
+    insert(site, 1, 3, "before")
+    run(site)
+    tell_history(site)
+    backup = back_up(server, tmp_path / "backup")
+    insert(site, 4, 9, "lost")
+    run(site)
+    tell_history(site)
+    registered = watermark(site)
+    restore(server, backup)
+    insert(site, 4, 5, "after")
+    grow(site, registered)
+    insert(site, 10, 11, "after")
+    read_log_into_store(site).raise_error()
+    with pytest.raises(MustBeReinitializedError, match="and the Subscriber is ahead"):
+        deliver_stored(site)
+    assert watermark(site) == registered
+    assert_begins_anew(site, tmp_path)
+
+
+def test_a_delivery_that_was_killed_goes_on_where_no_run_has_told_of_its_end(site: Site) -> None:
+    insert(site, 1, 3, "before")
+    run(site)
+    tell_history(site)
+    insert(site, 4, 9, "delivered, and not told")
+    run(site)
+    insert(site, 10, 12, "after")
+    run(site)
+    assert site.differences() == []
+
+
 # A standby is promoted
 
 
@@ -201,6 +280,19 @@ def test_a_promotion_that_loses_only_what_is_not_ours_goes_on_by_itself(
     grow(site, registered)
     run(site)
     assert site.differences() == []
+
+
+def test_a_promotion_that_loses_what_a_snapshot_has_shown_is_refused(
+    server: PostgresServer, standby: PostgresServer, site: Site, tmp_path: Path
+) -> None:
+    standby.stop()
+    insert(site, 4, 9, "lost")
+    assert command(site, tmp_path, "reinitialize", "-s", "reporting").status == 0
+    server.stop()
+    standby.start()
+    promote(standby)
+    go_to(site, standby)
+    assert_refused_everywhere(site, tmp_path, "Rows were copied from it as of", "timeline 2, left timeline 1 at")
 
 
 def test_the_old_primary_is_refused_after_a_promotion(

@@ -6,15 +6,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.stored_commands import holds_transaction
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.errors import MUST_BE_REINITIALIZED, SNAPSHOT_NOT_AVAILABLE, ConfigurationError
+from tranrepl.errors import (
+    MUST_BE_REINITIALIZED,
+    SNAPSHOT_NOT_AVAILABLE,
+    ConfigurationError,
+    MustBeReinitializedError,
+)
 from tranrepl.jobs import DistributionRequest
 from tranrepl.settings import Publication
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
-from tranrepl.subscriber.snapshot import stands_before
+from tranrepl.subscriber.snapshot import says_the_same, stands_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class OpenDistribution:
         elif removed is not None and watermark < removed:
             why = f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
         else:
+            self._refuse_unknown(watermark)
             self._refuse_forgotten_snapshots()
             return
         raise ConfigurationError(
@@ -50,6 +58,29 @@ class OpenDistribution:
             "sync_type: replication_support_only, load the Publisher's rows into its Subscriber before",
             number=MUST_BE_REINITIALIZED,
         )
+
+    def _refuse_unknown(self, watermark: bytes) -> None:
+        """A Subscriber that is ahead of a distribution database that was restored from a backup, its Publisher with
+        it: what is read then has positions that the watermark has passed.
+
+        What no run has told of its end is one of the stored transactions, at which a job was killed.
+        """
+        told = self.database.last_known_watermark(self.record, self.subscription)
+        known = (told, FIRST_XACT_SEQNO, self.subscription.subscription_seqno, self.record.removed_xact_seqno)
+        if told is None or any(it is not None and says_the_same(watermark, it) for it in known):
+            return
+        if not holds_transaction(self.record, self.database.batches_around(self.record, watermark), watermark):
+            name = self.subscription.subscription
+            raise MustBeReinitializedError(
+                f"subscription {name} of publication {self.record.publication} stands at 0x{watermark.hex()}, a "
+                f"transaction that {self.database.where} does not know; the last one that it knows of is "
+                f"0x{told.hex()}: the Publisher and the distribution database were restored from a backup, and the "
+                "Subscriber is ahead, or another distribution database delivers to it",
+                remedy="`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize "
+                "FILE --log-reader` leaves the Subscribers' rows, and `tranrepl validate FILE --repair` then corrects "
+                "those that differ",
+                number=MUST_BE_REINITIALIZED,
+            )
 
     def _refuse_forgotten_snapshots(self) -> None:
         """A Subscriber that was restored from a backup of before an article's snapshot lacks its rows, and would not

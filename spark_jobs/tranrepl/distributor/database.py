@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.commands import FIRST_XACT_SEQNO
+from tranrepl.commands import FIRST_XACT_SEQNO, seqnos_of_one_place
 from tranrepl.connections import Connection
 from tranrepl.distributor.tables import (
     ArticleStatus,
@@ -629,6 +629,19 @@ class DistributionDatabase:
             ).all()
         return [_batch(row) for row in rows]
 
+    def batches_around(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
+        """Registered batches that may hold a transaction of this place in the log."""
+        first, last = seqnos_of_one_place(xact_seqno)
+        with self._begin() as connection:
+            rows = connection.execute(
+                sa.select(msrepl_batches).where(
+                    msrepl_batches.c.publication_id == record.publication_id,
+                    msrepl_batches.c.first_xact_seqno <= last,
+                    msrepl_batches.c.last_xact_seqno >= first,
+                )
+            ).all()
+        return [_batch(row) for row in rows]
+
     # Clean-up. Ages are told by the distribution database's own clock, which wrote the times.
 
     def first_older_batch(self, record: PublicationRecord, xact_seqno: bytes, age: timedelta) -> Batch | None:
@@ -716,6 +729,22 @@ class DistributionDatabase:
             )
             .returning(table)
         ).all()
+
+    def latest_snapshot(self, record: PublicationRecord) -> bytes | None:
+        """The last point of the log at which a living subscription, or an article of it, has its rows from."""
+        living = sa.and_(
+            mssubscriptions.c.publication_id == record.publication_id,
+            mssubscriptions.c.status != SubscriptionStatus.INACTIVE,
+        )
+        whole = sa.select(sa.func.max(mssubscriptions.c.subscription_seqno)).where(living)
+        each = (
+            sa.select(sa.func.max(msarticle_subscriptions.c.subscription_seqno))
+            .join(mssubscriptions)
+            .where(living, msarticle_subscriptions.c.status == SubscriptionStatus.ACTIVE)
+        )
+        with self._begin() as connection:
+            found = [connection.execute(query).scalar_one_or_none() for query in (whole, each)]
+        return max((bytes(it) for it in found if it is not None), default=None)
 
     def last_known_watermark(self, record: PublicationRecord, subscription: SubscriptionRecord) -> bytes | None:
         """Where the last run that knew it left the Subscriber; None before the first."""
@@ -1007,7 +1036,11 @@ def _standing_at(record: PublicationRecord) -> sa.ColumnElement[bool]:
     return sa.and_(
         mspublications.c.publication_id == record.publication_id,
         mspublications.c.registered_lsn == _lsn_bytes(record.registered_lsn or 0),
+        mspublications.c.publisher_system == record.publisher_system,
         mspublications.c.timeline == record.timeline,
+        mspublications.c.start_lsn.is_not_distinct_from(
+            None if record.start_lsn is None else _lsn_bytes(record.start_lsn)
+        ),
     )
 
 

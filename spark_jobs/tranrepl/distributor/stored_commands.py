@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl.commands import seqnos_of_one_place
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.store_folders import store_filesystem
@@ -38,6 +39,22 @@ def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after
         if len(seqnos):
             return bytes(pc.min(seqnos).as_py())
     return None
+
+
+def holds_transaction(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: bytes) -> bool:
+    """Whether a transaction of this place in the log is among these batches, as far as can be told from here: a store
+    that only Spark reaches may hold it."""
+    first, last = seqnos_of_one_place(xact_seqno)
+    same = (pc.field("xact_seqno") >= pa.scalar(first, pa.binary())) & (
+        pc.field("xact_seqno") <= pa.scalar(last, pa.binary())
+    )
+    for batch in batches:
+        try:
+            if len(read_folder(folder_path(record, batch.folder), same, ["xact_seqno"])):
+                return True
+        except ConfigurationError:
+            return True
+    return False
 
 
 def is_stored(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: bytes) -> bool:

@@ -66,8 +66,11 @@ def continuation(
     registered = min(record.registered_lsn or 0, left_at or record.registered_lsn or 0)
     if slot.confirmed_flush_lsn > registered:
         raise _slot_is_ahead(publisher, slot, registered)
-    start = _proven_start(publisher, database, record, slot)
-    if registered > publisher.end_of_log():
+    start, end = _proven_start(publisher, database, record, slot), publisher.end_of_log()
+    snapshot = _latest_snapshot(database, record)
+    if snapshot is not None and snapshot > end:
+        raise _lost_snapshot(publisher, database, record, snapshot, f"ends at {lsn_text(end)}")
+    if registered > end:
         registered = start
     return Continuation(record, registered, log.timeline, min(start, registered))
 
@@ -94,6 +97,15 @@ def _identified(
             f"its timeline {log.timeline} left timeline {record.timeline} at {lsn_text(left_at)}, as after a standby "
             "was promoted or a backup restored that did not have all of the log",
         )
+    snapshot = _latest_snapshot(database, record)
+    if snapshot is not None and snapshot >= left_at:
+        raise _lost_snapshot(
+            publisher,
+            database,
+            record,
+            snapshot,
+            f"on timeline {log.timeline}, left timeline {record.timeline} at {lsn_text(left_at)}",
+        )
     return log
 
 
@@ -106,6 +118,14 @@ def _proven_start(
     the server, which forgets advances since its last checkpoint, and after a restore.
     """
     last = _last_registered(record)
+    if slot.confirmed_flush_lsn < (record.start_lsn or 0):
+        raise _went_back(
+            publisher,
+            database,
+            record,
+            f"its slot stands at {lsn_text(slot.confirmed_flush_lsn)}, before reading it began, as after a backup was "
+            "restored",
+        )
     if slot.confirmed_flush_lsn == record.registered_lsn or last is None or last < slot.confirmed_flush_lsn:
         return slot.confirmed_flush_lsn
     if not publisher.holds_commit(last, record.registered_commit_time or _NO_TIME):
@@ -121,13 +141,34 @@ def _last_registered(record: PublicationRecord) -> int | None:
     return None if seqno is None else int.from_bytes(seqno, "big")
 
 
+def _latest_snapshot(database: DistributionDatabase, record: PublicationRecord) -> int | None:
+    """LSN of the last snapshot, where it is of log that is not registered yet."""
+    seqno = database.latest_snapshot(record)
+    lsn = None if seqno is None else int.from_bytes(seqno, "big")
+    return None if lsn is None or lsn < (record.registered_lsn or 0) else lsn
+
+
+def _lost_snapshot(
+    publisher: PostgresPublisher, database: DistributionDatabase, record: PublicationRecord, snapshot: int, why: str
+) -> MustBeReinitializedError:
+    return MustBeReinitializedError(
+        f"{publisher.where}: the log went back. Rows were copied from it as of {lsn_text(snapshot)} of timeline "
+        f"{record.timeline}, and it now {why}. {_ahead(database, record)}",
+        remedy=REINITIALIZE,
+        number=INCONSISTENT_DISTRIBUTION_DATABASE,
+    )
+
+
 def _went_back(
     publisher: PostgresPublisher, database: DistributionDatabase, record: PublicationRecord, why: str
 ) -> MustBeReinitializedError:
-    seqno, last = record.registered_xact_seqno or b"", _last_registered(record) or 0
+    seqno, last = record.registered_xact_seqno, _last_registered(record)
+    up_to = (
+        f"transaction 0x{seqno.hex()} ({lsn_text(last)})" if seqno and last else lsn_text(record.registered_lsn or 0)
+    )
     return MustBeReinitializedError(
-        f"{publisher.where}: the log went back. It is registered up to transaction 0x{seqno.hex()} "
-        f"({lsn_text(last)}) of timeline {record.timeline}, but {why}. {_ahead(database, record)}",
+        f"{publisher.where}: the log went back. It is registered up to {up_to} of timeline {record.timeline}, but "
+        f"{why}. {_ahead(database, record)}",
         remedy=REINITIALIZE,
         number=INCONSISTENT_DISTRIBUTION_DATABASE,
     )

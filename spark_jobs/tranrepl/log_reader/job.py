@@ -136,6 +136,9 @@ class _LogReader:
         if batch is None:
             self._remove([written])
         with self._timed("register"):
+            # The sessions that read were new ones. Had the server been restarted since its log was looked at, perhaps
+            # from a backup, this session would have ended.
+            self._opened.publisher.require_session()
             self._record = self._opened.database.register_batch(self._record, batch, read.end_lsn)
             self._start = read.end_lsn
         reach(Failpoint.REGISTERED)

@@ -433,6 +433,10 @@ class PostgresPublisher:
                 article=str(article.source),
             )
 
+    def require_session(self) -> None:
+        """Raise TransientError where the server has ended this session, as it does when it stops."""
+        self._value("SELECT 1")
+
     def end_of_log(self) -> int:
         """LSN up to which the log is flushed now."""
         return lsn_number(str(self._value("SELECT pg_catalog.pg_current_wal_flush_lsn()::text")))

@@ -14,12 +14,10 @@ from typing import Protocol
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
-from tranrepl.commands import XACT_SEQNO_BYTES
+from tranrepl.commands import XACT_SEQNO_BYTES, seqnos_of_one_place
 from tranrepl.errors import ConfigurationError, FencedError, TransientError
 from tranrepl.settings import Article, PreCreation
 from tranrepl.subscriber.foreign_keys import ForeignKey
-
-_LSN_ALIGNMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +128,19 @@ def load_order(parents: Mapping[str, Iterable[str]]) -> LoadOrder:
 
 def fence_after(watermark: bytes) -> bytes:
     """Another watermark that says the same: no delivery that expects the old one can go on, and none is asked to apply
-    anything else.
+    anything else."""
+    first, last = seqnos_of_one_place(watermark)
+    return first if watermark == last else (int.from_bytes(watermark, "big") + 1).to_bytes(XACT_SEQNO_BYTES, "big")
 
-    Commit records begin at multiples of eight bytes, so all of an aligned eight say "up to the one that begins here".
-    """
-    number = int.from_bytes(watermark, "big")
-    first = number - number % _LSN_ALIGNMENT
-    return (first + (number - first + 1) % _LSN_ALIGNMENT).to_bytes(XACT_SEQNO_BYTES, "big")
+
+def says_the_same(watermark: bytes, other: bytes) -> bool:
+    """Whether the two are one place, or one is a fence after the other."""
+    return seqnos_of_one_place(watermark) == seqnos_of_one_place(other)
 
 
 def stands_before(watermark: bytes, other: bytes) -> bool:
     """Whether a transaction lies between the two, or might."""
-    return int.from_bytes(watermark, "big") // _LSN_ALIGNMENT < int.from_bytes(other, "big") // _LSN_ALIGNMENT
+    return seqnos_of_one_place(watermark) < seqnos_of_one_place(other)
 
 
 def not_empty(where: str, article: SnapshotArticle) -> ConfigurationError:
