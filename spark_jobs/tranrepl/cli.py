@@ -294,7 +294,7 @@ def distribute(
         datetime | None, typer.Option(help="Deliver only transactions committed before this time (UTC).")
     ] = None,
     single_connection: Annotated[
-        bool, typer.Option("--single-connection", help="Apply command by command over one connection.")
+        bool, typer.Option("--single-connection", help="Deliver over one connection, as the retry does.")
     ] = False,
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,

@@ -65,7 +65,10 @@ BEGIN
     WHERE name IN ('enable_hashjoin', 'enable_mergejoin', 'enable_nestloop', 'work_mem');
   RETURN NULL;
 END $$"""
-_TELLS = {"tells": "CREATE TRIGGER tells AFTER UPDATE ON %t FOR EACH ROW EXECUTE FUNCTION tell()"}
+_TELLS = {
+    "tells": "CREATE TRIGGER tells AFTER UPDATE ON %t FOR EACH ROW EXECUTE FUNCTION tell()",
+    "starves": "ALTER TABLE %t ADD CHECK (starved())",
+}
 # It tells what it sees of the other table: commit order promises what that is.
 _CUSTOM = """CREATE PROCEDURE custom_%t({arguments}) LANGUAGE plpgsql AS $$
 BEGIN
@@ -232,6 +235,21 @@ def test_a_row_that_is_missing_is_found_one_by_one(subscribers: tuple[Site, Site
     assert outcome.error[0] == "20598"
     (reason,) = outcome.result.fallbacks
     assert reason.startswith("UPDATEs in public.")
+
+
+_STARVED = """CREATE FUNCTION starved() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_query() LIKE '%UPDATE%' THEN RAISE 'no memory' USING ERRCODE = '53200'; END IF;
+  RETURN true;
+END $$"""
+
+
+def test_what_bulk_lacks_memory_for_goes_one_by_one(subscribers: tuple[Site, Site, Site]) -> None:
+    """The retry over a single connection would come to the same end again and again."""
+    subscribers[0].execute(_STARVED)
+    outcome = _deliver(subscribers[0], next(_numbers), _steady_world("starves"), Apply.AUTO)
+    assert (outcome.error, outcome.result.in_bulk, outcome.result.fallbacks) == (None, 0, {"error 53200": 1})
+    assert [row[0] for row in outcome.rows[0]] == [2, 3, 5]
 
 
 def test_a_trigger_plans_as_it_did_before_bulk(subscribers: tuple[Site, Site, Site]) -> None:

@@ -60,6 +60,27 @@ def test_a_batch_that_fails_over_streams_is_delivered_over_a_single_connection(
     assert errors[0][2].startswith("{CALL [sp_MSins_publicchild] (")
 
 
+def test_rows_that_refer_to_one_another_are_deleted_over_a_single_connection(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    """By one statement at the Publisher: the streams cannot, nor can the log's order."""
+    subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2, "lock_timeout": 1}
+    site = Site(databases(), tmp_path / "store", ["public.part"], spark, [subscription])
+    site.at_publisher("CREATE TABLE part (id int PRIMARY KEY, within int REFERENCES part)")
+    site.set_up()
+    site.at_publisher("INSERT INTO part SELECT n, nullif(n - 1, 0) FROM generate_series(1, 50) n")
+    site.run()
+    site.at_subscriber("ALTER TABLE part ADD FOREIGN KEY (within) REFERENCES part (id)")
+    site.at_publisher("DELETE FROM part WHERE id > 10")
+    site.read_log().raise_error()
+    failed = site.deliver()
+    assert failed.error is not None
+    assert (failed.commands, site.at_subscriber("SELECT count(*) FROM part")) == (0, [(50,)])
+    retried = site.deliver(mode=ApplyMode.SINGLE_CONNECTION)
+    assert (retried.error, retried.commands, retried.in_bulk) == (None, 40, 40)
+    assert site.differences() == []
+
+
 def test_dependencies_need_no_retry(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
     site = _parents_and_children(databases, tmp_path, spark, StreamAssignment.DEPENDENCIES)
     result = site.deliver()

@@ -417,7 +417,7 @@ def test_a_row_that_is_gone_stops_the_delivery_at_its_command(
     first = site.deliver()
     assert first.error is not None
     assert (first.error.kind, first.transactions) == (ErrorKind.DATA, 2)
-    result = _deliver_command_by_command(site)
+    result = _deliver_over_one_connection(site)
     assert result.error is not None
     assert (result.error.kind, result.error.number) == (ErrorKind.DATA, "20598")
     assert "public.item" in result.error.message
@@ -437,7 +437,7 @@ def test_a_row_that_is_gone_stops_the_delivery_at_its_command(
     assert differing_rows(site) == {}
 
 
-def _deliver_command_by_command(site: Site) -> JobResult:
+def _deliver_over_one_connection(site: Site) -> JobResult:
     """As the retry over a single connection does."""
     request = DistributionRequest(
         publication=site.publication, subscription="reporting", mode=ApplyMode.SINGLE_CONNECTION

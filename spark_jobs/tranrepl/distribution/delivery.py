@@ -20,7 +20,7 @@ from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import ApplyMode, JobResult
+from tranrepl.jobs import JobResult
 from tranrepl.subscriber.command_text import command_key, command_text
 from tranrepl.subscriber.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.dialect import (
@@ -58,14 +58,12 @@ class Delivery:
     """Where commands are recorded that `options` let be skipped."""
     finishing: UnfinishedBatch | None = None
     """The commands are those of a commit batch that other connections have applied in part."""
-    mode: ApplyMode = ApplyMode.STREAMS
-    """Of a retry over a single connection, the first commit batch goes one by one."""
     own_order: frozenset[int] = frozenset()
     """Articles whose commands keep their order among themselves only, where they go one by one."""
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
         bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
-        return Planner(bulkable, applier.with_text, piece_of, one_by_one=self.mode is ApplyMode.SINGLE_CONNECTION)
+        return Planner(bulkable, applier.with_text, piece_of)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""

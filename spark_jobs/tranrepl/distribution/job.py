@@ -116,7 +116,6 @@ class _Job:
         self._articles = opened.database.all_articles(opened.record)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
         self._skipped = SkippedCommands(opened.distribution, opened.record.publication, request.subscription)
-        self._mode = request.mode
         self._own_order = _with_own_order(request, self._articles)
         wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
         cores = spark.sparkContext.defaultParallelism
@@ -161,15 +160,12 @@ class _Job:
             self._limits,
             options,
             self._skipped,
-            mode=self._mode,
             own_order=self._own_order,
         )
 
     def deliver(self, group: Group, watermark: bytes) -> JobResult:
         """The group's commands after the watermark."""
         delivery = self._delivery(watermark, self._streams)
-        # The batch that failed comes first; what follows it has not.
-        self._mode = ApplyMode.STREAMS
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
         with batch_errors(self._opened.record, group.batches):
             if self._streams == 1:

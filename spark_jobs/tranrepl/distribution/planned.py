@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from tranrepl.subscriber.commit_batches import Piece
-from tranrepl.subscriber.steps import Bulkable, OneByOne, Step, Steps
+from tranrepl.subscriber.steps import Bulkable, Step, Steps
 
 Item = TypeVar("Item")
 
@@ -24,14 +24,13 @@ class Planned(Generic[Item]):
     plan_seconds: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Planner(Generic[Item]):
-    """Plans pieces in order. `one_by_one`: so the first commit batch is to be applied, whatever may be bulk."""
+    """Plans pieces in order."""
 
     bulkable: Bulkable
     with_text: Callable[[Step], Step]
     piece_of: Callable[[Item], Piece]
-    one_by_one: bool = False
 
     def plan(self, items: Iterable[Item]) -> Iterator[Planned[Item]]:
         started = time.perf_counter()
@@ -42,8 +41,7 @@ class Planner(Generic[Item]):
             started = time.perf_counter()
 
     def _steps(self, piece: Piece) -> Steps:
-        planned = Steps((OneByOne(piece.commands),)) if self.one_by_one else self.bulkable.steps(piece.commands)
-        self.one_by_one &= not piece.ends_commit_batch
+        planned = self.bulkable.steps(piece.commands)
         return replace(planned, steps=tuple(map(self.with_text, planned.steps)))
 
 

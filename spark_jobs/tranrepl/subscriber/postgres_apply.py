@@ -53,6 +53,8 @@ from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operation
 _MOST_MASKS = 8
 _LONGEST_TURN = 0.05
 """Seconds that planning waits at most for the Subscriber to be at work."""
+_INSUFFICIENT_RESOURCES = "53"
+"""Class of SQLSTATE. What a statement over many rows has no memory for, one row at a time may have."""
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
 
 
@@ -308,7 +310,8 @@ class PostgresApplier:
             why = str(mismatch)
         except psycopg.Error as error:
             problem = translate(self._subscriber.where, error)
-            if not isinstance(problem, (DataError, ConfigurationError)):
+            lacking = (error.sqlstate or "").startswith(_INSUFFICIENT_RESOURCES)
+            if not lacking and not isinstance(problem, (DataError, ConfigurationError)):
                 raise problem from error
             why = f"error {problem.number}"
         else:

@@ -1,0 +1,110 @@
+"""Statements at the Publisher over rows that refer to one another, where the Subscriber's own foreign key acts at once:
+in the log's order, row by row, it refuses them; as one statement, it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DatabasesFactory
+from integration.observed import distribution_rows
+from sandbox.in_process import deliver_stored, read_log_into_store
+from sandbox.site import Site
+from sandbox.spark_here import SparkHere
+from tranrepl.distribution import job as distribution_job
+from tranrepl.errors import ErrorKind
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
+
+_KEY = "ALTER TABLE part ADD CONSTRAINT part_within FOREIGN KEY (within) REFERENCES part (id)"
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    return _site(databases, tmp_path)
+
+
+def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any = None, **settings: object) -> Site:
+    """A tree of parts, each within one that came before it, delivered up to here; the next delivery is over streams."""
+    subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2, "lock_timeout": 1}
+    site = Site(databases(), tmp_path / "store", ["public.part"], spark, [{**subscription, **settings}])
+    site.at_publisher("CREATE TABLE part (id int PRIMARY KEY, within int, name text)", _KEY)
+    site.set_up()
+    site.at_publisher("INSERT INTO part SELECT n, nullif(n / 2, 0), 'part ' || n FROM generate_series(1, 60) n")
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    site.at_subscriber(_KEY)
+    return site
+
+
+def _fails_over_streams(site: Site, *statements: str) -> None:
+    """What they did is stored, and the first attempt has left nothing of it."""
+    before = site.at_subscriber("SELECT * FROM part ORDER BY id")
+    site.at_publisher(*statements)
+    read_log_into_store(site).raise_error()
+    failed = deliver_stored(site)
+    assert failed.error is not None
+    assert (failed.error.kind in (ErrorKind.DATA, ErrorKind.TRANSIENT), failed.commands) == (True, 0)
+    assert site.at_subscriber("SELECT * FROM part ORDER BY id") == before
+
+
+def _retried(site: Site) -> JobResult:
+    """The whole job over a single connection, as the retry runs it."""
+    request = DistributionRequest(
+        publication=site.publication, subscription="reporting", mode=ApplyMode.SINGLE_CONNECTION
+    )
+    spark: Any = SparkHere()
+    return distribution_job.run(spark, request, site.connections)
+
+
+_STATEMENTS = {
+    "deleted": "DELETE FROM part WHERE id BETWEEN 5 AND 60",
+    "inserted children first": "INSERT INTO part SELECT n, n - 1, 'late' FROM generate_series(100, 62, -1) n "
+    "UNION ALL SELECT 61, 1, 'late'",
+    "renumbered": "UPDATE part SET id = id + 100, within = within + 100",
+    "replaced": "BEGIN; DELETE FROM part; INSERT INTO part SELECT n, nullif(n - 1, 0), 'anew' "
+    "FROM generate_series(1, 40) n; COMMIT",
+}
+
+
+@pytest.mark.parametrize("what", _STATEMENTS)
+def test_what_one_statement_did_is_delivered_over_a_single_connection(site: Site, what: str) -> None:
+    _fails_over_streams(site, _STATEMENTS[what])
+    retried = _retried(site)
+    assert (retried.error, retried.fallbacks, retried.in_bulk) == (None, {}, retried.commands)
+    assert retried.commands > 0
+    assert site.differences() == []
+
+
+def test_with_apply_commands_it_stays_one_by_one_and_names_the_command(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path, apply="commands")
+    _fails_over_streams(site, _STATEMENTS["deleted"])
+    retried = _retried(site)
+    assert retried.error is not None
+    assert (retried.error.number, retried.error.command_id, retried.in_bulk) == ("23503", 1, 0)
+    assert retried.error.key == "id = 5"
+
+
+def test_a_row_that_is_missing_is_named_after_both_ways_have_failed(site: Site) -> None:
+    site.at_subscriber("UPDATE part SET within = NULL", "DELETE FROM part WHERE id = 33")
+    _fails_over_streams(site, "UPDATE part SET name = 'changed'")
+    retried = _retried(site)
+    assert retried.error is not None
+    assert (retried.error.number, retried.error.command_id, retried.error.key) == ("20598", 33, "id = 33")
+    assert retried.fallbacks == {"UPDATEs in public.part do not meet a row each": 1}
+    ((command,),) = distribution_rows(site, "SELECT command FROM msrepl_errors ORDER BY id DESC LIMIT 1")
+    assert command == "{CALL [sp_MSupd_publicpart] (,,'changed',33,0x04)}"
+
+
+def test_a_row_that_is_missing_alone_is_skipped(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path, skip_errors=[20598])
+    site.at_subscriber("UPDATE part SET within = NULL WHERE within = 33", "DELETE FROM part WHERE id = 33")
+    _fails_over_streams(site, "UPDATE part SET name = 'changed'")
+    retried = _retried(site)
+    assert (retried.error, retried.commands, retried.skipped) == (None, 60, 1)
+    assert retried.fallbacks == {"UPDATEs in public.part do not meet a row each": 1}
+    assert site.at_subscriber("SELECT id FROM part WHERE name <> 'changed'") == []
+    assert site.at_subscriber("SELECT count(*) FROM part") == [(59,)]
