@@ -146,6 +146,39 @@ def test_pieces_are_bounded_in_bytes_too(sizes: list[int], piece_bytes: int) -> 
     assert all(len(piece.commands) <= 1 or piece.commands.nbytes <= most for piece in pieces)
 
 
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=8),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 12),
+)
+def test_tables_that_are_truncated_together_are_in_one_piece(
+    truncates: list[list[bool]], cuts: list[int], longest: int, transactions: int, first: int
+) -> None:
+    rows = [
+        {
+            "xact_seqno": seqno.to_bytes(8, "big"),
+            "command_id": number,
+            "article_id": 1,
+            "operation": int(Operation.TRUNCATE if truncate else Operation.INSERT),
+        }
+        for seqno, commands in enumerate(truncates, start=1)
+        for number, truncate in enumerate(commands, start=1)
+    ]
+    whole = pa.RecordBatch.from_pylist(rows, schema=ROW_LAYOUT)
+    places = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    with mock.patch.object(module, "PIECE_COMMANDS", longest):
+        limits = CommitLimits(transactions, 1000)
+        pieces = list(commit_batches((whole.slice(at, end - at) for at, end in pairwise(places)), limits, first))
+    assert [row for piece in pieces for row in piece.commands.to_pylist()] == whole.to_pylist()
+    assert sum(piece.transactions for piece in pieces) == len(truncates)
+    for one, other in pairwise(piece.commands.to_pylist() for piece in pieces):
+        if one and other and one[-1]["xact_seqno"] == other[0]["xact_seqno"]:
+            assert not one[-1]["operation"] == other[0]["operation"] == Operation.TRUNCATE
+
+
 def test_a_commit_batch_ends_at_the_limit_reached_first() -> None:
     """CommitBatchSize 3, CommitBatchThreshold 5: whichever is reached first, by whole transactions."""
     ordered = _transactions([1, 1, 1, 6, 2, 2, 2, 1])

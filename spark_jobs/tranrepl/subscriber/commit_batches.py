@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, require_order, xact_seqno_numbers
+from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation, require_order, xact_seqno_numbers
+from tranrepl.subscriber.truncation import behind_another
 
 PIECE_COMMANDS = 150_000
 """More than a commit batch of default size comes to: in bulk each article of a piece costs some statements."""
@@ -82,10 +84,10 @@ class _Cutter:
         at, ended = yield from self._cut(seqnos, ends)
         self.rest = self.rest.slice(at)
         if len(self.rest) >= PIECE_COMMANDS or self.rest.nbytes >= PIECE_BYTES:
-            yield from self._send_on(len(self.rest), seqnos[at:], len(ends) - ended)
+            if end := _last_cut(self.rest):
+                yield from self._send_on(end, seqnos[at:], ends[ended:] - at)
         elif ended < len(ends) and self._may_begin():
-            # The last of these transactions is counted with what follows.
-            yield from self._send_on(int(ends[-1]) - at, seqnos[at:], len(ends) - ended - 1)
+            yield from self._send_on(int(ends[-1]) - at, seqnos[at:], ends[ended:] - at)
 
     def _may_begin(self) -> bool:
         if self.last != _NOTHING or len(self.rest) < self.first_piece:
@@ -116,12 +118,13 @@ class _Cutter:
         self.transactions = self.commands = 0
         self._remember(commands, seqnos)
 
-    def _send_on(self, end: int, seqnos: Seqnos, transactions: int) -> Iterator[Piece]:
-        """Of a commit batch that may have more to come, what there is up to `end`, without a commit."""
+    def _send_on(self, end: int, seqnos: Seqnos, ends: Ints) -> Iterator[Piece]:
+        """Of a commit batch that may have more to come, what there is up to `end`, without a commit. A transaction that
+        ends there is counted with what follows."""
         going, self.rest = self.rest.slice(0, end), self.rest.slice(end)
         for part in _slices(going):
             yield Piece(part, 0, False, int(seqnos[end - 1]).to_bytes(XACT_SEQNO_BYTES, "big"))
-        self.transactions += transactions
+        self.transactions += int(np.count_nonzero(ends < end))
         self.commands += len(going)
         self._remember(going, seqnos[:end])
 
@@ -145,5 +148,20 @@ def _seqnos(commands: pa.Table) -> Seqnos:
 
 def _slices(commands: pa.Table) -> list[pa.Table]:
     parts = max(1, -(-len(commands) // PIECE_COMMANDS), -(-commands.nbytes // PIECE_BYTES))
-    size = max(1, -(-len(commands) // parts))
-    return [commands.slice(start, size) for start in range(0, max(len(commands), 1), size)]
+    if parts == 1 or len(commands) == 0:
+        return [commands]
+    starts = np.unique(_uncut(commands)[:: -(-len(commands) // parts)]).tolist()
+    return [commands.slice(start, end - start) for start, end in pairwise([*starts, len(commands)])]
+
+
+def _uncut(commands: pa.Table) -> Ints:
+    """For each command, where a piece begins that is to begin there: tables that are truncated together stay so."""
+    places = np.where(behind_another(commands), 0, np.arange(len(commands)))
+    return np.asarray(np.maximum.accumulate(places), dtype=np.int64)
+
+
+def _last_cut(commands: pa.Table) -> int:
+    """The last place where they may be cut: behind them all, or before a TRUNCATE that may have more tables to come."""
+    if commands["operation"][-1].as_py() != Operation.TRUNCATE:
+        return len(commands)
+    return int(_uncut(commands)[-1])

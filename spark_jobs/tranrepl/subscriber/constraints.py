@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import product
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -53,3 +54,18 @@ def parents_first(tables: Mapping[int, Table], references: Iterable[tuple[Table,
         order = list(parents)
     rank = {table: place for place, table in enumerate(order)}
     return {number: rank[table] for number, table in tables.items()}
+
+
+def between_articles(
+    tables: Mapping[int, Table], references: Iterable[tuple[Table, Table]]
+) -> frozenset[tuple[int, int]]:
+    """Foreign keys (child, parent) between two tables, by the articles (article_id) that the tables are of."""
+    articles_of: dict[Table, list[int]] = {}
+    for number, table in tables.items():
+        articles_of.setdefault(table, []).append(number)
+    return frozenset(
+        pair
+        for child, parent in references
+        if child != parent
+        for pair in product(articles_of.get(child, ()), articles_of.get(parent, ()))
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
+from typing import LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -46,9 +47,11 @@ from tranrepl.subscriber.postgres_dispatcher import (
     stage_table,
 )
 from tranrepl.subscriber.postgres_prefetch import Prefetch
+from tranrepl.subscriber.postgres_procedures import delete_all_together
 from tranrepl.subscriber.postgres_targets import Targets
 from tranrepl.subscriber.staging import Census, StagedText, census_of, copy_text, staging_layout
-from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
+from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step, Truncated
+from tranrepl.subscriber.truncation import children_first, refer_to_one_another
 
 _MOST_MASKS = 8
 _LONGEST_TURN = 0.05
@@ -253,7 +256,8 @@ class PostgresApplier:
         self._subscriber = PostgresSubscriber(session, key)
         unedited = unedited_procedures(session, articles)
         rules = bulk_rules(session, articles, unedited)
-        targets = Targets(self._subscriber, articles)
+        self._targets = targets = Targets(self._subscriber, articles)
+        self._rank, self._references = rules.parents_first, rules.references
         self._serial = SerialApply(
             session,
             articles,
@@ -279,6 +283,8 @@ class PostgresApplier:
             for step in steps:
                 if isinstance(step, InBulk) and self._apply_in_bulk(step):
                     self._in_bulk += len(step.commands)
+                elif isinstance(step, Truncated):
+                    self._empty(step)
                 else:
                     self._serial.apply(step)
         finally:
@@ -287,6 +293,8 @@ class PostgresApplier:
     def with_text(self, step: Step) -> Step:
         if isinstance(step, InBulk):
             return replace(step, texts=tuple(map(fold_text, step.folded)))
+        if isinstance(step, Truncated):
+            return step
         # Both threads want the interpreter, and until the Subscriber is at work, it waits for the other one.
         self._at_work.wait(_LONGEST_TURN)
         text = self._serial.staged_text(step.commands)
@@ -299,13 +307,31 @@ class PostgresApplier:
         return applied
 
     def _apply_in_bulk(self, step: InBulk) -> bool:
-        """All of the step, or nothing."""
         self._at_work.set()
         with translated_errors(self._subscriber.where):
             self._bulk.prepare(step)
-            self._session.execute("; ".join(["SAVEPOINT tranrepl_bulk", *FIND_BY_KEY]))
+        return self._all_or_nothing(lambda: self._bulk.apply(step), before=FIND_BY_KEY, after=FIND_AS_BEFORE)
+
+    def _empty(self, step: Truncated) -> None:
+        """Tables that refer to one another by one statement: then a circle of them is in nobody's way either."""
+        self._at_work.set()
+        commands, numbers = step.commands, step.commands["article_id"].to_pylist()
+        if refer_to_one_another(numbers, self._references):
+            self._targets.find(numbers)
+            statement = delete_all_together([self._targets[it] for it in dict.fromkeys(numbers)])
+            if self._all_or_nothing(lambda: self._session.execute(statement)):
+                return
+            commands = children_first(commands, self._rank)
+        self._serial.apply(OneByOne(commands))
+
+    def _all_or_nothing(
+        self, work: Callable[[], object], before: Sequence[LiteralString] = (), after: Sequence[LiteralString] = ()
+    ) -> bool:
+        """Whether it was done; where it was not, nothing of it stays, and why is counted."""
+        with translated_errors(self._subscriber.where):
+            self._session.execute("; ".join(["SAVEPOINT tranrepl_bulk", *before]))
         try:
-            self._bulk.apply(step)
+            work()
         except MismatchError as mismatch:
             why = str(mismatch)
         except psycopg.Error as error:
@@ -316,7 +342,7 @@ class PostgresApplier:
             why = f"error {problem.number}"
         else:
             with translated_errors(self._subscriber.where):
-                self._session.execute("; ".join(["RELEASE SAVEPOINT tranrepl_bulk", *FIND_AS_BEFORE]))
+                self._session.execute("; ".join(["RELEASE SAVEPOINT tranrepl_bulk", *after]))
             return True
         with translated_errors(self._subscriber.where):
             self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk; RELEASE SAVEPOINT tranrepl_bulk")

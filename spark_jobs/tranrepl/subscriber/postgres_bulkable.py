@@ -15,7 +15,7 @@ from psycopg import sql
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Method, Operation
 from tranrepl.postgres import Session, qualified
-from tranrepl.subscriber.constraints import parents_first
+from tranrepl.subscriber.constraints import between_articles, parents_first
 from tranrepl.subscriber.postgres_model_tables import OBJECTS
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, SCHEMA, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
@@ -33,6 +33,8 @@ class BulkRules:
     """By article_id."""
     parents_first: Mapping[int, int] = field(default_factory=dict)
     """Rank of each article: one that a foreign key refers to comes before the one that refers."""
+    references: frozenset[tuple[int, int]] = frozenset()
+    """Articles (child, parent) with a foreign key between their tables."""
 
 
 def bulk_rules(
@@ -53,8 +55,12 @@ def bulk_rules(
         for number, table in tables.items()
     }
     found = {number: table.object_id for number, table in tables.items()}
-    ranks = parents_first(found, session.execute(_REFERENCES, [[*found.values()], [*found.values()]]).fetchall())
-    return BulkRules({number: it for number, it in operations.items() if it}, ranks)
+    references = session.execute(_REFERENCES, [[*found.values()], [*found.values()]]).fetchall()
+    return BulkRules(
+        {number: it for number, it in operations.items() if it},
+        parents_first(found, references),
+        between_articles(found, references),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,20 +106,27 @@ def statements(target: Target, operation: Operation, value: Reference) -> sql.Co
         case Operation.DELETE:
             return _delete(target, value)
         case Operation.TRUNCATE:
-            return _truncate(target)
+            return sql.SQL("  {};\n").format(delete_all(target))
         case _:
             raise ValueError(f"{operation!r} is not applied")
 
 
-def _truncate(target: Target) -> sql.Composable:
+def delete_all(target: Target) -> sql.Composable:
     """The article's rows: those that its filter lets through, where it has one. Not TRUNCATE, which others wait for."""
     # A filter may name its columns by the published table.
-    delete = sql.SQL("  DELETE FROM {} AS {}").format(
+    delete = sql.SQL("DELETE FROM {} AS {}").format(
         qualified(target.table.name), sql.Identifier(target.article.source.table)
     )
     if target.article.filter is None:
-        return delete + sql.SQL(";\n")
-    return delete + sql.SQL(" WHERE ({});\n").format(trusted(target.article.filter))
+        return delete
+    return delete + sql.SQL(" WHERE ({})").format(trusted(target.article.filter))
+
+
+def delete_all_together(targets: Iterable[Target]) -> sql.Composed:
+    """One statement: foreign keys among the tables are checked when the rows of all of them have gone."""
+    first, *others = map(delete_all, targets)
+    named = [sql.SQL("{} AS ({})").format(sql.Identifier(f"t{at}"), it) for at, it in enumerate(others)]
+    return sql.SQL("WITH {} {}").format(sql.SQL(", ").join(named), first)
 
 
 def _insert(target: Target, value: Reference) -> sql.Composable:

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import (
     ROW_NOT_FOUND,
@@ -45,6 +46,7 @@ from tranrepl.subscriber.dialect import (
 )
 from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
 from tranrepl.subscriber.sql_bulk import SqlBulk
+from tranrepl.subscriber.sql_constraints import parents_first_among
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_statements import (
     ParameterError,
@@ -58,7 +60,8 @@ from tranrepl.subscriber.sql_statements import (
 )
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import Watermark
-from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step
+from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step, Truncated
+from tranrepl.subscriber.truncation import children_first
 
 _MOST_TOGETHER = 1000
 
@@ -93,6 +96,7 @@ class SqlApplier:
         self._watermark = Watermark(session, key, self._where)
         self._targets: dict[int, SqlTarget] = {}
         self._statements: dict[Shape, Statement] = {}
+        self._ranks: dict[tuple[int, ...], Mapping[int, int]] = {}
         with translated_errors(self._where, database):
             self._bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
         self._in_bulk, self._fallbacks = 0, Counter[str]()
@@ -130,7 +134,9 @@ class SqlApplier:
 
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            if self._bulk is None or isinstance(step, OneByOne) or not self._apply_in_bulk(self._bulk, step):
+            if isinstance(step, Truncated):
+                self._apply_one_by_one(self._children_first(step.commands))
+            elif self._bulk is None or isinstance(step, OneByOne) or not self._apply_in_bulk(self._bulk, step):
                 self._apply_one_by_one(step.commands)
 
     def with_text(self, step: Step) -> Step:
@@ -171,6 +177,15 @@ class SqlApplier:
     def _apply_one_by_one(self, commands: pa.Table) -> None:
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
             self._apply_run(shape, list(run))
+
+    def _children_first(self, commands: pa.Table) -> pa.Table:
+        """Where their tables refer to one another, else in order."""
+        numbers = tuple(dict.fromkeys(commands["article_id"].to_pylist()))
+        if numbers not in self._ranks:
+            targets = [self._target(it) for it in numbers]
+            with translated_errors(self._where, self._database):
+                self._ranks[numbers] = parents_first_among(self._session, targets)
+        return children_first(commands, self._ranks[numbers])
 
     def take_skipped(self) -> list[ErrorReport]:
         skipped, self._skipped = self._skipped, []
@@ -275,11 +290,12 @@ class SqlApplier:
         if not isinstance(problem, DataError | ConfigurationError):
             return problem
         of_article = self._target(command.article_id)
-        key = key_text(key_of(command, of_article))
+        key = "" if command.operation is Operation.TRUNCATE else key_text(key_of(command, of_article))
         if problem.number == ROW_NOT_FOUND:
             message = f"{self._where}: {row_not_found_text(command.operation, of_article.article.destination)}{key}"
         else:
-            message = f"{problem.message} (article {of_article.article.source}, {key})"
+            about = ", ".join(filter(None, [str(of_article.article.source), key]))
+            message = f"{problem.message} (article {about})"
         return type(problem)(
             message,
             remedy=problem.remedy,

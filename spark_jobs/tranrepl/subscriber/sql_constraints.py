@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import ReflectedForeignKeyConstraint
 
-from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
+from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey, between_articles, parents_first
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_target import SqlTarget
+
+_Place = tuple[str | None, str]
+"""Schema and name of a table."""
 
 
 def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> Constraints:
@@ -17,6 +21,16 @@ def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Seque
     unique = [it for target in targets for it in _unique_keys(inspector, database, target)]
     foreign = [it for target in targets for it in _foreign_keys(inspector, database, target, targets)]
     return Constraints(unique_keys=tuple(unique), references=tuple(foreign))
+
+
+def parents_first_among(session: sa.Connection, targets: Sequence[SqlTarget]) -> dict[int, int]:
+    """Rank of each article (`parents_first`) where one's table refers to another one's; none where none does."""
+    inspector = sa.inspect(session)
+    tables = {it.article.article_id: _place(it) for it in targets}
+    references = {
+        (_place(it), _referred(it, found)) for it in targets for found in inspector.get_foreign_keys(it.name, it.schema)
+    }
+    return parents_first(tables, references) if between_articles(tables, references) else {}
 
 
 def _unique_keys(inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget) -> Iterator[UniqueKey]:
@@ -34,8 +48,7 @@ def _foreign_keys(
     inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget, targets: Sequence[SqlTarget]
 ) -> Iterator[Reference]:
     for found in inspector.get_foreign_keys(target.name, target.schema):
-        place = (found["referred_schema"] or target.schema, found["referred_table"])
-        parent = next((it for it in targets if (it.schema, it.name) == place), None)
+        parent = next((it for it in targets if _place(it) == _referred(target, found)), None)
         if parent is None:
             continue
         positions = [_position(database, target, it) for it in found["constrained_columns"]]
@@ -47,6 +60,14 @@ def _foreign_keys(
                 parent_id=parent.article.article_id,
                 parent_positions=tuple(at for at in parent_positions if at is not None),
             )
+
+
+def _place(target: SqlTarget) -> _Place:
+    return target.schema, target.name
+
+
+def _referred(target: SqlTarget, found: ReflectedForeignKeyConstraint) -> _Place:
+    return found["referred_schema"] or target.schema, found["referred_table"]
 
 
 def _position(database: SqlDatabase, target: SqlTarget, reflected: str) -> int | None:

@@ -1,14 +1,14 @@
 """A piece of commands as the steps that apply it: in bulk where that may be, one by one where it must.
 
 Commands that only their own order makes right (custom procedures, triggers, TRUNCATE …) stay in their place: what goes
-in bulk before and after them is divided there.
+in bulk before and after them is divided there. TRUNCATE of several tables at once is a step by itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +21,7 @@ from tranrepl.subscriber.fold import NotFoldableError, fold
 from tranrepl.subscriber.fold_text import FoldText
 from tranrepl.subscriber.folded import Folded
 from tranrepl.subscriber.staging import Kind, StagedText, kind_codes
+from tranrepl.subscriber.truncation import behind_another
 
 Bools = npt.NDArray[np.bool_]
 Operations = frozenset[Operation]
@@ -52,11 +53,19 @@ class InBulk:
         return sorted(self.folded, key=lambda it: rank.get(it.article.article_id, 0))
 
 
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """TRUNCATE commands of several tables, side by side in one transaction: where a foreign key acts among the tables,
+    they go together, or children first."""
+
+    commands: pa.Table
+
+
 class MismatchError(Exception):
     """The Subscriber's rows, or the commands' values, are not what bulk can apply: one by one, they say which."""
 
 
-Step = OneByOne | InBulk
+Step = OneByOne | InBulk | Truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,10 @@ class Bulkable:
 
     def steps(self, commands: pa.Table) -> Steps:
         """Divide a piece of commands (row layout, in order)."""
+        planned = self._steps(commands)
+        return replace(planned, steps=tuple(it for step in planned.steps for it in _truncated_together(step)))
+
+    def _steps(self, commands: pa.Table) -> Steps:
         if len(commands) == 0 or not self.operations:
             return Steps((OneByOne(commands),))
         operations, notes = dict(self.operations), dict[str, int]()
@@ -115,6 +128,19 @@ class Bulkable:
             if end > start:
                 steps.append(InBulk(part, fold(part, self.articles)) if bulk[start] else OneByOne(part))
         return tuple(steps)
+
+
+def _truncated_together(step: Step) -> Iterator[Step]:
+    """The step, divided where one TRUNCATE comes behind another."""
+    behind = behind_another(step.commands)
+    if isinstance(step, InBulk) or not behind.any():
+        yield step
+        return
+    together = behind | np.append(behind[1:], False)
+    begins = np.flatnonzero((together[1:] != together[:-1]) | (together[1:] & ~behind[1:])) + 1
+    for start, end in pairwise([0, *begins.tolist(), len(together)]):
+        part = step.commands.slice(start, end - start)
+        yield Truncated(part) if together[start] else OneByOne(part)
 
 
 def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bools:
