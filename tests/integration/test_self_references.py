@@ -13,6 +13,7 @@ from integration.observed import distribution_rows
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from sandbox.spark_here import SparkHere
+from sandbox.thread_streams import DyingVote
 from tranrepl.distribution import job as distribution_job
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
@@ -28,8 +29,10 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any = None, **settings: object) -> Site:
     """A tree of parts, each within one that came before it, delivered up to here; the next delivery is over streams."""
     subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2, "lock_timeout": 1}
-    site = Site(databases(), tmp_path / "store", ["public.part"], spark, [{**subscription, **settings}])
+    articles = ["public.part", "public.note"]
+    site = Site(databases(), tmp_path / "store", articles, spark, [{**subscription, **settings}])
     site.at_publisher("CREATE TABLE part (id int PRIMARY KEY, within int, name text)", _KEY)
+    site.at_publisher("CREATE TABLE note (id int PRIMARY KEY)")
     site.set_up()
     site.at_publisher("INSERT INTO part SELECT n, nullif(n / 2, 0), 'part ' || n FROM generate_series(1, 60) n")
     read_log_into_store(site).raise_error()
@@ -108,3 +111,15 @@ def test_a_row_that_is_missing_alone_is_skipped(databases: DatabasesFactory, tmp
     assert retried.fallbacks == {"UPDATEs in public.part do not meet a row each": 1}
     assert site.at_subscriber("SELECT id FROM part WHERE name <> 'changed'") == []
     assert site.at_subscriber("SELECT count(*) FROM part") == [(59,)]
+
+
+def test_what_streams_that_died_among_their_commits_left_is_finished(site: Site) -> None:
+    """A batch with a TRUNCATE is one stream's, which had applied it in bulk and was about to commit."""
+    site.at_publisher(_STATEMENTS["deleted"], "TRUNCATE note", "UPDATE part SET name = 'late' WHERE id = 1")
+    read_log_into_store(site).raise_error()
+    died = deliver_stored(site, lambda vote, stream: DyingVote(vote) if stream == 0 else vote)
+    assert died.error is not None
+    assert (died.error.message, died.commands, len(site.differences())) == ("killed", 0, 1)
+    retried = _retried(site)
+    assert (retried.error, retried.commands, retried.fallbacks) == (None, 58, {})
+    assert site.differences() == []

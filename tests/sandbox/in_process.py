@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distribution.stream_commands import Divider, left_over
+from tranrepl.distribution.vote import Vote
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
 from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
@@ -81,8 +82,9 @@ def read_log_into_store(site: Site) -> JobResult:
     return log_reader_job.run(spark, LogReaderRequest(publication=site.publication), site.connections)
 
 
-def deliver_stored(site: Site) -> JobResult:
-    """`tranrepl distribute`, its result with its error: what is registered, from the store; streams are threads."""
+def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote) -> JobResult:  # noqa: ARG005
+    """`tranrepl distribute`, its result with its error: what is registered, from the store; streams are threads.
+    `vote` may change a stream's vote."""
     settings = site.publication.subscription("reporting")
     request = DistributionRequest(publication=site.publication, subscription=settings.name)
     with open_distribution(request, site.connections) as opened:
@@ -106,7 +108,7 @@ def deliver_stored(site: Site) -> JobResult:
         constraints = opened.subscriber.constraints(list(articles.values()))
         divider = Divider(articles, settings.subscription_streams, settings.stream_assignment, constraints, limits)
         delivery = replace(delivery, options=replace(options, lock_timeout_seconds=settings.lock_timeout))
-        return deliver_in_threads(delivery, pa.Table.from_batches(list(commands), ROW_LAYOUT), divider)
+        return deliver_in_threads(delivery, pa.Table.from_batches(list(commands), ROW_LAYOUT), divider, vote=vote)
 
 
 def _left_out(articles: Mapping[int, RegisteredArticle], left_out: Mapping[str, bytes | None]) -> ds.Expression:

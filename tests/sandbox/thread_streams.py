@@ -14,6 +14,7 @@ from tranrepl.distribution.delivery import Delivery
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS, Divider, stream_pieces
 from tranrepl.distribution.streams import deliver_stream, together
 from tranrepl.distribution.vote import Vote
+from tranrepl.errors import TransientError
 from tranrepl.jobs import JobResult
 from tranrepl.subscriber.dialect import Stream
 
@@ -47,6 +48,21 @@ class ThreadVote:
 
     def gather(self, ballot: str) -> Sequence[str]:
         return self.meetings.gather(self.stream, ballot)
+
+
+class DyingVote:
+    """Stream 0 never comes back from the meeting at which the others have committed."""
+
+    def __init__(self, vote: Vote) -> None:
+        self._vote = vote
+        self._meetings = 0
+
+    def gather(self, ballot: str) -> Sequence[str]:
+        self._meetings += 1
+        gathered = self._vote.gather(ballot)
+        if self._meetings == 3:
+            raise TransientError("killed")
+        return gathered
 
 
 def deliver_in_threads(

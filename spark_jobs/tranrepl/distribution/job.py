@@ -31,7 +31,7 @@ from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
-from tranrepl.settings import Apply, CommandOrder, StreamAssignment
+from tranrepl.settings import CommandOrder, StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch
@@ -186,9 +186,8 @@ class _Job:
         if not group.batches:
             raise InternalError("the stored commands of an unfinished commit batch are gone")
         log.info("finishing a commit batch that streams %s had committed", sorted(unfinished.committed))
-        delivery = self._delivery(watermark, 1)
-        one_by_one = replace(delivery.options, apply=Apply.COMMANDS)
-        delivery = replace(delivery, finishing=unfinished, options=one_by_one)
+        # As the streams applied it: what they could in bulk, the order of the log may not allow.
+        delivery = replace(self._delivery(watermark, 1), finishing=unfinished)
         commands = self._commands(group, watermark, last)
         with batch_errors(self._opened.record, group.batches):
             return _collect(commands, delivery)

@@ -27,6 +27,7 @@ STREAM_COMMANDS = pa.schema(
 """Commands with their stream. A mark has no command, but the transactions of its commit batch and the division."""
 STREAM_COMMANDS_DDL = f"{ROW_LAYOUT_DDL}, stream int, transactions bigint, division string"
 _AFTER_ALL_COMMANDS = 2**62
+_ONE_COMMIT_BATCH = CommitLimits(2**62, 2**62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,14 @@ def left_over(
 
 def _parts_to_divide(batches: Iterable[pa.RecordBatch], how: Division) -> Iterator[pa.Table]:
     """What was divided together must be again; what was not may be too large."""
+    whole = map(_row_layout, batches)
     if how.method is Method.UNDIVIDED:
-        yield from (pa.Table.from_batches([batch]) for batch in batches)
+        pieces = commit_batches(whole, _ONE_COMMIT_BATCH)
+        yield from (piece.commands for piece in pieces)
     else:
-        yield pa.concat_tables([ROW_LAYOUT.empty_table(), *(_row_layout(batch) for batch in batches)])
+        yield pa.concat_tables([ROW_LAYOUT.empty_table(), *(pa.Table.from_batches([it]) for it in whole)])
 
 
-def _row_layout(batch: pa.RecordBatch) -> pa.Table:
+def _row_layout(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Spark's own types differ in small things."""
-    return pa.Table.from_batches([batch]).cast(ROW_LAYOUT)
+    return batch.cast(ROW_LAYOUT)

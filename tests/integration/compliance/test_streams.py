@@ -13,12 +13,12 @@ import pytest
 
 from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import KEY, Site
-from sandbox.thread_streams import deliver_in_threads
+from sandbox.thread_streams import DyingVote, deliver_in_threads
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.distribution.vote import Vote
-from tranrepl.errors import ErrorKind, TransientError
+from tranrepl.errors import ErrorKind
 from tranrepl.jobs import JobResult
 from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
@@ -238,21 +238,6 @@ def test_a_truncate_is_not_divided(stream_site: Site) -> None:
     assert site.rows("vendor") == [(1, "new")]
 
 
-class _DyingVote:
-    """Stream 0 never comes back from the meeting at which the others have committed."""
-
-    def __init__(self, vote: Vote) -> None:
-        self._vote = vote
-        self._meetings = 0
-
-    def gather(self, ballot: str) -> Sequence[str]:
-        self._meetings += 1
-        gathered = self._vote.gather(ballot)
-        if self._meetings == 3:
-            raise TransientError("killed")
-        return gathered
-
-
 @pytest.mark.parametrize("assignment", list(StreamAssignment))
 def test_a_batch_whose_streams_died_among_their_commits_is_finished(
     stream_site: Site, assignment: StreamAssignment
@@ -270,7 +255,7 @@ def test_a_batch_whose_streams_died_among_their_commits_is_finished(
         _delivery(site),
         history.table(),
         divider,
-        vote=lambda vote, stream: _DyingVote(vote) if stream == 0 else vote,
+        vote=lambda vote, stream: DyingVote(vote) if stream == 0 else vote,
     )
     standing = _standing(site)
     assert died.error is not None

@@ -16,12 +16,12 @@ from sandbox.in_process import deliver_commands, read_commands, replicate
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site as WholeSite
 from sandbox.site import execute
-from sandbox.thread_streams import deliver_in_threads
+from sandbox.thread_streams import DyingVote, deliver_in_threads
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import FIRST_XACT_SEQNO
-from tranrepl.distribution.delivery import Delivery, deliver
+from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.skipped import SkippedCommands
-from tranrepl.distribution.stream_commands import Divider
+from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.settings import Apply, StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
@@ -77,17 +77,36 @@ def test_tables_that_refer_to_one_another_are_emptied_together(plain_site: Site,
 
 
 def test_streams_empty_them_together(plain_site: Site) -> None:
-    site = plain_site
+    site, history, delivery, divider = _over_streams(plain_site)
+    result = deliver_in_threads(delivery, history.table(), divider)
+    assert (result.error, result.commands) == (None, len(history.rows))
+    assert _content(site) == _EMPTIED_AND_FILLED
+
+
+def test_streams_that_died_among_their_commits_are_finished(plain_site: Site) -> None:
+    """However the commands arrive then."""
+    site, history, delivery, divider = _over_streams(plain_site)
+    died = deliver_in_threads(
+        delivery, history.table(), divider, vote=lambda vote, stream: DyingVote(vote) if stream == 0 else vote
+    )
+    with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
+        unfinished = subscriber.standing().unfinished
+    assert (died.commands, unfinished is None) == (0, False)
+    assert unfinished is not None
+    left = left_over(history.table().to_batches(max_chunksize=1), unfinished, site.articles)
+    finished = deliver_pieces(replace(delivery, finishing=unfinished), left)
+    assert (finished.error, finished.commands) == (None, len(history.rows))
+    assert (_content(site), site.watermark()) == (_EMPTIED_AND_FILLED, seqno(history.xact))
+
+
+def _over_streams(site: Site) -> tuple[Site, History, Delivery, Divider]:
     if not dialect_of(site.connection).capabilities.streams:
         pytest.skip("no streams there")
     history = _emptied_and_filled(_tables(site))
     with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
         subscriber.set_up_streams(2)
     delivery = Delivery(site.connection, KEY, site.articles, FIRST_XACT_SEQNO, LIMITS)
-    divider = Divider(site.articles, 2, StreamAssignment.KEY, Constraints(), LIMITS)
-    result = deliver_in_threads(delivery, history.table(), divider)
-    assert (result.error, result.commands) == (None, len(history.rows))
-    assert _content(site) == _EMPTIED_AND_FILLED
+    return site, history, delivery, Divider(site.articles, 2, StreamAssignment.KEY, Constraints(), LIMITS)
 
 
 def test_of_tables_that_are_not_emptied_whole_the_same_rows_go(plain_site: Site) -> None:
