@@ -80,6 +80,50 @@ def test_what_one_statement_did_is_delivered_over_a_single_connection(site: Site
     assert site.differences() == []
 
 
+# In bulk, rows go before others leave them, and others are moved before rows come: that is for the log's order.
+_MIXED = (
+    """BEGIN; INSERT INTO part VALUES (70, 1, 'new'); UPDATE part SET within = 70 WHERE within = 7;
+    DELETE FROM part WHERE id = 7; COMMIT""",
+    "DELETE FROM part WHERE id IN (5, 10, 11, 20, 21, 22, 23) OR id BETWEEN 40 AND 47",
+    "INSERT INTO part VALUES (80, 14, 'below'), (81, 80, 'below')",
+    "INSERT INTO part SELECT n, n + 1, 'above' FROM generate_series(90, 94) n UNION ALL SELECT 95, 80, 'above'",
+    "UPDATE part SET within = 81 WHERE within = 70",
+)
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_what_needs_the_logs_order_and_what_cannot_have_it_are_delivered_in_one_commit(
+    databases: DatabasesFactory, tmp_path: Path, streams: int
+) -> None:
+    site = _site(databases, tmp_path, subscription_streams=streams)
+    site.at_publisher(*_MIXED)
+    read_log_into_store(site).raise_error()
+    result = _retried(site)
+    assert (result.error, result.transactions, result.batches) == (None, len(_MIXED), 1)
+    assert (result.in_bulk, result.fallbacks) == (15 + 6, {"error 23503": 1})
+    assert site.differences() == []
+
+
+def test_what_is_skipped_is_skipped_once_however_often_it_is_tried(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path, skip_errors=[8115, 20598], subscription_streams=1)
+    # One is found when it is staged, the other one when it is applied.
+    site.at_subscriber("ALTER TABLE note ALTER id TYPE smallint", "DELETE FROM part WHERE id = 60")
+    site.at_publisher("INSERT INTO note VALUES (1), (100000)", "UPDATE part SET name = 'gone' WHERE id = 60", *_MIXED)
+    read_log_into_store(site).raise_error()
+    result = _retried(site)
+    assert (result.error, result.skipped, result.in_bulk) == (None, 2, 15 + 6)
+    skipped = distribution_rows(site, "SELECT error_code, command FROM msrepl_errors WHERE skipped ORDER BY id")
+    assert skipped == [("22003", "{CALL [sp_MSins_publicnote] (100000)}"), ("20598", _GONE)]
+    parts = site.at_publisher("SELECT * FROM part WHERE id <> 60 ORDER BY id")
+    assert (site.at_subscriber("SELECT * FROM note"), site.at_subscriber("SELECT * FROM part ORDER BY id")) == (
+        [(1,)],
+        parts,
+    )
+
+
+_GONE = "{CALL [sp_MSupd_publicpart] (,,'gone',60,0x04)}"
+
+
 def test_with_apply_commands_it_stays_one_by_one_and_names_the_command(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:

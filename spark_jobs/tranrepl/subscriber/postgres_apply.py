@@ -33,7 +33,9 @@ from tranrepl.subscriber.dialect import (
     SubscriptionKey,
     UnfinishedBatch,
 )
+from tranrepl.subscriber.fold import fold
 from tranrepl.subscriber.fold_text import fold_text
+from tranrepl.subscriber.in_order import apply_in_order
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import bulk_rules, unedited_procedures
@@ -48,16 +50,16 @@ from tranrepl.subscriber.postgres_dispatcher import (
 )
 from tranrepl.subscriber.postgres_prefetch import Prefetch
 from tranrepl.subscriber.postgres_procedures import delete_all_together
+from tranrepl.subscriber.postgres_savepoint import why_undone
 from tranrepl.subscriber.postgres_targets import Targets
 from tranrepl.subscriber.staging import Census, StagedText, census_of, copy_text, staging_layout
-from tranrepl.subscriber.steps import InBulk, MismatchError, OneByOne, Operations, Step, Truncated
+from tranrepl.subscriber.steps import InBulk, OneByOne, Operations, Step, Truncated
 from tranrepl.subscriber.truncation import children_first, refer_to_one_another
 
 _MOST_MASKS = 8
 _LONGEST_TURN = 0.05
 """Seconds that planning waits at most for the Subscriber to be at work."""
-_INSUFFICIENT_RESOURCES = "53"
-"""Class of SQLSTATE. What a statement over many rows has no memory for, one row at a time may have."""
+_REFUSED_BY_REFERENCES = frozenset({"23503", "23001"})
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
 
 
@@ -145,6 +147,7 @@ class SerialApply:
             return
         made = step.text if isinstance(step, OneByOne) else None
         self.prepare(made.census if made is not None else census_of(commands))
+        known = len(self._skipped)
         if self._skipped_states:
             commands = self._stage_without_skipped(commands)
         else:
@@ -154,6 +157,8 @@ class SerialApply:
         try:
             self._session.execute(sql.SQL("SELECT {}()").format(APPLY))
         except psycopg.Error as error:
+            # They may be tried again.
+            del self._skipped[known:]
             raise self._at_command(commands, error) from error
         finally:
             self._said += dict.fromkeys(self._notices)
@@ -257,7 +262,7 @@ class PostgresApplier:
         unedited = unedited_procedures(session, articles)
         rules = bulk_rules(session, articles, unedited)
         self._targets = targets = Targets(self._subscriber, articles)
-        self._rank, self._references = rules.parents_first, rules.references
+        self._articles, self._rank, self._references = articles, rules.parents_first, rules.references
         self._serial = SerialApply(
             session,
             articles,
@@ -281,12 +286,12 @@ class PostgresApplier:
     def apply(self, steps: Sequence[Step]) -> None:
         try:
             for step in steps:
-                if isinstance(step, InBulk) and self._apply_in_bulk(step):
-                    self._in_bulk += len(step.commands)
-                elif isinstance(step, Truncated):
+                if isinstance(step, Truncated):
                     self._empty(step)
-                else:
+                elif isinstance(step, OneByOne):
                     self._serial.apply(step)
+                elif not self._apply_in_bulk(step):
+                    self._apply_in_order(step.commands)
         finally:
             self._at_work.set()
 
@@ -310,7 +315,23 @@ class PostgresApplier:
         self._at_work.set()
         with translated_errors(self._subscriber.where):
             self._bulk.prepare(step)
-        return self._all_or_nothing(lambda: self._bulk.apply(step), before=FIND_BY_KEY, after=FIND_AS_BEFORE)
+        done = self._all_or_nothing(lambda: self._bulk.apply(step), before=FIND_BY_KEY, after=FIND_AS_BEFORE)
+        self._in_bulk += len(step.commands) if done else 0
+        return done
+
+    def _apply_in_order(self, commands: pa.Table) -> None:
+        """What could not go in bulk."""
+        # Outside of what may be undone.
+        self._serial.prepare(census_of(commands))
+
+        def one_by_one(part: pa.Table) -> None:
+            with self._session.transaction():
+                self._serial.apply(OneByOne(part))
+
+        def in_bulk(part: pa.Table) -> bool:
+            return self._apply_in_bulk(InBulk(part, fold(part, self._articles)))
+
+        apply_in_order(commands, one_by_one, in_bulk, _REFUSED_BY_REFERENCES)
 
     def _empty(self, step: Truncated) -> None:
         """Tables that refer to one another by one statement: then a circle of them is in nobody's way either."""
@@ -327,27 +348,10 @@ class PostgresApplier:
     def _all_or_nothing(
         self, work: Callable[[], object], before: Sequence[LiteralString] = (), after: Sequence[LiteralString] = ()
     ) -> bool:
-        """Whether it was done; where it was not, nothing of it stays, and why is counted."""
-        with translated_errors(self._subscriber.where):
-            self._session.execute("; ".join(["SAVEPOINT tranrepl_bulk", *before]))
-        try:
-            work()
-        except MismatchError as mismatch:
-            why = str(mismatch)
-        except psycopg.Error as error:
-            problem = translate(self._subscriber.where, error)
-            lacking = (error.sqlstate or "").startswith(_INSUFFICIENT_RESOURCES)
-            if not lacking and not isinstance(problem, (DataError, ConfigurationError)):
-                raise problem from error
-            why = f"error {problem.number}"
-        else:
-            with translated_errors(self._subscriber.where):
-                self._session.execute("; ".join(["RELEASE SAVEPOINT tranrepl_bulk", *after]))
-            return True
-        with translated_errors(self._subscriber.where):
-            self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk; RELEASE SAVEPOINT tranrepl_bulk")
-        self._fallbacks[why] += 1
-        return False
+        """Whether it was done; where it was not, why is counted."""
+        why = why_undone(self._session, self._subscriber.where, work, before, after)
+        self._fallbacks.update(() if why is None else (why,))
+        return why is None
 
     def take_skipped(self) -> list[ErrorReport]:
         return self._serial.take_skipped()

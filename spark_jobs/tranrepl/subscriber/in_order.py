@@ -1,0 +1,51 @@
+"""Commands that could not go in bulk as a whole, in order: one by one, and where a foreign key refuses that within a
+transaction, this one in bulk by itself.
+
+One statement at the Publisher may change rows that refer to one another, which a foreign key minds row by row; and two
+transactions may depend on their order, which bulk gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tranrepl.errors import DataError
+
+
+def apply_in_order(
+    commands: pa.Table,
+    one_by_one: Callable[[pa.Table], None],
+    in_bulk: Callable[[pa.Table], bool],
+    refused: frozenset[str],
+) -> None:
+    """Apply commands (row layout, in order) of which bulk has refused the whole.
+
+    `one_by_one` applies all or raises and leaves nothing, `in_bulk` applies all or says that it has left nothing.
+    `refused` are the numbers of errors for which a transaction goes in bulk. Raises what `one_by_one` did where that
+    does not help either.
+    """
+    while True:
+        try:
+            one_by_one(commands)
+        except DataError as problem:
+            before, failing, after = _around(commands, problem)
+            alone = len(before) == len(after) == 0
+            if problem.number not in refused or alone or len(failing) < 2:
+                raise
+            one_by_one(before)
+            if not in_bulk(failing):
+                raise
+            commands = after
+        else:
+            return
+
+
+def _around(commands: pa.Table, problem: DataError) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The commands before the transaction that failed, its own, and those after it."""
+    seqno = pa.scalar(bytes.fromhex(problem.xact_seqno or ""), pa.binary())
+    seqnos = commands["xact_seqno"]
+    start, end = pc.sum(pc.less(seqnos, seqno)).as_py() or 0, pc.sum(pc.less_equal(seqnos, seqno)).as_py() or 0
+    return commands.slice(0, start), commands.slice(start, end - start), commands.slice(end)
