@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
+from model.search import Search, Transition, Violation, explore
+
 TRANSACTIONS = 3
 STREAMS = 2
 _RUNNERS = 2
@@ -48,10 +50,6 @@ class Locking(Enum):
     """In any order; a wait for a lock may end by a timeout."""
     ANY_ORDER = auto()
     """In any order, and a wait for a lock does not end by itself."""
-
-
-class Violation(Exception):  # noqa: N818 — what the search looks for, not what goes wrong in it
-    """A state that must not be reached."""
 
 
 class Row(NamedTuple):
@@ -161,11 +159,6 @@ _PREFIXES = tuple(frozenset(commands(0, last, stream) for last in range(TRANSACT
 _OF_STREAM = tuple(commands(0, TRANSACTIONS, stream) for stream in range(STREAMS))
 
 
-class Transition(NamedTuple):
-    world: World
-    fault: bool
-
-
 class Protocol:
     """All that can happen next. Raises Violation where it must not happen."""
 
@@ -173,7 +166,7 @@ class Protocol:
         self._locking = locking
         self._mutation = mutation
 
-    def next(self, world: World) -> Iterator[Transition]:
+    def next(self, world: World) -> Iterator[Transition[World]]:
         for orphan in world.orphans:
             yield from self._orphan_ends(world, orphan)
         for place, runner in enumerate(world.runners):
@@ -185,7 +178,7 @@ class Protocol:
                 for after in self._faults(world, place, runner):
                     yield Transition(after, fault=True)
 
-    def _orphan_ends(self, world: World, orphan: Orphan) -> Iterator[Transition]:
+    def _orphan_ends(self, world: World, orphan: Orphan) -> Iterator[Transition[World]]:
         others = list(world.orphans)
         others.remove(orphan)
         rolled_back = world._replace(orphans=tuple(others))
@@ -438,57 +431,12 @@ def _commit(world: World, writes: Writes) -> World:
     return world._replace(row0=row0, row1=row1, committed=committed)
 
 
-class Search(NamedTuple):
-    states: int
-    violation: str | None
-    history: tuple[World, ...]
-    """How it comes to the violation."""
-
-
-def search(locking: Locking, mutation: Mutation | None = None, faults: int = 2) -> Search:
+def search(locking: Locking, mutation: Mutation | None = None, faults: int = 2) -> Search[World]:
     """Visit every state that can be reached, and hold all of them against what must always hold: every command is
     applied once and in order, the watermark tells the truth, and without further faults the work can be finished."""
-    protocol = Protocol(locking, mutation)
     initial = World(0, None, 0, (Idle(),) * _RUNNERS, (), faults)
-    number = {initial: 0}
-    worlds, reached_from, before = [initial], [0], list[list[int]]([[]])
-    for place, world in enumerate(worlds):
-        try:
-            for after, fault in protocol.next(world):
-                seen = number.get(after)
-                if seen is None:
-                    seen = number[after] = len(worlds)
-                    worlds.append(after)
-                    reached_from.append(place)
-                    before.append([])
-                if not fault:
-                    before[seen].append(place)
-        except Violation as violation:
-            return Search(len(worlds), str(violation), _history(worlds, reached_from, place))
-    stuck = _unable_to_finish(worlds, before)
-    if stuck is not None:
-        return Search(len(worlds), "nobody can finish the work", _history(worlds, reached_from, stuck))
-    return Search(len(worlds), None, ())
+    return explore(initial, Protocol(locking, mutation).next, _is_finished)
 
 
-def _unable_to_finish(worlds: list[World], before: list[list[int]]) -> int | None:
-    """The first state from which no way leads to one where all runners are done."""
-    finished = [place for place, world in enumerate(worlds) if all(isinstance(it, Done) for it in world.runners)]
-    able = bytearray(len(worlds))
-    for place in finished:
-        able[place] = 1
-    for place in finished:
-        for earlier in before[place]:
-            if not able[earlier]:
-                able[earlier] = 1
-                finished.append(earlier)
-    stuck = able.find(0)
-    return None if stuck < 0 else stuck
-
-
-def _history(worlds: list[World], reached_from: list[int], place: int) -> tuple[World, ...]:
-    history = [worlds[place]]
-    while place:
-        place = reached_from[place]
-        history.append(worlds[place])
-    return tuple(reversed(history))
+def _is_finished(world: World) -> bool:
+    return all(isinstance(it, Done) for it in world.runners)
