@@ -144,8 +144,17 @@ def _add_cleanup(path: Path) -> None:
 
 
 def _require_own_name(publication: Publication, path: Path) -> None:
-    if publication.publication == CLEANUP_DAG_ID or publication.publication.startswith(VALIDATION_PREFIX):
-        raise ConfigurationError(f"{path}: publication: {CLEANUP_DAG_ID!r} is the name of another DAG")
+    name = publication.publication
+    if name == CLEANUP_DAG_ID:
+        raise ConfigurationError(
+            f"{path}: publication: {name!r} is the name of another DAG, the clean-up", remedy="allowed: another name"
+        )
+    if name.startswith(VALIDATION_PREFIX):
+        raise ConfigurationError(
+            f"{path}: publication: {name!r} is the name of another DAG, the validation of publication "
+            f"{name.removeprefix(VALIDATION_PREFIX)!r}",
+            remedy=f"allowed: a name that does not begin with {VALIDATION_PREFIX}",
+        )
     if publication.publication != path.stem:
         raise ConfigurationError(
             f"{path}: publication: {publication.publication!r} is not the file's name",

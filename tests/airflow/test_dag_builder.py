@@ -227,3 +227,13 @@ def test_a_publication_cannot_have_the_name_of_the_clean_up(
 ) -> None:
     write_publication(publication="distribution_cleanup")
     assert "is the name of another DAG" in broken_message(parsed(publications)["distribution_cleanup"])
+
+
+def test_a_publication_cannot_have_the_name_of_a_validation(
+    publications: Path, write_publication: PublicationWriter
+) -> None:
+    write_publication(publication="validation_x")
+    message = broken_message(parsed(publications)["validation_x"])
+    assert "publication: 'validation_x'" in message
+    assert "validation of publication 'x'" in message
+    assert "distribution_cleanup" not in message
