@@ -22,6 +22,11 @@ from tranrepl.subscriber.source_types import Family, source_type
 from tranrepl.subscriber.sql_target import SqlColumn, SqlTarget
 from tranrepl.validation.sides import Checksum, MariaDbColumn, MariaDbSide, PostgresColumn, PostgresSide
 
+_DAYS = (
+    "CASE WHEN isfinite({0}) THEN {0} - '2000-01-01'::date WHEN {0} > '2000-01-01'::date THEN 2147483647 "
+    "WHEN {0} IS NOT NULL THEN '-2147483648'::int END"
+)
+
 # Not numeric without a scale (1.0 and 1.00), not floating point (0 and -0), no types whose values have oids in them.
 _HASHED_AS_THEY_ARE = (
     (re.compile(r"text|character varying(\(\d+\))?"), "hashtextextended", '{} COLLATE "C"'),
@@ -32,8 +37,10 @@ _HASHED_AS_THEY_ARE = (
     (re.compile(r"boolean"), "hashint4extended", "{}::int"),
     (re.compile(r"numeric\(\d+,\d+\)"), "hash_numeric_extended", "{}"),
     (re.compile(r"uuid"), "uuid_hash_extended", "{}"),
+    # The hash function of its own is new in PostgreSQL 18, and timestamps end long before dates do.
+    (re.compile(r"date"), "hashint4extended", _DAYS),
     # In the session's time zone, which is UTC.
-    (re.compile(r"date|timestamp(\(\d\))? with(out)? time zone"), "timestamp_hash_extended", "{}::timestamp"),
+    (re.compile(r"timestamp(\(\d\))? with(out)? time zone"), "timestamp_hash_extended", "{}::timestamp"),
     (re.compile(r"time(\(\d\))? without time zone"), "time_hash_extended", "{}"),
 )
 
@@ -65,6 +72,9 @@ def _postgres_columns(column: PublishedColumn, type_name: str) -> tuple[Postgres
     text = output(name)
     if column.type_name != type_name:
         converted = output(sql.SQL("({})::{}").format(text, sql.SQL(type_name)))
+        if column.type_name == "date" and type_name.startswith("timestamp"):
+            # Timestamps end long before dates do.
+            converted = sql.SQL("CASE WHEN {} < '294277-01-01'::date THEN {} ELSE {} END").format(name, converted, text)
         return _by_text(converted, text), _by_text(text, text)
     for types_, function, value in _HASHED_AS_THEY_ARE:
         if types_.fullmatch(type_name):
@@ -124,7 +134,7 @@ def _common_form(
         return _number(family, here), _number_there(kind, there), True
     for moment, form, form_there in _MOMENTS:
         if isinstance(kind, moment):
-            return sql.SQL(form).format(here), form_there.format(there), True
+            return _moment(family, sql.SQL(form).format(here), here), form_there.format(there), True
     if family is Family.CHARACTER:
         return sql.SQL("rtrim({}::text)").format(here), f"RTRIM({there})", False
     return output(here), there, False
@@ -139,6 +149,19 @@ _MOMENTS: tuple[tuple[type[Any], str, str], ...] = (
     (types.Date, "to_char({}::date, 'YYYY-MM-DD')", "DATE_FORMAT({}, '%Y-%m-%d')"),
     (types.Time, "to_char({}::time, 'HH24:MI:SS.US')", "TIME_FORMAT({}, '%H:%i:%s.%f')"),
 )
+
+
+def _moment(family: Family, form: sql.Composable, here: sql.Composable) -> sql.Composable:
+    """The form leaves the era out and has nothing for infinity: only for years that MariaDB has too."""
+    if family is Family.DATE:
+        held = sql.SQL("{} BETWEEN '0001-01-01'::date AND '9999-12-31'::date").format(here)
+    elif family in (Family.TIMESTAMP, Family.TIMESTAMP_WITH_ZONE):
+        held = sql.SQL(
+            "{0}::timestamp >= '0001-01-01'::timestamp AND {0}::timestamp < '10000-01-01'::timestamp"
+        ).format(here)
+    else:
+        return form
+    return sql.SQL("CASE WHEN {} THEN {} ELSE {} END").format(held, form, output(here))
 
 
 def _number(family: Family, here: sql.Composable) -> sql.Composable:

@@ -11,6 +11,7 @@ from conftest import DatabasesFactory
 from integration.compliance.subscribers import STATEMENTS
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site
+from sandbox.spark_here import SparkHere
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import JobResult, Repair
@@ -67,6 +68,73 @@ def site(
     site.set_up()
     site.at_publisher(_ROWS, _NULLS)
     return site
+
+
+@pytest.fixture
+def moments(databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path) -> Site:
+    """Of dates and times, whose rows are not replicated: each end's are its own."""
+    destination = f"{mariadb_database}.moment"
+    article = {"source": "public.moment", "destination": destination, **STATEMENTS, "ins_cmd": "NONE"}
+    site = Site(
+        databases(), tmp_path / "store", [article], SparkHere(), [{"name": "reporting", "connection": "mariadb"}]
+    )
+    site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
+    site.at_publisher(
+        "CREATE TABLE moment (id int PRIMARY KEY, opened date, widened date, called time, changed timestamp, "
+        "seen timestamptz)"
+    )
+    mariadb.execute(
+        "CREATE TABLE moment (id int PRIMARY KEY, opened date, widened datetime(6), called time(6), "
+        "changed datetime(6), seen datetime(6))",
+        database=mariadb_database,
+    )
+    site.set_up()
+    return site
+
+
+def test_the_first_and_last_moments_that_mariadb_holds_are_compared(
+    moments: Site, mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    rows = (
+        "INSERT INTO moment VALUES (1, '0001-01-01', '0001-01-01', '00:00', '0001-01-01 00:00', '0001-01-01 00:00'), "
+        "(2, '9999-12-31', '9999-12-31', '24:00', '9999-12-31 23:59:59.999999', '9999-12-31 23:59:59.999999'), "
+        "(3, '9999-12-31', '9999-12-31', '23:59:59.999999', '9999-12-31 23:59:59', '9999-12-31 23:59:59')"
+    )
+    moments.at_publisher(rows)
+    mariadb.execute(rows, database=mariadb_database)
+    assert moments.validate().error is None
+    mariadb.execute("UPDATE moment SET called = '23:59:59.999999' WHERE id = 2", database=mariadb_database)
+    result = moments.validate()
+    assert result.validation is not None
+    assert [it.columns for it in result.validation.articles[0].rows] == [("called",)]
+
+
+def test_a_moment_that_mariadb_cannot_hold_differs_from_all_that_it_holds(
+    moments: Site, mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    """A year before Christ is not the same year after, and infinity is not NULL."""
+    moments.at_publisher(
+        "INSERT INTO moment (id, opened) VALUES (1, '0044-03-15 BC'), (2, 'infinity'), (3, '5874897-12-31')",
+        "INSERT INTO moment (id, widened) VALUES (4, '0044-03-15 BC'), (5, '-infinity'), (6, '300000-01-01')",
+        "INSERT INTO moment (id, changed) VALUES (7, '0044-03-15 BC'), (8, 'infinity'), (9, '294276-12-31')",
+        "INSERT INTO moment (id, seen) VALUES (10, '0044-03-15 BC'), (11, '-infinity'), (12, '294276-12-31')",
+        "INSERT INTO moment (id) VALUES (13)",
+    )
+    rows = ", ".join(f"({number})" for number in range(1, 14))
+    mariadb.execute(
+        f"INSERT INTO moment (id) VALUES {rows}",
+        "UPDATE moment SET opened = '0044-03-15' WHERE id = 1",
+        "UPDATE moment SET widened = '0044-03-15' WHERE id = 4",
+        "UPDATE moment SET changed = '0044-03-15' WHERE id = 7",
+        "UPDATE moment SET seen = '0044-03-15' WHERE id = 10",
+        database=mariadb_database,
+    )
+    result = moments.validate()
+    assert result.validation is not None, result.error
+    columns = ("opened", "widened", "changed", "seen")
+    assert [(it.key["id"], it.columns) for it in result.validation.articles[0].rows] == [
+        (str(number), (columns[(number - 1) // 3],)) for number in range(1, 13)
+    ]
 
 
 def _found(result: JobResult) -> list[tuple[str, str | None, tuple[str, ...]]]:
