@@ -151,6 +151,9 @@ def test_any_other_database_keeps_its_standard_types() -> None:
         ("a || b = 'ab'", "mysql", "CONCAT(`a`, `b`) = 'ab'"),
         ("active AND NOT closed", "sqlite", '"active" AND NOT "closed"'),
         ("note IS DISTINCT FROM 'x'", "mysql", "NOT `note` <=> 'x'"),
+        ("false", "mysql", "FALSE"),
+        ("true", "sqlite", "TRUE"),
+        ("NOT false AND 1 = 1", "tsql", "NOT (1 = 0) AND 1 = 1"),
     ],
 )
 def test_a_filter_is_said_in_the_subscribers_sql(text: str, sql_name: str, expected: str) -> None:
@@ -160,3 +163,6 @@ def test_a_filter_is_said_in_the_subscribers_sql(text: str, sql_name: str, expec
 def test_a_filter_that_would_mean_something_else_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a division means another number there"):
         translated_filter("rating / 2 > 1", "mysql", "t")
+    for constant in ("'t'", "NULL", "(NULL)"):
+        with pytest.raises(ConfigurationError, match="only PostgreSQL takes a constant for a condition"):
+            translated_filter(constant, "mysql", "t")

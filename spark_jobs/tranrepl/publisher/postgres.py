@@ -16,13 +16,14 @@ from psycopg.errors import InsufficientPrivilege, QueryCanceled
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
-from tranrepl.errors import ConfigurationError, MustBeReinitializedError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
 from tranrepl.publisher.commit_search import holds_commit
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
 from tranrepl.publisher.restart_lsn import advance_restart_lsn
-from tranrepl.publisher.row_filters import parse_filter
+from tranrepl.publisher.row_filter_check import filter_problems
+from tranrepl.publisher.row_filters import filter_columns
 from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 
@@ -139,7 +140,7 @@ class PostgresPublisher:
             )
             return
         yield from _column_problems(at, article, table)
-        yield from self._filter_problems(at, article, table)
+        yield from filter_problems(self._session, article, table)
         if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
             yield ConfigurationError(
                 f"{at}: replica_identity: default, but the table's replica identity is {table.replica_identity}",
@@ -149,43 +150,6 @@ class PostgresPublisher:
             yield from self._full_identity_problems(article, table)
         elif table.replica_identity != "full":
             yield from _before_image_problems(at, article, table)
-
-    def _filter_problems(self, at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
-        """Whether the row filter is a condition over published columns, by the Publisher's own judgement."""
-        if article.filter is None:
-            return
-        try:
-            condition = parse_filter(article.filter, table.name.table)
-        except ValueError as error:
-            yield ConfigurationError(f"{at}: filter: {error}", remedy="allowed: a condition over published columns")
-            return
-        published = [column.name for column in table.published(article.columns)]
-        unpublished = [name for name in condition.columns if name not in published]
-        if unpublished:
-            yield ConfigurationError(
-                f"{at}: filter: column {', '.join(unpublished)} is not published",
-                remedy=f"allowed: {', '.join(published)}",
-            )
-            return
-        moody = self._session.execute(
-            "SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE proname = ANY(%s) AND provolatile = 'v'",
-            [list(condition.functions)],
-        ).fetchall()
-        if moody:
-            yield ConfigurationError(
-                f"{at}: filter: {moody[0][0]}() may change its answer, without a change in the log",
-                remedy="allowed: immutable functions",
-            )
-            return
-        try:
-            with translated_errors(f"{at}: filter"):
-                query = sql.SQL("SELECT FROM ONLY {} WHERE ({}) LIMIT 0").format(
-                    qualified(table.name), sql.SQL(article.filter)
-                )
-                # Asked for in binary form, the server takes one statement only.
-                self._session.execute(query, binary=True)
-        except ReplicationError as error:
-            yield ConfigurationError(error.message, remedy="allowed: a condition in the Publisher's SQL")
 
     def _wants_full_identity(self, article: Article, table: TableDescription) -> bool:
         """Whether setup gives the table REPLICA IDENTITY FULL.
@@ -488,7 +452,7 @@ def _before_image_problems(at: str, article: Article, table: TableDescription) -
     """Settings that need more of a row than the log carries without REPLICA IDENTITY FULL."""
     key = {column.name for column in table.key}
     wanting = []
-    if article.filter is not None and not key.issuperset(parse_filter(article.filter, table.name.table).columns):
+    if article.filter is not None and not key.issuperset(filter_columns(article.filter, table.name.table)):
         wanting.append("filter")
     if CallSyntax.XCALL in (article.upd_cmd.syntax, article.del_cmd.syntax):
         wanting.append("XCALL")

@@ -27,30 +27,30 @@ Bools = npt.NDArray[np.bool_]
 
 _REMEMBERED = 10_000
 _OF_OTHER_ROWS = (exp.Query, exp.AggFunc, exp.Window)
-_OF_THE_MOMENT = (
-    exp.CurrentDate,
-    exp.CurrentDatetime,
-    exp.CurrentTime,
-    exp.CurrentTimestamp,
-    exp.CurrentUser,
-    exp.Rand,
-)
 
 
-@dataclass(frozen=True, slots=True)
-class FilterCondition:
-    """What a filter refers to: columns as the catalogue spells them, and functions by name."""
-
-    columns: tuple[str, ...]
-    functions: tuple[str, ...]
-
-
-@cache
-def parse_filter(text: str, table: str) -> FilterCondition:
-    """Read a row filter, written in PostgreSQL's SQL.
+def filter_columns(text: str, table: str) -> tuple[str, ...]:
+    """The columns that a row filter, written in PostgreSQL's SQL, looks at, as the catalogue spells them.
 
     Raises ValueError where it is not one condition over columns of `table`.
     """
+    tree = _parse(text)
+    refused = next(tree.find_all(*_OF_OTHER_ROWS, exp.Placeholder, exp.Parameter), None)
+    if refused is not None:
+        raise ValueError(f"{refused.sql('postgres')}: a filter looks at the values of one row only")
+    return tuple(dict.fromkeys(_column_name(it, table) for it in tree.find_all(exp.Column)))
+
+
+def filter_parts(text: str) -> list[str]:
+    """Expressions that a row filter is made of: each before those that it is a part of, itself at the end."""
+    parts = [
+        it.sql("postgres", normalize_functions=False) for it in _parse(text).dfs() if isinstance(it, exp.Condition)
+    ]
+    return parts[::-1]
+
+
+@cache
+def _parse(text: str) -> exp.Condition:
     try:
         trees = sqlglot.parse(text, dialect="postgres")
     except SqlglotError as error:
@@ -58,17 +58,7 @@ def parse_filter(text: str, table: str) -> FilterCondition:
     tree = trees[0] if len(trees) == 1 else None
     if tree is None or not isinstance(tree, exp.Condition):
         raise ValueError("allowed: one condition, as in credit_rating > 1 AND active")
-    refused = next(tree.find_all(*_OF_OTHER_ROWS, exp.Placeholder, exp.Parameter), None)
-    if refused is not None:
-        raise ValueError(f"{refused.sql('postgres')}: a filter looks at the values of one row only")
-    now = next(tree.find_all(*_OF_THE_MOMENT), None)
-    if now is not None:
-        raise ValueError(f"{now.sql('postgres')} changes by itself, without a change in the log")
-    columns = dict.fromkeys(_column_name(it, table) for it in tree.find_all(exp.Column))
-    if not columns:
-        raise ValueError("it names no column")
-    functions = {it.name if isinstance(it, exp.Anonymous) else it.sql_name() for it in tree.find_all(exp.Func)}
-    return FilterCondition(tuple(columns), tuple(sorted(name.lower() for name in functions)))
+    return tree
 
 
 def _first_error(error: SqlglotError) -> str:
@@ -91,7 +81,7 @@ def filter_positions(article: RegisteredArticle) -> tuple[int, ...]:
     """Positions of the published columns that the article's filter looks at."""
     if article.filter is None:
         return ()
-    names = parse_filter(article.filter, article.source.table).columns
+    names = filter_columns(article.filter, article.source.table)
     return tuple(at for at, column in enumerate(article.columns) if column.name in names)
 
 
@@ -151,7 +141,10 @@ class RowFilters:
 
 def _query(article: RegisteredArticle) -> sql.Composed:
     """The condition over columns that carry the table's names and types."""
+    condition = sql.SQL(article.filter or "")
     columns = [article.columns[at] for at in filter_positions(article)]
+    if not columns:
+        return sql.SQL("SELECT CASE WHEN ({}) THEN '1' ELSE '0' END").format(condition)
     arrays = sql.SQL(", ").join(sql.SQL("${}::text[]").format(at + 1) for at in range(len(columns)))
     names = sql.SQL(", ").join(sql.Identifier(f"tranrepl_{at}") for at in range(len(columns)))
     typed = sql.SQL(", ").join(
@@ -165,7 +158,7 @@ def _query(article: RegisteredArticle) -> sql.Composed:
         "FROM unnest({arrays}) WITH ORDINALITY AS tranrepl_values({names}, tranrepl_row), "
         "LATERAL (SELECT {typed}) AS {table}"
     ).format(
-        condition=sql.SQL(article.filter or ""),
+        condition=condition,
         arrays=arrays,
         names=names,
         typed=typed,

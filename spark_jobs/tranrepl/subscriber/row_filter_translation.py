@@ -19,6 +19,8 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
         if tree.find(exp.Div):
             # PostgreSQL divides integers without a remainder, others with one.
             raise SqlglotError("a division means another number there")
+        if isinstance(tree.unnest(), (exp.Literal, exp.Null)):
+            raise SqlglotError("only PostgreSQL takes a constant for a condition; say true or false")
         for column in tree.find_all(exp.Column):
             # PostgreSQL folds a name without quotes to lower case; every name goes out quoted.
             name = column.this.name if column.this.args.get("quoted") else column.this.name.lower()

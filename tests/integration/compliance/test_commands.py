@@ -229,6 +229,17 @@ def test_truncate_leaves_rows_that_the_filter_does_not_let_through(plain_site: S
     assert [row[0] for row in site.rows("vendor")] == [3, 8, 9]
 
 
+@pytest.mark.parametrize(("condition", "left"), [("false", [2, 8]), ("1 = 1", []), ("NOT false", [])])
+def test_truncate_by_a_filter_without_a_column_takes_all_rows_or_none(
+    condition: str, left: list[int], plain_site: Site
+) -> None:
+    site = plain_site
+    vendor = site.article("vendor", VENDOR, filter=condition)
+    site.execute("INSERT INTO vendor (id, name, rating) VALUES (8, 'theirs', 1)")
+    assert site.deliver(History().insert(vendor, TWO).truncate(vendor)).error is None
+    assert [row[0] for row in site.rows("vendor")] == left
+
+
 NAMES = [
     "order",
     "Select",
