@@ -11,7 +11,7 @@ from sqlalchemy.sql import quoted_name
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import argument_count, arguments
-from tranrepl.catalogue import ColumnDescription, TableDescription
+from tranrepl.catalogue import TableDescription
 from tranrepl.commands import Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
 from tranrepl.settings import Article, Subscription, TableName
@@ -29,6 +29,7 @@ from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sql_apply import translated_errors
+from tranrepl.subscriber.sql_column_check import column_problems
 from tranrepl.subscriber.sql_constraints import constraints_of
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_procedures import (
@@ -101,10 +102,14 @@ class SqlSubscriber:
             yield from self._procedure_problems(article, operation, len(columns), len(source.key))
         if article.filter is not None:
             translated_filter(article.filter, self._database.sql_name, str(article.source))
+        found = self._find_destination(article)
+        if found is not None:
+            for column in columns:
+                yield from column_problems(self.where, article, found, column)
+
+    def _find_destination(self, article: Article) -> Destination | None:
         with self._transaction():
-            found = find_destination(self._session, self._database, article.destination_table)
-        for column in columns if found is not None else ():
-            yield from self._column_problems(article, found, column)
+            return find_destination(self._session, self._database, article.destination_table)
 
     def _procedure_problems(
         self, article: Article, operation: Operation, columns: int, key: int
@@ -126,24 +131,6 @@ class SqlSubscriber:
                 f"article {article.source}: {option}: the procedure would take {count} arguments, "
                 f"a {able.title} procedure takes {able.most_arguments}",
                 remedy=f"{option}: SQL, or fewer columns",
-            )
-
-    def _column_problems(
-        self, article: Article, found: Destination | None, column: ColumnDescription
-    ) -> Iterator[ConfigurationError]:
-        if found is None:
-            return
-        if column.name not in found.columns:
-            yield ConfigurationError(
-                f"article {article.source}: {self.where}: table {article.destination_table} has no column "
-                f"{column.name!r}",
-                remedy="add it to the table, or leave the column out of the article",
-            )
-        elif not found.settable(column.name):
-            yield ConfigurationError(
-                f"article {article.source}: {self.where}: column {column.name!r} of {article.destination_table} is "
-                "generated",
-                remedy="a published column must be a plain one at the Subscriber",
             )
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:

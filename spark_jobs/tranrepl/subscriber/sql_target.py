@@ -32,6 +32,11 @@ class Destination:
     def settable(self, name: str) -> bool:
         return "computed" not in self.columns[name]
 
+    def is_identity(self, name: str) -> bool:
+        """Neither INSERT nor UPDATE may give it a value."""
+        identity = self.columns[name].get("identity")
+        return identity is not None and identity.get("always", True)
+
 
 def find_destination(session: sa.Connection, database: SqlDatabase, name: TableName) -> Destination | None:
     """Read a table from the catalogue; None where there is none."""

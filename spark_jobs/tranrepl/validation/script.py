@@ -11,6 +11,7 @@ from psycopg import sql
 from pymysql.converters import escape_item
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.call_syntax import Argument, Image
 from tranrepl.commands import Operation, encode_changed
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ConfigurationError
@@ -19,6 +20,7 @@ from tranrepl.postgres import qualified
 from tranrepl.subscriber.command_rows import Command
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.postgres import PostgresSubscriber
+from tranrepl.subscriber.postgres_procedures import Target, block, settable
 from tranrepl.subscriber.sql_dialect import SqlDialect
 from tranrepl.subscriber.sql_statements import parameters, shape_of, statement
 from tranrepl.subscriber.sql_target import target
@@ -60,8 +62,17 @@ def write_script(
 @contextmanager
 def _writer(opened: OpenDistribution) -> Iterator[Write]:
     dialect = dialect_of(opened.connection)
-    if isinstance(opened.subscriber, PostgresSubscriber):
-        yield postgres_statement
+    subscriber = opened.subscriber
+    if isinstance(subscriber, PostgresSubscriber):
+        targets: dict[int, Target] = {}
+
+        def write_postgres(correction: Correction) -> str:
+            article = correction.article
+            if article.article_id not in targets:
+                targets[article.article_id] = subscriber.target(by_statements(article))
+            return postgres_statement(correction, targets[article.article_id])
+
+        yield write_postgres
     elif isinstance(dialect, SqlDialect):
         with dialect.reading(opened.connection) as (session, database):
 
@@ -75,17 +86,20 @@ def _writer(opened: OpenDistribution) -> Iterator[Write]:
             yield write
 
 
-def postgres_statement(correction: Correction) -> str:
+def postgres_statement(correction: Correction, target: Target) -> str:
     """Values as texts, which the columns' types read."""
     article = correction.article
     table = qualified(article.destination)
     match correction.operation:
         case Operation.INSERT:
-            made = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+            # Which means nothing where no column is GENERATED ALWAYS AS IDENTITY.
+            made = sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
                 table,
                 sql.SQL(", ").join(sql.Identifier(column.name) for column in article.columns),
                 sql.SQL(", ").join(map(sql.Literal, correction.after or ())),
             )
+        case Operation.UPDATE if not set(settable(target)).issuperset(correction.changed or ()):
+            made = block(target, Operation.UPDATE, lambda argument: _value(correction, argument))
         case Operation.UPDATE:
             values = [(article.columns[at].name, (correction.after or [])[at]) for at in correction.changed or ()]
             assigned = sql.SQL(", ").join(_equals(name, value) for name, value in values)
@@ -93,6 +107,13 @@ def postgres_statement(correction: Correction) -> str:
         case _:
             made = sql.SQL("DELETE FROM {} WHERE {}").format(table, _key(article, correction))
     return made.as_string(None)
+
+
+def _value(correction: Correction, argument: Argument) -> sql.Literal:
+    if argument.position is None:
+        return sql.Literal(f"\\x{(_mask(correction) or b'').hex()}")
+    image = correction.before if argument.image is Image.BEFORE else correction.after
+    return sql.Literal((image or [])[argument.position])
 
 
 def _key(article: RegisteredArticle, correction: Correction) -> sql.Composed:
@@ -105,9 +126,6 @@ def _equals(name: str, value: str | None) -> sql.Composed:
 
 
 def _command(correction: Correction) -> Command:
-    mask = None
-    if correction.changed is not None:
-        mask = encode_changed([at + 1 for at in correction.changed], len(correction.article.columns))
     return Command(
         b"",
         0,
@@ -115,8 +133,14 @@ def _command(correction: Correction) -> Command:
         correction.operation,
         correction.before or [],
         correction.after or [],
-        mask,
+        _mask(correction),
     )
+
+
+def _mask(correction: Correction) -> bytes | None:
+    if correction.changed is None:
+        return None
+    return encode_changed([at + 1 for at in correction.changed], len(correction.article.columns))
 
 
 def _with_values(executable: sa.Executable, values: dict[str, Any], session: sa.Connection) -> str:
