@@ -227,6 +227,7 @@ def _subscriber(
             problems = list(subscriber.article_problems(article, table))
             yield from problems
             if not problems:
+                checked.warnings.extend(subscriber.article_warnings(article, table))
                 yield from subscriber.custom_problems(registered_article(article, table), table)
     yield from _in_the_way(checked, publication, connections, name)
 

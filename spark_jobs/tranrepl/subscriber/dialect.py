@@ -163,6 +163,10 @@ class Subscriber(Protocol):
         """What keeps this Subscriber from taking the article, each with its way out."""
         ...
 
+    def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
+        """What of an article without problems may not fit into the table that is there."""
+        ...
+
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         """Custom procedures that are missing or declared otherwise than they are called."""
         ...

@@ -27,6 +27,7 @@ from tranrepl.subscriber.dialect import (
     not_set_up,
 )
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.narrower_columns import null_warning, postgres_lost, warning
 from tranrepl.subscriber.postgres_model_tables import (
     OBJECTS,
     SNAPSHOTS,
@@ -125,6 +126,20 @@ class PostgresSubscriber:
                 f"article {article.source}: {self.where}: column {column.name!r} of {table.name} is generated",
                 remedy="a published column must be a plain one at the Subscriber",
             )
+
+    def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
+        """What of an article without problems may not fit into the table that is there."""
+        table = self.find_destination(article.destination_table)
+        at = f"article {article.source}: {self.where}: table {article.destination_table}"
+        pairs = [(it, table.column(it.name)) for it in source.published(article.columns)] if table is not None else []
+        for column, found in pairs:
+            if found is None:
+                continue
+            what = postgres_lost(column, found)
+            if what is not None:
+                yield f"{at}: {warning(column, found.type_name, what)}"
+            if found.not_null and not column.not_null:
+                yield f"{at}: {null_warning(column)}"
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         """Custom procedures that are missing or declared otherwise than they are called."""

@@ -1,14 +1,18 @@
-"""Whether a column of a table that is there can take what is published."""
+"""Whether a column of a table that is there can take what is published, and whether it may not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import sqlalchemy as sa
+
 from tranrepl.catalogue import ColumnDescription
 from tranrepl.commands import Method, Propagation
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings import Article
-from tranrepl.subscriber.sql_target import Destination
+from tranrepl.subscriber.narrower_columns import null_warning, sql_lost, warning
+from tranrepl.subscriber.sql_database import SqlDatabase
+from tranrepl.subscriber.sql_target import Destination, created_type
 
 
 def column_problems(
@@ -32,6 +36,23 @@ def column_problems(
             "UPDATE may give the Publisher's value",
             remedy="a published column must be a plain one at the Subscriber; or let custom procedures apply both",
         )
+
+
+def column_warnings(
+    at: str, database: SqlDatabase, dialect: sa.Dialect, found: Destination, column: ColumnDescription
+) -> Iterator[str]:
+    """What a column holds less than the one that setup would create."""
+    there = found.columns.get(column.name)
+    if there is None:
+        return
+    if database.holds_what_is_declared:
+        described = database.described_type(there["type"], dialect)
+        created = database.described_type(created_type(database, column), dialect)
+        what = sql_lost(column, created, described)
+        if what is not None:
+            yield f"{at}: {warning(column, described.spelling, what)}"
+    if not there["nullable"] and not column.not_null:
+        yield f"{at}: {null_warning(column)}"
 
 
 def _sets_values(propagation: Propagation) -> bool:

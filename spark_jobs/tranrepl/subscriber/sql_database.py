@@ -48,6 +48,8 @@ class SqlDatabase:
     """sqlglot's name of its SQL; empty for the standard's."""
     counts_together = False
     """The driver's row count of many executions is the sum of theirs. PEP 249 leaves it open."""
+    holds_what_is_declared = True
+    """A column holds values of its declared type and length, and no others."""
     error_codes: ErrorCodes = Codes.OTHER.value
     lock_timeouts: frozenset[str] = frozenset()
     """Numbers of the error that a wait for a lock has taken too long."""

@@ -29,7 +29,7 @@ from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sql_apply import translated_errors
-from tranrepl.subscriber.sql_column_check import column_problems
+from tranrepl.subscriber.sql_column_check import column_problems, column_warnings
 from tranrepl.subscriber.sql_constraints import constraints_of
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_procedures import (
@@ -106,6 +106,14 @@ class SqlSubscriber:
         if found is not None:
             for column in columns:
                 yield from column_problems(self.where, article, found, column)
+
+    def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
+        """What of an article without problems may not fit into the table that is there."""
+        found = self._find_destination(article)
+        at = f"article {article.source}: {self.where}: table {article.destination_table}"
+        if found is not None:
+            for column in source.published(article.columns):
+                yield from column_warnings(at, self._database, self._session.dialect, found, column)
 
     def _find_destination(self, article: Article) -> Destination | None:
         with self._transaction():

@@ -26,6 +26,7 @@ class Sqlite(SqlDatabase):
     binding = Binding(decimals=Decimals.BINARY)
     counts_together = True
     sql_name = "sqlite"
+    holds_what_is_declared = False
 
     def __init__(self) -> None:
         super().__init__("sqlite")
