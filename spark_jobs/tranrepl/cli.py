@@ -787,6 +787,8 @@ def _show_validation(name: str, result: JobResult) -> None:
         counts = (f"{it.publisher_rows:,}", f"{it.missing:,}", f"{it.extra:,}", f"{it.different:,}")
         table.add_row(it.article, *counts, _verdict(it))
     out.print(table)
+    for what, articles in result.validation.by_comparison().items():
+        out.print(f"{escape(what)}: {escape(', '.join(articles))}", highlight=False, style="dim")
     for it in result.validation.unequal:
         for row in it.rows[:_MOST_SHOWN]:
             out.print(f"  {escape(_differing_row(it, row))}", highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -28,6 +29,52 @@ class DifferingRow(BaseModel):
     """Those that differ, of a row that is at both ends."""
 
 
+class Comparison(BaseModel):
+    """What of an article was compared, and what was not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: tuple[str, ...] = ()
+    """None where rows were counted, and their contents not compared."""
+    converted: dict[str, str] = {}
+    """Of these, the ones of another type at the Subscriber, which the Publisher's values were compared as."""
+    unpublished: tuple[str, ...] = ()
+    """The Publisher's columns that do not travel, generated ones among them."""
+    own: tuple[str, ...] = ()
+    """The Subscriber's columns that are nobody else's."""
+    row_filter: str | None = None
+    """The Publisher's rows are those that it is true for."""
+
+    def of_rows_only(self) -> Comparison:
+        """Where rows are counted."""
+        return Comparison(row_filter=self.row_filter)
+
+    def summary(self) -> str:
+        """As in "5 columns (price as numeric(12,2)); not compared: secret; row filter applied"."""
+        parts = [self._compared()]
+        left_out = (*self.unpublished, *(f"{name} (the Subscriber's own)" for name in self.own))
+        if left_out:
+            parts.append(f"not compared: {_listed(left_out)}")
+        if self.row_filter is not None:
+            parts.append("row filter applied")
+        return "; ".join(parts)
+
+    def _compared(self) -> str:
+        if not self.columns:
+            return "rows counted, contents not compared"
+        columns = f"{len(self.columns)} column{'s' if len(self.columns) > 1 else ''}"
+        converted = _listed([f"{name} as {type_name}" for name, type_name in self.converted.items()])
+        return f"{columns} ({converted})" if converted else columns
+
+
+_MOST_LISTED = 3
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(names[:_MOST_LISTED]) + more
+
+
 class ArticleValidation(BaseModel):
     """One article at both ends. Without checksums (`rowcount_only`), rows are counted and not compared."""
 
@@ -37,6 +84,7 @@ class ArticleValidation(BaseModel):
     destination: str
     publisher_rows: int
     subscriber_rows: int
+    compared: Comparison = Comparison()
     missing: int = 0
     extra: int = 0
     different: int = 0
@@ -83,6 +131,13 @@ class SubscriptionValidation(BaseModel):
     @property
     def unequal(self) -> tuple[ArticleValidation, ...]:
         return tuple(it for it in self.articles if not it.equal)
+
+    def by_comparison(self) -> dict[str, list[str]]:
+        """The articles of which the same was compared, by what that was."""
+        alike: dict[str, list[str]] = {}
+        for it in self.articles:
+            alike.setdefault(it.compared.summary(), []).append(it.article)
+        return alike
 
     def shortened(self, rows: int) -> SubscriptionValidation:
         """With at most so many rows of an article named."""

@@ -16,7 +16,7 @@ from airflow.sdk import DAG, CronTriggerTimetable
 from sandbox.receivers import web_server
 from tranrepl.errors import DataError
 from tranrepl.jobs import JobResult
-from tranrepl.validation_report import ArticleValidation, Difference, DifferingRow, SubscriptionValidation
+from tranrepl.validation_report import ArticleValidation, Comparison, Difference, DifferingRow, SubscriptionValidation
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
@@ -55,6 +55,7 @@ def _different() -> JobResult:
         destination="purchasing.vendor",
         publisher_rows=100,
         subscriber_rows=70,
+        compared=Comparison(columns=("id", "name"), row_filter="id > 0"),
         missing=30,
         rows=rows,
     )
@@ -98,13 +99,18 @@ def test_the_runs_parameters_reach_the_job(
 
 
 def test_rows_that_differ_fail_the_run_at_once_and_are_told(
-    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, monkeypatch: pytest.MonkeyPatch
+    dag: DAG,
+    fake_spark: FakeSpark,
+    idle_checks: IdleChecks,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     fake_spark.answer("validation", _different(), exit_code=1)
     with web_server() as hook:
         monkeypatch.setenv("AIRFLOW_CONN_PAGER", json.dumps({"conn_type": "http", "host": hook.url}))
         finished = dag.test()
     assert finished.state == "failed"
+    assert "compared 2 columns; row filter applied: purchasing.vendor" in capfd.readouterr().out
     assert fake_spark.jobs == ["validation"]
     (post,) = hook.posts
     told = {name: post.body[name] for name in ("event", "summary", "text", "article", "key", "subscription")}

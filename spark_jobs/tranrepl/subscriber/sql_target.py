@@ -56,6 +56,12 @@ def find_destination(session: sa.Connection, database: SqlDatabase, name: TableN
     )
 
 
+def column_names(session: sa.Connection, database: SqlDatabase, name: TableName) -> list[str]:
+    """Of all columns that the table has."""
+    found = find_destination(session, database, name)
+    return [] if found is None else list(found.columns)
+
+
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
     name: str

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tranrepl.article import RegisteredArticle
 from tranrepl.validation.reading import HeldRead, Reader, Rows, SnapshotRead
 from tranrepl.validation.sides import WHOLE, Pages, Side
-from tranrepl.validation_report import MOST_ROWS, ArticleValidation, Difference, DifferingRow
+from tranrepl.validation_report import MOST_ROWS, ArticleValidation, Comparison, Difference, DifferingRow
 
 Numbers = npt.NDArray[np.int64]
 
@@ -41,6 +41,7 @@ class ComparedArticle:
     article: RegisteredArticle
     publisher: ComparedEnd
     subscriber: ComparedEnd
+    what: Comparison
 
     @property
     def ends(self) -> tuple[ComparedEnd, ComparedEnd]:
@@ -64,6 +65,7 @@ class Found:
     compared: ComparedArticle
     publisher_rows: int
     subscriber_rows: int
+    what: Comparison
     counts: dict[Difference, int] = field(default_factory=lambda: dict.fromkeys(Difference, 0))
     rows: list[FoundRow] = field(default_factory=list)
 
@@ -74,6 +76,7 @@ class Found:
             destination=str(article.destination),
             publisher_rows=self.publisher_rows,
             subscriber_rows=self.subscriber_rows,
+            compared=self.what,
             missing=self.counts[Difference.MISSING],
             extra=self.counts[Difference.EXTRA],
             different=self.counts[Difference.DIFFERENT],
@@ -86,7 +89,8 @@ def compare(reader: Reader, articles: Sequence[ComparedArticle], *, rowcount_onl
     totals = _totals(reader, articles, rowcount_only=rowcount_only)
     found = []
     for compared, (publisher, subscriber) in zip(articles, totals, strict=True):
-        it = Found(compared, publisher[0], subscriber[0])
+        what = compared.what.of_rows_only() if rowcount_only else compared.what
+        it = Found(compared, publisher[0], subscriber[0], what)
         if publisher != subscriber and not rowcount_only:
             _find(reader, it)
         found.append(it)

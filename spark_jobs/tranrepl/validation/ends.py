@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -10,9 +10,10 @@ from itertools import pairwise
 from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.catalogue import TableDescription
 from tranrepl.commands import Operation
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres import Session, connect, qualified, translated_errors
+from tranrepl.postgres import Session, connect, describe_tables, qualified, translated_errors
 from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialects import dialect_of
@@ -21,12 +22,13 @@ from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_procedures import Target
 from tranrepl.subscriber.sql_apply import translated_errors as translated_sql_errors
 from tranrepl.subscriber.sql_dialect import SqlDialect
-from tranrepl.subscriber.sql_target import target
+from tranrepl.subscriber.sql_target import column_names, target
 from tranrepl.validation.comparison import ComparedArticle, ComparedEnd
 from tranrepl.validation.forms import mariadb_sides, postgres_sides
 from tranrepl.validation.meeting import CommonPoint, Meeting
 from tranrepl.validation.reading import HeldRead, Reader, SnapshotRead, exported_at_subscriber, held_sessions
 from tranrepl.validation.sides import Checksum, Pages, Side
+from tranrepl.validation_report import Comparison
 
 _SMALLEST_PART = 128 * 1024 * 1024
 """Bytes."""
@@ -52,7 +54,9 @@ def open_ends(meeting: Meeting, point: CommonPoint, articles: Sequence[Registere
     ):
         hold_tables(holding, articles)
         cores = meeting.spark.sparkContext.defaultParallelism
-        opener = _Opener(meeting, point, publisher, _part_bytes(publisher, articles, cores))
+        with translated_errors(f"Publisher {meeting.publisher.database}"):
+            published = describe_tables(publisher, [it.source for it in articles])
+        opener = _Opener(meeting, point, publisher, published, _part_bytes(publisher, articles, cores))
         dialect = dialect_of(meeting.opened.connection)
         if isinstance(meeting.opened.subscriber, PostgresSubscriber):
             with opener.postgres(meeting.opened.subscriber, articles) as ends:
@@ -67,6 +71,7 @@ class _Opener:
     meeting: Meeting
     point: CommonPoint
     publisher: Session
+    published: Mapping[TableName, TableDescription]
     part_bytes: int
 
     @property
@@ -94,7 +99,9 @@ class _Opener:
             for it in targets:
                 here, there = postgres_sides(it.article, it.table, checksum_by)
                 end = self._end(session, it.article.destination, there, read)
-                compared.append(ComparedArticle(it.article, self._publisher_end(it.article, here), end))
+                types = {column.name: column.type_name for column in it.columns}
+                what = self._what(it.article, types, [column.name for column in it.table.columns])
+                compared.append(ComparedArticle(it.article, self._publisher_end(it.article, here), end, what))
             yield Ends(Reader(self.meeting.spark), tuple(compared), tuple(notices))
 
     @contextmanager
@@ -115,13 +122,29 @@ class _Opener:
                 try:
                     with translated_sql_errors(self.where, database), session.begin():
                         found = target(session, database, article, self.where)
+                        names = column_names(session, database, article.destination)
                 except ConfigurationError as error:
                     notices.append(_not_compared(article, error))
                     continue
                 here, there = mariadb_sides(article, found, database.quoted)
                 end = ComparedEnd(there, HeldRead(""))
-                compared.append(ComparedArticle(article, self._publisher_end(article, here), end))
+                types = {column.name: column.type.spelling for column in found.columns}
+                what = self._what(article, types, names)
+                compared.append(ComparedArticle(article, self._publisher_end(article, here), end, what))
             yield Ends(Reader(self.meeting.spark, held), tuple(compared), tuple(notices))
+
+    def _what(self, article: RegisteredArticle, types: Mapping[str, str], there: Sequence[str]) -> Comparison:
+        """`types` of the article's columns at the Subscriber, and all columns `there`."""
+        compared = {column.name: column.type_name for column in article.columns}
+        published = self.published.get(article.source)
+        here = [] if published is None else [column.name for column in published.columns]
+        return Comparison(
+            columns=tuple(compared),
+            converted={name: types[name] for name, it in compared.items() if types[name] != it},
+            unpublished=tuple(name for name in here if name not in compared),
+            own=tuple(name for name in there if name not in compared and name not in here),
+            row_filter=article.filter,
+        )
 
     def _publisher_end(self, article: RegisteredArticle, side: Side) -> ComparedEnd:
         where = f"Publisher {self.meeting.publisher.database}, article {article.source}"
