@@ -226,6 +226,31 @@ def test_a_filter_without_a_column_lets_all_rows_through_or_none(
         assert site.at_subscriber("SELECT * FROM event") == []
 
 
+def test_texts_are_ordered_as_their_column_says(
+    databases: DatabasesFactory, debian_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The log reader's answers are those of the snapshot: capitals first, or among the small letters."""
+    articles = [
+        {"source": "public.here", "filter": "who < 'b'"},
+        {"source": "public.there", "filter": "who < 'b' AND who <> 'x' AND days[1] < 'b'"},
+    ]
+    # The embedded one has no ICU.
+    site = Site(databases(publisher=debian_postgres), tmp_path / "store", articles, SparkHere())
+    for name, collation in (("here", '"C"'), ("there", '"en-x-icu"')):
+        site.at_publisher(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, who text COLLATE {collation}, days text[] COLLATE {collation})"
+        )
+    site.set_up()
+    for name in ("here", "there"):
+        site.at_publisher(
+            f"INSERT INTO {name} VALUES (1, 'A', '{{A}}'), (2, 'B', '{{B}}'), (3, 'a', '{{a}}'), (4, 'c', '{{c}}')"
+        )
+    replicate(site)
+    assert site.at_subscriber("SELECT id FROM here ORDER BY 1") == [(1,), (2,), (3,)]
+    assert site.at_subscriber("SELECT id FROM there ORDER BY 1") == [(1,), (3,)]
+    assert site.validate().error is None
+
+
 def test_a_registered_filter_that_check_refuses_now_goes_on_as_it_is(
     ends: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,7 +91,7 @@ def _filters_at_publisher(plan: Reading) -> Iterator[RowFilters | None]:
         return
     with connect(plan.connection, "tranrepl row filters", autocommit=True) as session:
         session.execute("SET default_transaction_read_only = on")
-        yield RowFilters(session)
+        yield RowFilters.of(session, plan.articles)
 
 
 def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch, None, LogRead]:

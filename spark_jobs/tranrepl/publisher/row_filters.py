@@ -6,7 +6,8 @@ so the very predicate that a snapshot or a validation reads the table with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -97,7 +98,19 @@ class RowFilters:
     have few values."""
 
     session: Session
+    collations: Mapping[int, Mapping[str, sql.Identifier]]
+    """By article_id and column, where it is not that of the column's type."""
     _remembered: dict[int, _Remembered] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, session: Session, articles: Iterable[RegisteredArticle]) -> RowFilters:
+        """Evaluated in this session, at the Publisher."""
+        by_table = {it.source_object_id: it.article_id for it in articles if it.filter is not None}
+        collations: dict[int, dict[str, sql.Identifier]] = defaultdict(dict)
+        with translated_errors(f"Publisher {session.info.dbname}"):
+            for table, name, schema, collation in session.execute(_OTHER_COLLATIONS, [list(by_table)]):
+                collations[by_table[table]][name] = sql.Identifier(schema, collation)
+        return cls(session, collations)
 
     def matches(self, article: RegisteredArticle, rows: pa.StringArray, columns: Sequence[pa.StringArray]) -> Bools:
         """For which rows the article's filter is true; NULL is not.
@@ -131,7 +144,8 @@ class RowFilters:
             with translated_errors(where):
                 # Neither the condition nor a name is a place for %s.
                 values = [array_text(column) for column in columns]
-                row = RawCursor(self.session).execute(_query(article), values).fetchone()
+                query = _query(article, self.collations.get(article.article_id, {}))
+                row = RawCursor(self.session).execute(query, values).fetchone()
         except DataError as error:
             error.article = str(article.source)
             raise
@@ -139,8 +153,16 @@ class RowFilters:
         return np.equal(np.frombuffer(answer.encode(), dtype=np.uint8), ord("1"))
 
 
-def _query(article: RegisteredArticle) -> sql.Composed:
-    """The condition over columns that carry the table's names and types."""
+_OTHER_COLLATIONS = """
+SELECT a.attrelid::bigint, a.attname, n.nspname, c.collname
+  FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND a.attcollation <> t.typcollation
+"""
+
+
+def _query(article: RegisteredArticle, collations: Mapping[str, sql.Identifier]) -> sql.Composed:
+    """The condition over columns that carry the table's names, types and collations."""
     condition = sql.SQL(article.filter or "")
     columns = [article.columns[at] for at in filter_positions(article)]
     if not columns:
@@ -148,8 +170,11 @@ def _query(article: RegisteredArticle) -> sql.Composed:
     arrays = sql.SQL(", ").join(sql.SQL("${}::text[]").format(at + 1) for at in range(len(columns)))
     names = sql.SQL(", ").join(sql.Identifier(f"tranrepl_{at}") for at in range(len(columns)))
     typed = sql.SQL(", ").join(
-        sql.SQL("{}::{} AS {}").format(
-            sql.Identifier(f"tranrepl_{at}"), sql.SQL(column.type_name), sql.Identifier(column.name)
+        sql.SQL("{}::{}{} AS {}").format(
+            sql.Identifier(f"tranrepl_{at}"),
+            sql.SQL(column.type_name),
+            sql.SQL(" COLLATE {}").format(collations[column.name]) if column.name in collations else sql.SQL(""),
+            sql.Identifier(column.name),
         )
         for at, column in enumerate(columns)
     )
