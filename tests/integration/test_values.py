@@ -14,9 +14,11 @@ from psycopg import sql
 from conftest import DatabasesFactory
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer
+from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber import staging
 
 # What both ends are read with: it must not be the product's own choice.
 _READING = (
@@ -295,6 +297,32 @@ def test_every_type_arrives_as_it_left(defaults: str, databases: DatabasesFactor
             *_work(table),
         )
     site.run()
+    assert [line for table in tables for line in _differences(site.databases, table)] == []
+
+
+def test_every_type_arrives_out_of_an_array(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As commands of tables do that are too wide for a staging table."""
+    monkeypatch.setattr(staging, "_MOST_ARGUMENTS", 0)
+    by_commands = {"name": "reporting", "connection": "subscriber", "apply": "commands"}
+    site = Site(databases(), tmp_path / "store", ARTICLES, subscriptions=[by_commands])
+    _at_both_ends(
+        site.databases,
+        TYPES,
+        'CREATE TABLE public."Other table" ()',
+        "CREATE SCHEMA elsewhere",
+        "CREATE TABLE elsewhere.here ()",
+    )
+    tables = [str(article["source"]) for article in ARTICLES]
+    site.at_publisher(*(_create(table) for table in tables))
+    site.set_up()
+    for table in tables:
+        site.at_publisher("SET TimeZone = 'UTC'", *_work(table))
+    read_log_into_store(site).raise_error()
+    delivered = deliver_stored(site)
+    delivered.raise_error()
+    assert (delivered.commands > 100, delivered.in_bulk) == (True, 0)
     assert [line for table in tables for line in _differences(site.databases, table)] == []
 
 

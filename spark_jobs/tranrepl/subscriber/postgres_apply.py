@@ -221,6 +221,9 @@ class SerialApply:
         line = _COPY_LINE.search(error.diag.context or "")
         place = int(line[1]) - 1 if line else self._failed_command
         problem = translate(self._subscriber.where, error)
+        if place is not None and place >= len(commands):
+            # COPY writes many rows at once: by then it has read on to the end.
+            place = None
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
         return self._placed(problem.to_report(), commands, place).to_exception()

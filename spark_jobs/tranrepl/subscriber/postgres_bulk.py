@@ -26,6 +26,7 @@ from tranrepl.subscriber.steps import InBulk, MismatchError
 _DESTINATION = sql.Identifier("destination")
 _STAGED = sql.Identifier("staged")
 _MASK = sql.Identifier("mask")
+_MOST_COLUMNS = 1600
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 MadeBy = Callable[[Target], sql.Composed]
 """What declares a staging table's columns."""
@@ -209,6 +210,11 @@ def _copy(table: sql.Identifier, columns: Sequence[sql.Identifier]) -> sql.Compo
 
 def _key_table(target: Target) -> sql.Composed:
     return sql.SQL("fate smallint NOT NULL, {}").format(_declared(_key_names(target), _key_types(target)))
+
+
+def fits_a_row_table(article: RegisteredArticle) -> bool:
+    """Whether its UPDATEs can be staged: the key, the values and the mask are columns of one table."""
+    return len(article.key_positions) + len(article.columns) + 1 <= _MOST_COLUMNS
 
 
 def _row_table(target: Target) -> sql.Composed:

@@ -16,6 +16,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Method, Operation
 from tranrepl.postgres import Session, qualified
 from tranrepl.subscriber.constraints import between_articles, parents_first
+from tranrepl.subscriber.postgres_bulk import fits_a_row_table
 from tranrepl.subscriber.postgres_model_tables import OBJECTS
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, SCHEMA, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
@@ -85,7 +86,7 @@ class _Table:
             case Operation.INSERT:
                 return published.issuperset(self.filled)
             case Operation.UPDATE:
-                return not self.cascades and published.isdisjoint(self.fixed)
+                return not self.cascades and published.isdisjoint(self.fixed) and fits_a_row_table(article)
             case _:
                 return not self.cascades
 

@@ -20,12 +20,25 @@ FAILED_NOTICE = "tranrepl failed command "
 SKIPPED_NOTICE = "tranrepl skipped command "
 _MOST_CASES = 8
 
+_PACKED = sql.Identifier("tranrepl_packed")
+
+_CAST_AS_THEY_ARE_READ = frozenset(
+    {
+        *("smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean", "uuid", "json", "jsonb"),
+        *("text", "character varying", "bytea"),
+        *("date", "timestamp without time zone", "timestamp with time zone"),
+    }
+)
+"""A cast of text to these, or to an array, is what COPY would read. regclass and others have a cast of their own."""
+
 Masks = Mapping[Kind, tuple[bytes, ...]]
 """Which masks of a kind of UPDATE have a statement of their own in the dispatcher."""
 
 
 def stage_table(layout: StagingLayout) -> sql.Composed:
     slots = [sql.SQL(", {} {}").format(sql.Identifier(slot.name), trusted(slot.type_name)) for slot in layout.slots]
+    if layout.packed:
+        slots = [sql.SQL(", {} text[]").format(_PACKED)]
     return sql.SQL(
         "CREATE TEMPORARY TABLE {} (seq integer NOT NULL, kind smallint NOT NULL{}) ON COMMIT DELETE ROWS"
     ).format(STAGE, sql.SQL("").join(slots))
@@ -44,17 +57,28 @@ def apply_function(
         _branch(layout, kind, targets[kind.article_id], masks.get(kind, ()), called=kind in called)
         for kind in layout.kinds
     ]
+    # An array that is a variable is taken apart once, and not for each element.
+    variable, unpack = ("\n  tranrepl_packed text[];", "    tranrepl_packed := tranrepl_command.tranrepl_packed;\n")
     dispatch = _cases(branches, 0)
     body = sql.SQL(
-        "\n#variable_conflict use_variable\nDECLARE tranrepl_command record;\nBEGIN\n"
-        "  FOR tranrepl_command IN SELECT * FROM {} ORDER BY seq LOOP\n{}  END LOOP;\n"
+        "\n#variable_conflict use_variable\nDECLARE tranrepl_command record;{}\nBEGIN\n"
+        "  FOR tranrepl_command IN SELECT * FROM {} ORDER BY seq LOOP\n{}{}  END LOOP;\n"
         # The notice names the command; the error itself goes on untouched.
         "EXCEPTION WHEN OTHERS THEN\n  RAISE NOTICE '{}%', tranrepl_command.seq;\n  RAISE;\nEND\n"
-    ).format(STAGE, _skipping(dispatch, skipped_states) if skipped_states else dispatch, sql.SQL(FAILED_NOTICE))
+    ).format(
+        sql.SQL(variable if layout.packed else ""),
+        STAGE,
+        sql.SQL(unpack if layout.packed else ""),
+        _skipping(dispatch, skipped_states) if skipped_states else dispatch,
+        sql.SQL(FAILED_NOTICE),
+    )
     # A small table is read whole, as it was planned; by then it may hold every version that this transaction made.
-    planned = sql.SQL("" if called else "SET enable_seqscan = off ")
+    planned = "" if called else "SET enable_seqscan = off "
+    if layout.packed and not called:
+        # A plan for the values themselves would have the whole array in it, for each of its elements.
+        planned += "SET plan_cache_mode = force_generic_plan "
     return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql {}AS {}").format(
-        APPLY, planned, sql.Literal(body.as_string(None))
+        APPLY, trusted(planned), sql.Literal(body.as_string(None))
     )
 
 
@@ -96,6 +120,8 @@ def _branch(
     places = layout.places[kind]
 
     def value(argument: Argument) -> sql.Composable:
+        if layout.packed:
+            return _unpacked(places[argument], layout.slots[places[argument]].type_name)
         return sql.SQL("tranrepl_command.{}").format(sql.Identifier(layout.slots[places[argument]].name))
 
     if called:
@@ -112,3 +138,11 @@ def _branch(
         if free.issuperset(positions)
     )
     return own + statements(target, kind.operation, value)
+
+
+def _unpacked(place: int, type_name: str) -> sql.Composed:
+    """An element of the packed slots, as its type."""
+    element = sql.SQL("{}[{}]").format(_PACKED, sql.Literal(place + 1))
+    if type_name in _CAST_AS_THEY_ARE_READ or type_name.endswith("[]"):
+        return sql.SQL("{}::{}").format(element, trusted(type_name))
+    return sql.SQL("(ARRAY[{}]::text::{}[])[1]").format(element, trusted(type_name))

@@ -2,14 +2,14 @@
 
 A staging row is `seq, kind, slot, slot, …`. `kind` numbers an (article, operation); each argument of a kind has a slot
 of its type, and a slot serves one argument of every kind, so that the table is as wide as its widest kind and not as
-all of them together.
+all of them together. Where that is more than a table holds, all slots are elements of one array of text.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,15 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Argument, Image, arguments
 from tranrepl.commands import Operation, only_chunk
 from tranrepl.image_lines import NULL, cells, contents
+from tranrepl.subscriber.array_cells import array_cells, array_elements
 
 WORTH_A_STATEMENT = 500
 """Commands of a kind, from which on it pays to make the dispatcher anew."""
 _FREQUENT = 8
+_MOST_SLOTS = 1500
+"""A table has 1,600 columns at most."""
+_MOST_ARGUMENTS = 200
+"""Of one command: a row of more may be longer than a page, where the published row just fits into one."""
 _ABSENT = -1
 _OPERATIONS = max(Operation) + 1
 
@@ -54,6 +59,12 @@ class StagingLayout:
     kinds: tuple[Kind, ...]
     slots: tuple[Slot, ...]
     places: Mapping[Kind, Mapping[Argument, int]]
+
+    @property
+    def packed(self) -> bool:
+        """Whether the slots are the elements of one array."""
+        most_arguments = max((len(taken) for taken in self.places.values()), default=0)
+        return len(self.slots) > _MOST_SLOTS or most_arguments > _MOST_ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,8 @@ def frequent_masks(commands: pa.Table) -> dict[Kind, frozenset[bytes]]:
 
 
 def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
-    """The commands (row layout) as COPY's text format, columns `seq` (from 0), `kind`, then the slots."""
+    """The commands (row layout) as COPY's text format, columns `seq` (from 0), `kind`, then the slots, or
+    the array of them."""
     commands = commands.combine_chunks()
     kind = _kind_numbers(commands, layout)
     cells = _Cells.of(commands)
@@ -129,11 +141,19 @@ def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
         pa.array(np.arange(len(commands), dtype=np.int64)).cast(pa.string()),
         pa.array(kind).cast(pa.string()),
     ]
-    columns += [cells.column(_argument_of_kind(layout, slot), kind) for slot in range(len(layout.slots))]
+    columns += _packed_slots(cells, layout, kind) if layout.packed else _slots(cells, layout, kind)
     # The line's end goes with the last column, so that one join makes all of the text.
     columns[-1] = pc.binary_join_element_wise(columns[-1], "\n", "", null_handling="replace", null_replacement=NULL)
     lines = pc.binary_join_element_wise(*columns, "\t", null_handling="replace", null_replacement=NULL)
     return contents(lines).data
+
+
+def _slots(cells: _Cells, layout: StagingLayout, kind: npt.NDArray[np.int64]) -> list[pa.StringArray]:
+    return [cells.column(_argument_of_kind(layout, slot), kind) for slot in range(len(layout.slots))]
+
+
+def _packed_slots(cells: _Cells, layout: StagingLayout, kind: npt.NDArray[np.int64]) -> list[pa.StringArray]:
+    return [array_cells(_slots(replace(cells, values=array_elements(cells.values)), layout, kind))]
 
 
 def _argument_of_kind(layout: StagingLayout, slot: int) -> list[Argument | None]:

@@ -1,0 +1,26 @@
+r"""Cells of image lines as one cell: the text form of a PostgreSQL array, in COPY's text format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tranrepl.image_lines import NULL
+
+_BACKSLASH = "\\\\"
+"""As a cell has it: escaped."""
+
+
+def array_elements(cells: pa.StringArray) -> pa.StringArray:
+    """Cells as elements of an array."""
+    escaped = pc.replace_substring(cells, _BACKSLASH, 2 * _BACKSLASH)
+    quoted = pc.binary_join_element_wise('"', pc.replace_substring(escaped, '"', f'{_BACKSLASH}"'), '"', "")
+    return pc.if_else(pc.equal(cells, NULL), "NULL", quoted)
+
+
+def array_cells(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+    """One array a row, of the elements that each column has; NULL where it has none."""
+    joined = pc.binary_join_element_wise(*columns, ",", null_handling="replace", null_replacement="NULL")
+    return pc.binary_join_element_wise("{", joined, "}", "")
