@@ -7,9 +7,10 @@ so the very predicate that a snapshot or a validation reads the table with.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from tranrepl.postgres import Session, translated_errors
 Bools = npt.NDArray[np.bool_]
 
 _REMEMBERED = 10_000
+_REMEMBERED_BYTES = 8 * 1024 * 1024
+_ASKED_BYTES = 64 * 1024 * 1024
+"""Of values, in one question: as text of an array they may be twice as long, and a server takes 1 GB."""
 _OF_OTHER_ROWS = (exp.Query, exp.AggFunc, exp.Window)
 
 
@@ -128,12 +132,13 @@ class RowFilters:
         answers[old] = known.answers[at.drop_null().to_numpy()]
         if len(new):
             first = pc.index_in(distinct.take(pa.array(new)), value_set=rows)
-            answers[new] = self._evaluate(article, [column.take(first) for column in columns])
-            if len(known.rows) + len(new) <= _REMEMBERED:
-                known = _Remembered(
-                    pa.concat_arrays([known.rows, distinct.take(pa.array(new))]),
-                    np.concatenate([known.answers, answers[new]]),
-                )
+            answers[new] = np.concatenate(
+                [self._evaluate(article, part) for part in _parts([column.take(first) for column in columns])]
+            )
+            rows = distinct.take(pa.array(new))
+            fits = known.rows.nbytes + rows.nbytes <= _REMEMBERED_BYTES
+            if fits and len(known.rows) + len(new) <= _REMEMBERED:
+                known = _Remembered(pa.concat_arrays([known.rows, rows]), np.concatenate([known.answers, answers[new]]))
                 self._remembered[article.article_id] = known
         matching: Bools = answers[encoded.indices.to_numpy()]
         return matching
@@ -151,6 +156,18 @@ class RowFilters:
             raise
         answer = (row[0] if row else None) or ""
         return np.equal(np.frombuffer(answer.encode(), dtype=np.uint8), ord("1"))
+
+
+def _parts(columns: Sequence[pa.StringArray]) -> Iterator[list[pa.StringArray]]:
+    """The same rows, so many together as are asked about at once."""
+    if not columns:
+        yield []
+        return
+    weights = sum(pc.fill_null(pc.binary_length(it), 0).to_numpy().astype(np.int64) for it in columns)
+    part = np.cumsum(weights) // _ASKED_BYTES
+    cuts = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(columns[0])]
+    for start, end in pairwise(cuts):
+        yield [column.slice(start, end - start) for column in columns]
 
 
 _OTHER_COLLATIONS = """

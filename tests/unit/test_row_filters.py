@@ -1,0 +1,62 @@
+"""What is asked of a Publisher about a filter, and what is remembered of its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.publisher import row_filters
+from tranrepl.publisher.row_filters import RowFilters
+from tranrepl.settings import Article, TableName
+
+_SETTINGS = Article(source=TableName("public", "t"))
+_ARTICLE = RegisteredArticle(
+    article_id=1,
+    source=_SETTINGS.source,
+    destination=_SETTINGS.source,
+    source_object_id=1,
+    columns=(),
+    ins_cmd=_SETTINGS.ins_cmd,
+    upd_cmd=_SETTINGS.upd_cmd,
+    del_cmd=_SETTINGS.del_cmd,
+)
+_SESSION: Any = None
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What was asked about, answered by whether a value is longer than three."""
+    asked: list[list[str]] = []
+
+    def evaluate(_: RowFilters, __: RegisteredArticle, columns: list[pa.StringArray]) -> Any:
+        asked.append(columns[0].to_pylist())
+        return np.array([len(value) > 3 for value in asked[-1]], dtype=np.bool_)
+
+    monkeypatch.setattr(RowFilters, "_evaluate", evaluate)
+    return asked
+
+
+def _matches(filters: RowFilters, values: list[str]) -> list[bool]:
+    column = pa.array(values, pa.string())
+    matching: list[bool] = filters.matches(_ARTICLE, column, [column]).tolist()
+    return matching
+
+
+def test_so_many_bytes_are_asked_about_at_once(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_filters, "_ASKED_BYTES", 10)
+    values = ["a", "bcde", "fghij", "kl", "x" * 50, "mno", "a"]
+    assert _matches(RowFilters(_SESSION), values) == [False, True, True, False, True, False, False]
+    assert questions == [["a", "bcde"], ["fghij", "kl"], ["x" * 50, "mno"]]
+
+
+def test_so_many_bytes_are_remembered(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_filters, "_REMEMBERED_BYTES", 100)
+    filters = RowFilters(_SESSION)
+    for _ in range(2):
+        assert _matches(filters, ["a", "bcde"]) == [False, True]
+        assert _matches(filters, ["x" * 200]) == [True]
+    assert questions == [["a", "bcde"], ["x" * 200], ["x" * 200]]
