@@ -14,7 +14,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
-from tranrepl.distributor.stored_commands import read_folder
+from tranrepl.distributor.stored_commands import scan_folder
 from tranrepl.subscriber.command_text import command_text
 
 
@@ -49,12 +49,13 @@ def browse(
             continue
         if selection.last is not None and batch.first_xact_seqno > selection.last:
             return
-        table = _read(folder_path(record, batch.folder), selection, articles)
-        for row in table.sort_by([("xact_seqno", "ascending"), ("command_id", "ascending")]).to_pylist():
-            yield _browsed(row, articles[row["article_id"]])
+        for commands in _read(folder_path(record, batch.folder), selection, articles):
+            for row in commands.to_pylist():
+                yield _browsed(row, articles[row["article_id"]])
 
 
-def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> pa.Table:
+def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> Iterator[pa.Table]:
+    """In order, as a batch is stored: so many at a time, however many there are."""
     chosen = pc.scalar(True)
     if selection.first is not None:
         chosen &= pc.field("xact_seqno") >= pa.scalar(selection.first, pa.binary())
@@ -63,10 +64,11 @@ def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArti
     if selection.article is not None:
         ids = [number for number, article in articles.items() if str(article.source) == selection.article]
         chosen &= pc.field("article_id").isin(ids)
-    table = read_folder(path, chosen)
-    # Spark stores UTC without saying so, in nanoseconds.
-    times = table["commit_time"].cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
-    return table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)
+    for batch in scan_folder(path, chosen)[1]:
+        table = pa.Table.from_batches([batch])
+        # Spark stores UTC without saying so, in nanoseconds.
+        times = table["commit_time"].cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+        yield table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)
 
 
 def _browsed(row: Mapping[str, Any], article: RegisteredArticle) -> BrowsedCommand:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,16 +14,44 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.store_folders import store_filesystem
 from tranrepl.errors import ConfigurationError
 
+_ROWS_AT_ONCE = 1000
+
 
 def read_folder(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> pa.Table:
     """Commands of a batch's folder. Raises ConfigurationError where the store cannot be read from here."""
+    schema, batches = scan_folder(path, chosen, columns)
+    return pa.Table.from_batches(batches, schema)
+
+
+def scan_folder(
+    path: str, chosen: pc.Expression, columns: Sequence[str] | None = None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """As `read_folder`, so many at a time, in the order in which they were stored."""
     # It loads pandas, and most that import this module read nothing.
     import pyarrow.dataset as ds
 
-    try:
+    with _readable(path):
         filesystem, inside = store_filesystem(path)
         dataset = ds.dataset(inside, filesystem=filesystem, format="parquet")
-        return dataset.to_table(filter=chosen, columns=None if columns is None else list(columns))
+        scanner = dataset.scanner(
+            filter=chosen,
+            columns=None if columns is None else list(columns),
+            batch_size=_ROWS_AT_ONCE,
+            batch_readahead=1,
+            fragment_readahead=1,
+        )
+        return scanner.projected_schema, _batches(path, scanner.to_batches())
+
+
+def _batches(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _readable(path):
+        yield from batches
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigurationError(
             f"store: {path} cannot be read: {str(error).splitlines()[0]}",
