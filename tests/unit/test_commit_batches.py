@@ -232,3 +232,18 @@ def test_an_xact_seqno_of_another_width_is_refused() -> None:
     row = {"xact_seqno": bytes(10), "command_id": 1, "article_id": 1, "operation": 1}
     with pytest.raises(InternalError, match="not 8 bytes wide"):
         list(commit_batches([pa.RecordBatch.from_pylist([row], schema=ROW_LAYOUT)], CommitLimits(1, 1)))
+
+
+def test_large_rows_that_stand_together_are_cut_apart() -> None:
+    """Few of many: by count, one piece would have them all."""
+    rows = _record_batch([(1, command) for command in range(1, 1001)]).to_pylist()
+    for row in rows[600:604]:
+        row["after"] = "x" * 1000
+        row["before"] = "y" * 1000
+    batch = pa.RecordBatch.from_pylist(rows, schema=ROW_LAYOUT)
+    with mock.patch.object(module, "PIECE_BYTES", 5000):
+        pieces = list(commit_batches([batch], CommitLimits(1000, 10_000)))
+    assert [row for piece in pieces for row in piece.commands.to_pylist()] == rows
+    weights = [int(module.weights_of(piece.commands).sum()) for piece in pieces]
+    assert max(weights) < 5000 + 2100
+    assert len(pieces) < 20

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation, require_order, xact_seqno_numbers
 from tranrepl.subscriber.truncation import behind_another
@@ -24,6 +25,8 @@ FIRST_PIECE_COMMANDS = 20_000
 """Until the first piece is planned, the Subscriber has nothing to do."""
 _MOST_FIRST_ARTICLES = 20
 """What another piece costs for each article of it must not be more than what it wins."""
+
+_WEIGHT_OF_THE_REST = 40
 
 _NOTHING = (-1, 0)
 
@@ -147,11 +150,35 @@ def _seqnos(commands: pa.Table) -> Seqnos:
 
 
 def _slices(commands: pa.Table) -> list[pa.Table]:
-    parts = max(1, -(-len(commands) // PIECE_COMMANDS), -(-commands.nbytes // PIECE_BYTES))
-    if parts == 1 or len(commands) == 0:
+    starts = _starts(commands)
+    if len(starts) < 2:
         return [commands]
-    starts = np.unique(_uncut(commands)[:: -(-len(commands) // parts)]).tolist()
+    starts = np.unique(_uncut(commands)[starts]).tolist()
     return [commands.slice(start, end - start) for start, end in pairwise([*starts, len(commands)])]
+
+
+def _starts(commands: pa.Table) -> list[int]:
+    """Where pieces begin, by what commands weigh and how many there are."""
+    cuts = [0, len(commands)]
+    if commands.nbytes > PIECE_BYTES and len(commands) > 1:
+        weights = weights_of(commands)
+        # Large rows stand together, as they were changed together: cut by weight, a piece is no more than its last row
+        # above the average.
+        parts = -(-int(weights.sum()) // PIECE_BYTES)
+        part = (np.cumsum(weights) - weights) * parts // int(weights.sum())
+        cuts[1:1] = (np.flatnonzero(np.diff(part)) + 1).tolist()
+    return [place for start, end in pairwise(cuts) for place in _by_count(start, end)]
+
+
+def _by_count(start: int, end: int) -> Iterable[int]:
+    parts = max(1, -(-(end - start) // PIECE_COMMANDS))
+    return range(start, end, max(1, -(-(end - start) // parts)))
+
+
+def weights_of(commands: pa.Table) -> Ints:
+    """Bytes of each command's images, and some for the rest of it."""
+    lengths = (pc.fill_null(pc.binary_length(commands[image]), 0).to_numpy() for image in ("before", "after"))
+    return np.asarray(sum(it.astype(np.int64) for it in lengths) + _WEIGHT_OF_THE_REST, dtype=np.int64)
 
 
 def _uncut(commands: pa.Table) -> Ints:

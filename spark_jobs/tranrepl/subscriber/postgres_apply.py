@@ -36,6 +36,7 @@ from tranrepl.subscriber.dialect import (
 from tranrepl.subscriber.fold import fold
 from tranrepl.subscriber.fold_text import fold_text
 from tranrepl.subscriber.in_order import apply_in_order
+from tranrepl.subscriber.long_commands import LIMIT_EXCEEDED, REMEDY, longest_command, too_long, unless_too_long
 from tranrepl.subscriber.postgres import PostgresSubscriber
 from tranrepl.subscriber.postgres_bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres_bulkable import bulk_rules, unedited_procedures
@@ -138,7 +139,8 @@ class SerialApply:
         layout, census = self._layout, census_of(commands)
         if len(commands) == 0 or not census.kinds.issubset(layout.kinds):
             return None
-        return StagedText(layout, census, copy_text(commands, layout))
+        text = unless_too_long(commands, lambda: copy_text(commands, layout))
+        return StagedText(layout, census, text) if text is not None else None
 
     def apply(self, step: Step) -> None:
         """Apply within the open transaction. Raises DataError with the failing command's place and article."""
@@ -166,7 +168,11 @@ class SerialApply:
         self._skipped += [self._placed(report, commands, place) for place, report in self._notes]
 
     def _stage(self, commands: pa.Table, made: StagedText | None = None) -> pa.Table:
-        text = made.text if made is not None and made.layout is self._layout else copy_text(commands, self._layout)
+        known = made.text if made is not None and made.layout is self._layout else None
+        text = known or unless_too_long(commands, lambda: copy_text(commands, self._layout))
+        if text is None:
+            report = too_long(self._subscriber.where)
+            raise self._placed(report, commands, longest_command(commands)).to_exception()
         try:
             if self._staged:
                 self._session.execute(sql.SQL("TRUNCATE {}").format(STAGE))
@@ -226,6 +232,8 @@ class SerialApply:
             place = None
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
+        if problem.number == LIMIT_EXCEEDED:
+            problem.remedy = problem.remedy or REMEDY
         return self._placed(problem.to_report(), commands, place).to_exception()
 
     def _placed(self, report: ErrorReport, commands: pa.Table, place: int) -> ErrorReport:
@@ -300,7 +308,8 @@ class PostgresApplier:
 
     def with_text(self, step: Step) -> Step:
         if isinstance(step, InBulk):
-            return replace(step, texts=tuple(map(fold_text, step.folded)))
+            texts = unless_too_long(step.commands, lambda: tuple(map(fold_text, step.folded)))
+            return replace(step, texts=texts) if texts is not None else OneByOne(step.commands)
         if isinstance(step, Truncated):
             return step
         # Both threads want the interpreter, and until the Subscriber is at work, it waits for the other one.

@@ -20,6 +20,7 @@ from tranrepl.commands import Operation
 from tranrepl.subscriber.fold import NotFoldableError, fold
 from tranrepl.subscriber.fold_text import FoldText
 from tranrepl.subscriber.folded import Folded
+from tranrepl.subscriber.long_commands import unless_too_long
 from tranrepl.subscriber.staging import Kind, StagedText, kind_codes
 from tranrepl.subscriber.truncation import behind_another
 
@@ -98,7 +99,8 @@ class Bulkable:
             operations.pop(shared, None)
         while True:
             try:
-                return Steps(self._divided(commands, operations), notes)
+                divided = unless_too_long(commands, lambda: self._divided(commands, operations))
+                return Steps(divided if divided is not None else (OneByOne(commands),), notes)
             except NotFoldableError as problem:
                 notes[str(problem)] = notes.get(str(problem), 0) + 1
                 del operations[problem.article_id]
