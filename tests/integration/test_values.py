@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
+from tranrepl.postgres import connect
+from tranrepl.publisher.binary_messages import TextForm
+from tranrepl.publisher.log_messages import ValueForm, log_messages
 from tranrepl.subscriber import staging
 
 # What both ends are read with: it must not be the product's own choice.
@@ -298,6 +303,35 @@ def test_every_type_arrives_as_it_left(defaults: str, databases: DatabasesFactor
         )
     site.run()
     assert [line for table in tables for line in _differences(site.databases, table)] == []
+
+
+def test_every_type_is_read_in_binary_as_in_text(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = Site(databases(), tmp_path / "store", ARTICLES)
+    _at_both_ends(
+        site.databases,
+        TYPES,
+        'CREATE TABLE public."Other table" ()',
+        "CREATE SCHEMA elsewhere",
+        "CREATE TABLE elsewhere.here ()",
+    )
+    tables = [str(article["source"]) for article in ARTICLES]
+    site.at_publisher(*(_create(table) for table in tables))
+    site.set_up()
+    for table in tables:
+        site.at_publisher("SET TimeZone = 'UTC'", *_work(table))
+    publisher = site.databases.publisher
+    slot, start, up_to = site.at_publisher(
+        "SELECT slot_name, confirmed_flush_lsn - '0/0'::pg_lsn, pg_current_wal_flush_lsn() - '0/0'::pg_lsn "
+        "FROM pg_replication_slots WHERE database = current_database()"
+    )[0]
+    read = partial(log_messages, publisher, str(slot), int(str(start)), [int(str(up_to))])
+    in_text = [message for batch in read() for message in batch.to_pylist()]
+    with connect(publisher, "test", autocommit=True) as session:
+        session.execute("SET search_path = pg_catalog")
+        with closing(read(ValueForm.BINARY)) as batches:
+            converted = [it for batch in TextForm(session)(batches) for it in batch.to_pylist()]
+    assert len(in_text) > 100
+    assert converted == in_text
 
 
 def test_every_type_arrives_out_of_an_array(

@@ -18,7 +18,7 @@ from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
 from tranrepl.image_lines import lines
 from tranrepl.log_reader.deferred_updates import pairs, singletons
 from tranrepl.log_reader.net_changes import net_changes
-from tranrepl.log_reader.refusal import RefusedChange, refuse_left_out, refused_truncate
+from tranrepl.log_reader.refusal import RefusedChange, refuse_left_out, refused_length, refused_truncate
 from tranrepl.log_reader.row_filter import filtered
 from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, Transactions
 from tranrepl.publisher.row_filters import RowFilters
@@ -38,6 +38,16 @@ class CommandsOfChanges:
 
     def __call__(self, changes: Changes) -> pa.RecordBatch:
         """The commands, in order. Raises RefusedChange where a change cannot become one."""
+        try:
+            return self._commands(changes)
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+            # An array of 32-bit offsets holds 2 GB.
+            refused = refused_length(changes)
+            if refused is None:
+                raise
+            raise refused from error
+
+    def _commands(self, changes: Changes) -> pa.RecordBatch:
         sets = [it for given in self._by_article(changes) for it in given]
         single = singletons(changes)
         going = [pair for it in sets for pair in pairs(it, changes.transactions, single)]

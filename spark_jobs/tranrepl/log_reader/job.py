@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,9 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult, LogReaderRequest, latency_ms
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.reading import Reading, largest_range
-from tranrepl.publisher.log_messages import range_ends
+from tranrepl.publisher.log_messages import ValueForm, range_ends
 from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.long_messages import find_long_message, long_message_error
 from tranrepl.publisher.pgoutput import Limits
 
 if TYPE_CHECKING:
@@ -86,13 +87,16 @@ class _LogReader:
             self._read_on()
         self._opened.publisher.refuse_replaced(self._articles)
 
-    def _read_on(self, stop_at: int | None = None) -> None:
+    def _read_on(self, stop_at: int | None = None, form: ValueForm = ValueForm.TEXT) -> None:
         """One batch more, or two that are read side by side."""
-        written = self._write(self._readings(stop_at))
+        self._take(self._readings(stop_at, form))
+
+    def _take(self, readings: Sequence[Reading]) -> None:
+        written = self._write(readings)
         for place, it in enumerate(written):
             if it.read.error is not None or it.read.refusal is not None:
                 self._remove(written[place:])
-                self._read_on_before(it.read)
+                self._read_on_before(readings[place], it.read)
                 return
             self._register(it)
             if not it.read.complete:
@@ -102,21 +106,39 @@ class _LogReader:
                 break
         self._advance()
 
-    def _read_on_before(self, read: LogRead) -> None:
+    def _read_on_before(self, reading: Reading, read: LogRead) -> None:
         """The transaction that cannot be read may already be written in part: read again, up to before it."""
+        if read.too_long and reading.form is ValueForm.TEXT:
+            # In binary, a value takes a server half the room.
+            self._read_on(form=ValueForm.BINARY)
+            return
+        if read.too_long:
+            self._read_on_before_long_message(reading)
         if read.error is not None:
             raise read.error.to_exception()
         if read.refusal is not None and read.last_commit_lsn is None:
             raise read.refusal.to_exception()
         self._read_on(stop_at=read.last_commit_lsn)
 
-    def _readings(self, stop_at: int | None) -> list[Reading]:
+    def _read_on_before_long_message(self, reading: Reading) -> None:
+        """Raises what is to be said of it, where there is one."""
+        found = find_long_message(reading.connection, reading.slot, reading.start, reading.up_to)
+        if found is None:
+            return
+        before = found.read_up_to or 0
+        # A range that ends later fails as a whole.
+        while (start := self._record.registered_lsn or 0) < before:
+            self._take([replace(reading, start=start, ends=[before])])
+        raise long_message_error(reading.connection, self._articles, found)
+
+    def _readings(self, stop_at: int | None, form: ValueForm) -> list[Reading]:
         """All of the log, or each of its first two ranges by itself."""
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
         start = self._start
         ends = range_ends(start, self._up_to, largest_range(limits))
-        reading = Reading(self._opened.connection, self._record.slot_name, self._articles, start, ends, limits)
-        return reading.by_range()[:2] if self._two_at_once and stop_at is None else [reading]
+        reading = Reading(self._opened.connection, self._record.slot_name, self._articles, start, ends, limits, form)
+        at_once = self._two_at_once and stop_at is None and form is ValueForm.TEXT
+        return reading.by_range()[:2] if at_once else [reading]
 
     def _write(self, readings: Sequence[Reading]) -> list[_Written]:
         from tranrepl.log_reader.storing import store_commands

@@ -18,17 +18,19 @@ import pyarrow.compute as pc
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import require_order, xact_seqno_numbers
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, DataError, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
-from tranrepl.log_reader.refusal import RefusedChange
+from tranrepl.log_reader.refusal import RefusedChange, refused_net_changes
 from tranrepl.postgres import connect
+from tranrepl.publisher.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.changes import Changes
-from tranrepl.publisher.log_messages import LARGEST_RANGE, FetchError, log_messages
+from tranrepl.publisher.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages
 from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.long_messages import reaches_the_limit
 from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, RelationMismatch
 from tranrepl.publisher.row_filters import RowFilters
-from tranrepl.publisher.whole_transactions import HELD_BYTES, whole_transactions
+from tranrepl.publisher.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
 
 _LEAST_RANGE = 4 * 1024 * 1024
 _LOG_OF_A_TRANSACTION = 1024
@@ -52,6 +54,8 @@ class Reading:
     start: int
     ends: Sequence[int]
     limits: Limits
+    form: ValueForm = ValueForm.TEXT
+    """In which the server gives values; what becomes of them is the same."""
 
     @property
     def up_to(self) -> int:
@@ -67,14 +71,17 @@ class Reading:
         try:
             account = yield from read_log(self)
         except FetchError as error:
-            account = _with_error(account, _translate(self, error))
+            account = _with_error(account, _translate(self, error), too_long=reaches_the_limit(error))
+        except TooLongError:
+            error_of_text = DataError(f"Publisher {self.connection.database}: a changed row is too long for any buffer")
+            account = _with_error(account, error_of_text, too_long=True)
         except ReplicationError as error:
             account = _with_error(account, error)
         tell(account)
 
 
-def _with_error(account: LogRead, error: ReplicationError) -> LogRead:
-    return account.model_copy(update={"error": error.to_report()})
+def _with_error(account: LogRead, error: ReplicationError, *, too_long: bool = False) -> LogRead:
+    return account.model_copy(update={"error": error.to_report(), "too_long": too_long})
 
 
 def read_log(plan: Reading) -> Generator[pa.RecordBatch, None, LogRead]:
@@ -97,13 +104,21 @@ def _filters_at_publisher(plan: Reading) -> Iterator[RowFilters | None]:
 def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch, None, LogRead]:
     decoder, commands_of = PgOutputDecoder(plan.articles, plan.limits), CommandsOfChanges(filters)
     # A net change is that of a whole transaction.
-    most_bytes = None if any(article.deferrable for article in plan.articles) else HELD_BYTES
+    held = {article.source_object_id: article for article in plan.articles if article.deferrable}
     last_commit: Commit | None = None
     read_seconds, decode_seconds, transform_seconds = 0.0, 0.0, 0.0
     complete, mismatch, refusal, tally = True, None, None, _Tally()
     asked = time.perf_counter()
-    messages = log_messages(plan.connection, plan.slot, plan.start, plan.ends)
-    for batch in whole_transactions(messages, most_bytes, _least_bytes(len(plan.articles))):
+    batches = whole_transactions(_messages(plan), HELD_BYTES, _least_bytes(len(plan.articles)), held)
+    while True:
+        try:
+            batch = next(batches, None)
+        except HeldTooLongError:
+            complete, refusal = False, refused_net_changes(held.values(), decoder.open_lsn).to_report()
+            break
+        if batch is None:
+            read_seconds += time.perf_counter() - asked
+            break
         reach(Failpoint.FETCHED)
         decode_started = time.perf_counter()
         read_seconds += decode_started - asked
@@ -125,8 +140,6 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
             complete = False
             break
         asked = time.perf_counter()
-    else:
-        read_seconds += time.perf_counter() - asked
     end_lsn = last_commit.end_lsn if last_commit else None
     return LogRead(
         transactions=decoder.transactions,
@@ -145,6 +158,18 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         transform_seconds=transform_seconds,
         refusal=_mismatch_error(plan, mismatch) if mismatch else refusal,
     )
+
+
+def _messages(plan: Reading) -> Iterator[pa.BinaryArray]:
+    batches = log_messages(plan.connection, plan.slot, plan.start, plan.ends, plan.form)
+    return batches if plan.form is ValueForm.TEXT else _in_text_form(plan, batches)
+
+
+def _in_text_form(plan: Reading, batches: Iterator[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    with connect(plan.connection, "tranrepl log reader", autocommit=True) as session:
+        # As where the log is read: names in values come qualified.
+        session.execute("SET search_path = pg_catalog")
+        yield from TextForm(session)(batches)
 
 
 def largest_range(limits: Limits) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
-from tranrepl.publisher.changes import LEFT_OUT, Cells, ChangeSet
+from tranrepl.publisher.changes import LEFT_OUT, Cells, Changes, ChangeSet
+from tranrepl.publisher.lsn import lsn_text
+
+_LONG_ROW = 256 * 1024 * 1024
 
 
 class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it carries one
@@ -43,3 +47,59 @@ def refused_truncate(article: RegisteredArticle) -> ReplicationError:
         "rows",
         article=str(article.source),
     )
+
+
+def refused_net_changes(articles: Iterable[RegisteredArticle], commit_lsn: int) -> ReplicationError:
+    names = ", ".join(str(it.source) for it in articles)
+    return ConfigurationError(
+        f"transaction {lsn_text(commit_lsn)} changes so many rows of articles with a DEFERRABLE key ({names}) that "
+        "they cannot be held together, as their net changes must be. Everything committed before that is stored; "
+        "nothing after it is read",
+        remedy="make the keys of these tables NOT DEFERRABLE at the Publisher, run `tranrepl setup FILE`, and then "
+        "`tranrepl run FILE`: the transaction goes out change by change. Afterwards they may be DEFERRABLE again",
+        xact_seqno=_seqno(commit_lsn),
+    )
+
+
+def refused_length(changes: Changes) -> RefusedChange | None:
+    """Of the longest row among changes whose text no buffer takes; None where no row is long."""
+    longest, found = _LONG_ROW, None
+    for it in changes.sets:
+        for image in (it.before, it.after):
+            if image is None or not len(it.places):
+                continue
+            lengths = np.maximum(image.lengths, 0).sum(axis=1)
+            row = int(lengths.argmax())
+            if lengths[row] > longest:
+                longest, found = int(lengths[row]), (it, image, row)
+    if found is None:
+        return None
+    changed, image, row = found
+    article, place = changed.article, int(changed.places[row])
+    commit_lsn = int(changes.transactions.lsn[changes.transactions.of(changed.places[row : row + 1])[0]])
+    key = _key_text(changes, article, image, row)
+    error = DataError(
+        f"article {article.source}: transaction {lsn_text(commit_lsn)}: the values of row {key} are too long to be "
+        "stored: as one line of text they come to more than 2 GB. Everything committed before that is stored; nothing "
+        "after it is read",
+        remedy="leave the column out (`columns` of the article), and begin anew after this transaction with "
+        "`tranrepl reinitialize FILE`",
+        number="54000",
+        xact_seqno=_seqno(commit_lsn),
+        article=str(article.source),
+        key=key,
+    )
+    return RefusedChange(place, error)
+
+
+def _key_text(changes: Changes, article: RegisteredArticle, image: Cells, row: int) -> str:
+    texts = []
+    for at in article.key_positions:
+        start, length = int(image.starts[row, at]), max(int(image.lengths[row, at]), 0)
+        value = changes.buffer.bytes[start : start + length].tobytes().decode(errors="replace")
+        texts.append(f"{article.columns[at].name} = {value}")
+    return ", ".join(texts)
+
+
+def _seqno(commit_lsn: int) -> str:
+    return commit_lsn.to_bytes(XACT_SEQNO_BYTES, "big").hex()

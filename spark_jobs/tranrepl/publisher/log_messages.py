@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import cycle, pairwise
 
 import adbc_driver_postgresql
@@ -39,8 +40,15 @@ FetchError = (AdbcError, OSError)
 """What fetching may raise: what fails while rows arrive comes as Arrow's OSError, without an SQLSTATE."""
 
 
+class ValueForm(StrEnum):
+    """In what form the log shows values."""
+
+    TEXT = "false"
+    BINARY = "true"
+
+
 def log_messages(
-    connection: Connection, slot: str, start: int, ends: Sequence[int]
+    connection: Connection, slot: str, start: int, ends: Sequence[int], form: ValueForm = ValueForm.TEXT
 ) -> Generator[pa.BinaryArray, None, None]:
     """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands or later, to the
     last of `ends`, in ranges that end there.
@@ -52,7 +60,7 @@ def log_messages(
         # One database for both: each learns the server's types anew. Not by DB-API: its module loads pandas.
         database = stack.enter_context(adbc_driver_postgresql.connect(_uri(connection)))
         turns = [ranges[turn::2] for turn in range(min(len(ranges), 2))]
-        sessions = [_Session(stack.enter_context(AdbcConnection(database)), slot, turn) for turn in turns]
+        sessions = [_Session(stack.enter_context(AdbcConnection(database)), slot, turn, form) for turn in turns]
         for session in sessions:
             stack.callback(session.close)
             session.start()
@@ -83,6 +91,7 @@ class _Session:
     connection: AdbcConnection
     slot: str
     ranges: Sequence[tuple[int, int]]
+    form: ValueForm
     batches: queue.Queue[pa.BinaryArray | Exception | None] = field(default_factory=lambda: queue.Queue(AHEAD))
     """None ends a range."""
     closed: threading.Event = field(default_factory=threading.Event)
@@ -110,7 +119,7 @@ class _Session:
 
     def _fetch(self) -> None:
         try:
-            for batch in _ranges(self.connection, self.slot, self.ranges):
+            for batch in _ranges(self.connection, self.slot, self.ranges, self.form):
                 if self.closed.is_set():
                     return
                 self.batches.put(batch)
@@ -125,13 +134,13 @@ def _uri(connection: Connection) -> str:
 
 
 def _ranges(
-    connection: AdbcConnection, slot: str, ranges: Sequence[tuple[int, int]]
+    connection: AdbcConnection, slot: str, ranges: Sequence[tuple[int, int]], form: ValueForm
 ) -> Iterator[pa.BinaryArray | None]:
     copy = f"tranrepl_reading_{uuid.uuid4().hex}"
     _execute(connection, _copy_slot(slot, copy))
     for first, last in ranges:
         _execute(connection, _pass_over(copy, first))
-        with _rows(connection, _read_range(slot, copy, last)) as batches:
+        with _rows(connection, _read_range(slot, copy, last, form)) as batches:
             for batch in batches:
                 yield batch.column(0)
         yield None
@@ -174,16 +183,17 @@ def _pass_over(copy: str, lsn: int) -> str:
     )
 
 
-def _read_range(slot: str, copy: str, up_to: int) -> str:
+def _read_range(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
     return (
         sql.SQL(
             "SELECT data FROM pg_catalog.pg_logical_slot_get_binary_changes("
-            "{copy}, {up_to}, NULL, 'proto_version', '1', 'publication_names', {publication})"
+            "{copy}, {up_to}, NULL, 'proto_version', '1', 'publication_names', {publication}, 'binary', {binary})"
         )
         .format(
             copy=sql.Literal(copy),
             up_to=sql.Literal(lsn_text(up_to)),
             publication=sql.Literal(sql.Identifier(slot).as_string(None)),
+            binary=sql.Literal(form.value),
         )
         .as_string(None)
     )

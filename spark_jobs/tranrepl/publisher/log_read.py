@@ -41,3 +41,5 @@ class LogRead(BaseModel):
     command. What came before that transaction is good."""
     error: ErrorReport | None = None
     """Reading failed: the commands are not whole."""
+    too_long: bool = False
+    """It failed where a message is longer than a server's buffer."""

@@ -111,6 +111,11 @@ class PgOutputDecoder:
     _open_lsn: int = 0
     _open_time: int = 0
 
+    @property
+    def open_lsn(self) -> int:
+        """Commit LSN of the transaction of the last message."""
+        return self._open_lsn
+
     def decode(self, messages: pa.BinaryArray) -> DecodedBatch:
         """Decode one batch. After one that says `limit_reached` or carries a `mismatch`, decode no more."""
         if len(messages) == 0:
@@ -152,7 +157,7 @@ class PgOutputDecoder:
         by_object_id = {article.source_object_id: article for article in self.articles}
         layouts = [(-1, layout) for layout in self._layouts.values()]
         for index in np.flatnonzero(kinds[:end] == ord("R")).tolist():
-            relation = _read_relation(buffer.bytes[starts[index] : starts[index + 1]].tobytes())
+            relation = read_relation(buffer.bytes[starts[index] : starts[index + 1]].tobytes())
             article = by_object_id.get(relation.object_id)
             if article is None:
                 continue
@@ -344,7 +349,7 @@ def _commit(buffer: Buffer, start: np.int64) -> Commit:
     return Commit(lsn, end_lsn, time + _POSTGRES_EPOCH_US)
 
 
-def _read_relation(message: bytes) -> Relation:
+def read_relation(message: bytes) -> Relation:
     object_id = int.from_bytes(message[1:5], "big")
     schema, table, rest = message[5:].split(b"\0", 2)
     count = int.from_bytes(rest[1:3], "big")

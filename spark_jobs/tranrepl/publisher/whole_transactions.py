@@ -2,56 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+
+Bools = npt.NDArray[np.bool_]
+Tables = npt.NDArray[np.int64]
+"""Object ids."""
 
 HELD_BYTES = 8 * 1024 * 1024
+MOST_HELD_BYTES = 960 * 1024 * 1024
+"""Of a transaction that must be held: with a message of 1 GB more, it still is one array."""
+_LARGEST_ARRAY = 2**31 - 1
+_ABOUT_A_TABLE = np.frombuffer(b"IUDR", dtype=np.uint8)
+_BIG_ENDIAN = 1 << np.array([24, 16, 8, 0])
+
+
+class HeldTooLongError(Exception):
+    """One transaction changes more rows of tables with DEFERRABLE keys than can be held."""
 
 
 def whole_transactions(
-    batches: Iterable[pa.BinaryArray], most_bytes: int | None = HELD_BYTES, least_bytes: int = 0
+    batches: Iterable[pa.BinaryArray],
+    most_bytes: int = HELD_BYTES,
+    least_bytes: int = 0,
+    held_tables: Collection[int] = (),
 ) -> Iterator[pa.BinaryArray]:
     """The same `pgoutput` messages, each batch ending with a transaction; all but the last of `least_bytes` or more.
 
-    A transaction of more than `most_bytes` comes in several batches, and what waited before it goes out as it is; None
-    holds every transaction, however large.
+    A transaction of more than `most_bytes` comes in several batches, and what waited before it goes out as it is. One
+    that changes `held_tables` (object ids) is held until its end; of more than `MOST_HELD_BYTES`, other tables' changes
+    go out before. Raises HeldTooLongError where that is not enough.
     """
+    held = np.array(sorted(held_tables), dtype=np.int64)
     whole: list[pa.BinaryArray] = []
     begun: list[pa.BinaryArray] = []
+    holding = False
     for batch in batches:
         end = _end_of_last_commit(batch)
         if end:
+            if holding and _bytes_in(begun) + batch.nbytes > _LARGEST_ARRAY:
+                yield from _together([*whole, *_parted(begun, held)[0]])
+                raise HeldTooLongError
             whole += [*begun, batch.slice(0, end)]
-            begun = []
+            begun, holding = [], False
         if end < len(batch):
             begun.append(batch.slice(end))
-        too_large = most_bytes is not None and _bytes_in(begun) > most_bytes
+            holding = holding or _changes(begun[-1], held)
+        too_large = _bytes_in(begun) > (MOST_HELD_BYTES if holding else most_bytes)
         if whole and (too_large or _bytes_in(whole) >= least_bytes):
-            yield _together(whole)
+            yield from _together(whole)
             whole = []
         if too_large:
-            yield _together(begun)
-            begun = []
-    for rest in (whole, begun):
-        if rest:
-            yield _together(rest)
+            going, begun = _parted(begun, held) if holding else (begun, [])
+            yield from _together(going)
+            if _bytes_in(begun) > MOST_HELD_BYTES:
+                raise HeldTooLongError
+    yield from _together(whole)
+    yield from _together(begun)
 
 
 def _end_of_last_commit(batch: pa.BinaryArray) -> int:
     """How many messages there are up to and with the last Commit; 0 where there is none."""
     if len(batch) == 0:
         return 0
-    starts = np.frombuffer(batch.buffers()[1], dtype=np.int32)[batch.offset : batch.offset + len(batch)]
-    kinds = np.frombuffer(batch.buffers()[2], dtype=np.uint8)[starts]
-    commits = np.flatnonzero(kinds == ord("C"))
+    commits = np.flatnonzero(_kinds(batch) == ord("C"))
     return int(commits[-1]) + 1 if len(commits) else 0
+
+
+def _starts(batch: pa.BinaryArray) -> npt.NDArray[np.int32]:
+    return np.frombuffer(batch.buffers()[1], dtype=np.int32)[batch.offset : batch.offset + len(batch)]
+
+
+def _kinds(batch: pa.BinaryArray) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(batch.buffers()[2], dtype=np.uint8)[_starts(batch)]
+
+
+def _changes(batch: pa.BinaryArray, tables: Tables) -> bool:
+    return len(tables) > 0 and bool(_of_tables(batch, tables).any() or _truncated(batch, tables))
+
+
+def _of_tables(batch: pa.BinaryArray, tables: Tables) -> Bools:
+    """Which messages are about these tables, but for TRUNCATEs, which may be about others too."""
+    starts, data = _starts(batch), np.frombuffer(batch.buffers()[2], dtype=np.uint8)
+    found = np.zeros(len(batch), dtype=np.bool_)
+    rows = np.flatnonzero(np.isin(data[starts], _ABOUT_A_TABLE))
+    object_ids = data[starts[rows][:, None] + np.arange(1, 5)].astype(np.int64) @ _BIG_ENDIAN
+    found[rows] = np.isin(object_ids, tables)
+    return found
+
+
+def _truncated(batch: pa.BinaryArray, tables: Tables) -> int:
+    """How many messages there are up to and with the last TRUNCATE of one of these tables; 0 where there is none."""
+    for place in reversed(np.flatnonzero(_kinds(batch) == ord("T")).tolist()):
+        named = np.frombuffer(batch[place].as_py()[6:], dtype=">u4")
+        if np.isin(named, tables).any():
+            return int(place) + 1
+    return 0
+
+
+def _parted(batches: list[pa.BinaryArray], tables: Tables) -> tuple[list[pa.BinaryArray], list[pa.BinaryArray]]:
+    """What goes out, and what is held. A TRUNCATE ends what was held until then: no value stands twice beyond it."""
+    going: list[pa.BinaryArray] = []
+    kept: list[pa.BinaryArray] = []
+    for batch in batches:
+        end = _truncated(batch, tables) if len(tables) else 0
+        going += [*kept, batch.slice(0, end)] if end else []
+        kept = [] if end else kept
+        rest = batch.slice(end)
+        chosen = pa.array(_of_tables(rest, tables)) if len(rest) else pa.array([], pa.bool_())
+        going.append(rest.filter(pc.invert(chosen)))
+        kept.append(rest.filter(chosen))
+    return [it for it in going if len(it)], [it for it in kept if len(it)]
 
 
 def _bytes_in(arrays: list[pa.BinaryArray]) -> int:
     return sum(it.nbytes for it in arrays)
 
 
-def _together(arrays: list[pa.BinaryArray]) -> pa.BinaryArray:
+def _together(arrays: list[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    """As one array; as several where one does not hold as much."""
+    part: list[pa.BinaryArray] = []
+    for it in arrays:
+        if part and _bytes_in(part) + it.nbytes > _LARGEST_ARRAY:
+            yield _one(part)
+            part = []
+        part.append(it)
+    if part:
+        yield _one(part)
+
+
+def _one(arrays: list[pa.BinaryArray]) -> pa.BinaryArray:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

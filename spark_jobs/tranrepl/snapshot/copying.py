@@ -15,6 +15,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.postgres import Session, translate
 from tranrepl.publisher.exported_snapshot import article_query, set_search_path, snapshot_session
+from tranrepl.publisher.long_messages import reaches_the_limit
 from tranrepl.snapshot.ranges import TableRange
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
@@ -59,7 +60,7 @@ class RangeCopy:
             except ReplicationError as problem:
                 # Neither session is fit for another range.
                 failed = left.popleft()
-                yield CopiedRange(article=failed.name, number=failed.number, error=problem.to_report())
+                yield CopiedRange(article=failed.name, number=failed.number, error=_of_range(problem, failed))
 
     @contextmanager
     def _sessions(self) -> Iterator[tuple[Session, Loader]]:
@@ -97,6 +98,20 @@ def copied_chunks(session: Session, chosen: TableRange) -> Iterator[bytes]:
         raise _failed(session, ended)
     with suppress(psycopg.Error):
         connection.get_result()
+
+
+def _of_range(problem: ReplicationError, failed: TableRange) -> ErrorReport:
+    """With the article, and with a way on where a row is longer than COPY's text may be."""
+    report = problem.to_report()
+    if not reaches_the_limit(problem):
+        return report
+    return report.model_copy(
+        update={
+            "message": f"{report.message}: a row of {failed.name} is longer, as text, than the 1 GB that COPY takes",
+            "article": failed.name,
+            "remedy": report.remedy or "leave the column out (`columns` of the article), or shorten the value",
+        }
+    )
 
 
 def _failed(session: Session, result: pq.abc.PGresult) -> ReplicationError:

@@ -1,0 +1,207 @@
+"""A message that is longer than the 1 GB which a PostgreSQL server builds in one buffer: which transaction's it is.
+
+The functions that read a slot give nothing of a range in which one change fails. A replication stream gives each
+message as it is made, and so shows how far a server comes.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import uuid
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import psycopg
+from psycopg import pq, sql
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import XACT_SEQNO_BYTES
+from tranrepl.connections import Connection
+from tranrepl.errors import DataError
+from tranrepl.postgres import connect, qualified, translated_errors
+from tranrepl.publisher.log_messages import ValueForm
+from tranrepl.publisher.lsn import lsn_text
+from tranrepl.publisher.pgoutput import read_relation
+
+LARGEST_BUFFER: Final = 2**30 - 1
+_LIMIT_REACHED = frozenset({"54000", "XX000"})
+_NUMBER = re.compile(r"\b\d{6,10}\b")
+_SILENCE_SECONDS = 120
+_SEARCH_SECONDS = 10
+_HEADER_BYTES = 25
+"""Of a message in a replication stream: its kind, two positions and a time."""
+_LONG_VALUE = 64 * 1024 * 1024
+_WITH_A_LENGTH = frozenset({"bytea", "text", "character varying", "character"})
+
+
+def reaches_the_limit(error: Exception) -> bool:
+    """Whether a server says that a buffer is too small. While rows arrive, its SQLSTATE is not known, and its words are
+    of any language: but it says how long the buffer is, and how much longer it would have to be."""
+    text = str(error)
+    if getattr(error, "sqlstate", None) in _LIMIT_REACHED:
+        return True
+    return sum(map(int, _NUMBER.findall(text))) >= LARGEST_BUFFER
+
+
+@dataclass(frozen=True, slots=True)
+class LongMessage:
+    """Where the log cannot be read on. LSNs as integers."""
+
+    commit_lsn: int
+    """Of its transaction."""
+    xid: int
+    read_up_to: int | None
+    """Where the last whole transaction before it ends; None where there is none."""
+    tables: tuple[int, ...]
+    """Whose change it may be: object ids, the likeliest first."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a stream has shown."""
+
+    commit_lsn: int = 0
+    xid: int = 0
+    read_up_to: int | None = None
+    announced: list[int] = field(default_factory=list)
+    latest: int | None = None
+    """Table of the latest message, where that was announced or changed."""
+
+    def add(self, message: bytes) -> None:
+        match message[:1]:
+            case b"B":
+                self.commit_lsn = int.from_bytes(message[1:9], "big")
+                self.xid = int.from_bytes(message[17:21], "big")
+            case b"C":
+                self.read_up_to = int.from_bytes(message[10:18], "big")
+            case b"R":
+                self.latest = read_relation(message).object_id
+                self.announced = [self.latest, *(it for it in self.announced if it != self.latest)]
+            case b"I" | b"U" | b"D":
+                self.latest = int.from_bytes(message[1:5], "big")
+
+    def stopped(self) -> LongMessage:
+        others = [it for it in self.announced if it != self.latest]
+        tables = (*([] if self.latest is None else [self.latest]), *others)
+        return LongMessage(self.commit_lsn, self.xid, self.read_up_to, tables)
+
+
+def find_long_message(connection: Connection, slot: str, start: int, up_to: int) -> LongMessage | None:
+    """The first message after `start` that a server cannot build, values in binary; None where there is none."""
+    progress = _Progress()
+    with _stream(connection, slot, start) as stream:
+        while (data := _next(stream)) is not None:
+            kind, position = data[:1], int.from_bytes(data[1:9], "big")
+            if kind == b"w":
+                progress.add(data[_HEADER_BYTES:])
+            if position > up_to:
+                return None
+        ended = stream.get_result()
+        if ended is None or ended.status != pq.ExecStatus.FATAL_ERROR:
+            return None
+        error = psycopg.errors.error_from_result(ended, encoding="utf-8")
+        return progress.stopped() if error.sqlstate in _LIMIT_REACHED else None
+
+
+@contextmanager
+def _stream(connection: Connection, slot: str, start: int) -> Generator[pq.abc.PGconn, None, None]:
+    """A temporary copy of the slot, sending what comes from `start` on."""
+    parameters = {**connection.libpq_parameters("tranrepl log reader"), "replication": "database"}
+    copy = f"tranrepl_searching_{uuid.uuid4().hex}"
+    # Not `with` the session itself: it would commit, and a stream takes no command.
+    with (
+        translated_errors(f"Publisher {connection.database}"),
+        closing(psycopg.connect(**parameters, autocommit=True)) as session,  # type: ignore[arg-type]
+    ):
+        stream = session.pgconn
+        for query in (
+            # It would wait for our answers, which nobody needs.
+            sql.SQL("SET wal_sender_timeout = 0"),
+            sql.SQL("SELECT pg_catalog.pg_copy_logical_replication_slot({}, {}, true)").format(
+                sql.Literal(slot), sql.Literal(copy)
+            ),
+            sql.SQL("START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {}, binary {})").format(
+                sql.Identifier(copy),
+                sql.SQL(lsn_text(start)),
+                sql.Literal(sql.Identifier(slot).as_string(None)),
+                sql.Literal(ValueForm.BINARY.value),
+            ),
+        ):
+            result = stream.exec_(query.as_bytes(None))
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                raise psycopg.errors.error_from_result(result, encoding="utf-8")
+        yield stream
+
+
+def _next(stream: pq.abc.PGconn) -> bytes | None:
+    """What comes next; None where nothing does."""
+    while True:
+        length, data = stream.get_copy_data(1)
+        if length < 0:
+            return None
+        if length > 0:
+            return bytes(data)
+        ready, _, _ = select.select([stream.socket], [], [], _SILENCE_SECONDS)
+        if not ready:
+            return None
+        stream.consume_input()
+
+
+def long_message_error(connection: Connection, articles: Sequence[RegisteredArticle], found: LongMessage) -> DataError:
+    """What is said of it: the transaction, and article and key as far as they can be known."""
+    by_table = {it.source_object_id: it for it in articles}
+    suspected = [by_table[it] for it in found.tables if it in by_table]
+    article, key = _longest_row(connection, suspected)
+    if article is None and suspected:
+        article = suspected[0]
+    row = f" of {article.source}" if article is not None else ""
+    row += f", probably where {key}," if key else ""
+    return DataError(
+        f"Publisher {connection.database}: transaction {lsn_text(found.commit_lsn)} (xid {found.xid}) changes a "
+        f"row{row} that is longer than the 1 GB which PostgreSQL takes into a message of its log. Everything committed "
+        "before that is stored; nothing after it is read",
+        remedy="leave the column out (`columns` of the article); where the row before and after the change are too "
+        "long together only, set `replica_identity: default` and ALTER TABLE … REPLICA IDENTITY DEFAULT. Then "
+        "`tranrepl reinitialize FILE` begins anew after this transaction",
+        number="54000",
+        xact_seqno=found.commit_lsn.to_bytes(XACT_SEQNO_BYTES, "big").hex(),
+        article=str(article.source) if article is not None else None,
+        key=key,
+    )
+
+
+def _longest_row(
+    connection: Connection, articles: Sequence[RegisteredArticle]
+) -> tuple[RegisteredArticle | None, str | None]:
+    """The row that is longest now, of these tables, and its key: most likely the one. A look into a large table may
+    take too long, and then there is none."""
+    longest: tuple[int, RegisteredArticle | None, str | None] = (_LONG_VALUE, None, None)
+    try:
+        with connect(connection, "tranrepl log reader", autocommit=True) as session:
+            session.execute("SELECT set_config('statement_timeout', %s, false)", [f"{_SEARCH_SECONDS}s"])
+            for article in articles:
+                query = _length_query(article)
+                row = session.execute(query).fetchone() if query is not None else None
+                if row is not None and row[0] is not None and row[0] > longest[0]:
+                    names = [article.columns[at].name for at in article.key_positions]
+                    key = ", ".join(f"{name} = {value}" for name, value in zip(names, row[1:], strict=True))
+                    longest = (row[0], article, key)
+    except psycopg.Error:
+        pass
+    return longest[1:]
+
+
+def _length_query(article: RegisteredArticle) -> sql.Composed | None:
+    """The length of a table's longest row, and its key; None where no column can be long."""
+    long = [it.name for it in article.columns if it.type_name.split("(")[0] in _WITH_A_LENGTH]
+    if not long:
+        return None
+    # Nothing is fetched for it: the length of a large value stands in its row.
+    lengths = [sql.SQL("coalesce(octet_length({}), 0)::bigint").format(sql.Identifier(it)) for it in long]
+    key = [sql.SQL("{}::text").format(sql.Identifier(article.columns[at].name)) for at in article.key_positions]
+    return sql.SQL("SELECT {} AS tranrepl_length, {} FROM ONLY {} ORDER BY 1 DESC LIMIT 1").format(
+        sql.SQL(" + ").join(lengths), sql.SQL(", ").join(key), qualified(article.source)
+    )
