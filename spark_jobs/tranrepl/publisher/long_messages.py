@@ -97,7 +97,7 @@ def find_long_message(connection: Connection, slot: str, start: int, up_to: int)
             kind, position = data[:1], int.from_bytes(data[1:9], "big")
             if kind == b"w":
                 progress.add(data[_HEADER_BYTES:])
-            if position > up_to:
+            if position >= up_to:
                 return None
         ended = stream.get_result()
         if ended is None or ended.status != pq.ExecStatus.FATAL_ERROR:
