@@ -21,7 +21,7 @@ Session = psycopg.Connection[tuple[Any, ...]]
 MINIMUM_VERSION = 140000
 
 # Values travel in text form: both ends must write and read the same one.
-_SESSION_SETTINGS = {
+_TEXT_SETTINGS = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO, YMD",
     "IntervalStyle": "postgres",
@@ -32,12 +32,25 @@ _SESSION_SETTINGS = {
     "lc_monetary": "C",
     "array_nulls": "on",
     "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
     # Notices name the command that failed.
     "client_min_messages": "notice",
 }
-_SETTING = (
-    "SELECT pg_catalog.set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS setting (name, value)"
-)
+# What a DBA gave our role, or a database, against other sessions' habits. A call that must have a bound has its own.
+_WORK_SETTINGS = {
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    # Each is answered with all of its rows, and an error ends what failed only.
+    "gin_fuzzy_search_limit": "0",
+    "exit_on_error": "off",
+}
+_WORK_SETTINGS_SINCE_17 = {"transaction_timeout": "0"}
+_TRANSACTION_TIMEOUT_VERSION = 170000
 
 _TRANSIENT_REFUSALS = (
     "starting up",
@@ -50,12 +63,37 @@ _TRANSIENT_REFUSALS = (
 
 
 def session_options() -> str:
-    """`_SESSION_SETTINGS` as the libpq keyword `options` takes them, for drivers that cannot run SET first.
+    """Our settings as the libpq keyword `options` takes them, for drivers that cannot run SET first.
 
     For reading only: names in values (regclass and its like) come qualified, whatever the search path is elsewhere.
     """
-    settings = {**_SESSION_SETTINGS, "search_path": "pg_catalog"}
-    return " ".join(f"-c {name}={value.replace(' ', '')}" for name, value in settings.items())
+    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS, "search_path": "pg_catalog"}
+    written = {name: value.replace(", ", ",").replace(" ", "\\ ") for name, value in settings.items()}
+    return " ".join(f"-c {name}={value}" for name, value in written.items())
+
+
+SETTINGS_AFTER_OPTIONS = " UNION ALL ".join(
+    f"SELECT pg_catalog.set_config('{name}', '{value}', false) "
+    f"WHERE pg_catalog.current_setting('{name}', true) IS NOT NULL"
+    for name, value in _WORK_SETTINGS_SINCE_17.items()
+)
+"""What `session_options` leaves to a query, as not every server knows it."""
+
+
+def set_session(session: Session) -> None:
+    """Give a session in autocommit mode our settings, whatever its role's are, in one round trip.
+
+    By SET: a query would take a snapshot first, for which a deferrable transaction waits.
+    """
+    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS}
+    if session.info.server_version >= _TRANSACTION_TIMEOUT_VERSION:
+        settings |= _WORK_SETTINGS_SINCE_17
+    session.execute(
+        sql.SQL("; ").join(
+            sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.SQL(", ").join(map(sql.Literal, value.split(", "))))
+            for name, value in settings.items()
+        )
+    )
 
 
 def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:
@@ -78,8 +116,7 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
         )
     try:
         with translated_errors(f"connection {connection}"):
-            # In one round trip.
-            session.execute(_SETTING, [list(_SESSION_SETTINGS), list(_SESSION_SETTINGS.values())])
+            set_session(session)
     except ReplicationError:
         session.close()
         raise

@@ -43,12 +43,16 @@ from tranrepl.errors import (
     TransientError,
 )
 from tranrepl.jobs import JobResult, TableProgress
-from tranrepl.postgres import refused_for_good
+from tranrepl.postgres import Session, connect, translated_errors
 from tranrepl.settings import Article, Publication, TableName
 from tranrepl.validation_report import SubscriptionValidation
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NOT_MIGRATED_STATES = ("42P01", "42703")
+_LASTING_COMMITS = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) "
+    "WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +127,25 @@ class DistributionDatabase:
         self.where = f"distribution database {connection.database}"
         self._connection = connection
         self._engine = sa.create_engine(
-            connection.sqlalchemy_url(),
+            "postgresql+psycopg://",
+            creator=self._connect,
             # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
             pool_size=1,
             max_overflow=-1,
             pool_pre_ping=True,
-            connect_args={"application_name": "tranrepl", "connect_timeout": 15},
             hide_parameters=True,
         )
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _connect(self) -> Session:
+        session = connect(self._connection, "tranrepl", autocommit=True)
+        # What is registered must be there after a crash: the Publisher's log goes on after it.
+        with translated_errors(self.where):
+            session.execute(_LASTING_COMMITS)
+        session.autocommit = False
+        return session
 
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:
@@ -148,10 +160,6 @@ class DistributionDatabase:
         text = " ".join(str(error.orig).split())
         if state in _NOT_MIGRATED_STATES:
             return ConfigurationError(f"{self.where} has no current schema", remedy="run `tranrepl setup`")
-        if state is None and refused_for_good(text):
-            return ConfigurationError(
-                f"connection {self._connection}: {text}", remedy="check login, password and database of this connection"
-            )
         if state is None and isinstance(error, OperationalError):
             return TransientError(
                 f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"
@@ -184,7 +192,12 @@ class DistributionDatabase:
     def ping(self) -> None:
         """Raises ConfigurationError or TransientError where the database cannot be used."""
         with self._begin() as connection:
-            connection.execute(sa.select(1))
+            schema = connection.scalar(sa.select(sa.func.current_schema()))
+        if schema is None:
+            raise ConfigurationError(
+                f"{self.where}: search_path names no schema that is there: the tables have no place",
+                remedy=f'ALTER ROLE "{self._connection.login}" SET search_path = public, or another schema of its own',
+            )
 
     # Publications and articles
 

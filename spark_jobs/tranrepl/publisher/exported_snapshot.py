@@ -23,7 +23,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
-from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
+from tranrepl.postgres import Session, connect, qualified, set_session, translate, translated_errors
 from tranrepl.publisher.lsn import lsn_number
 from tranrepl.publisher.postgres import PLUGIN
 from tranrepl.publisher.standby_slots import wait_for_standbys
@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _COMMIT_SECONDS = 60.0
 _TABLE_LOCK_TIMEOUT = "60s"
-# A snapshot lives for as long as it is read, whatever the server's settings think of long transactions.
-_UNLIMITED = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 _GONE = ("22023", "42704", "55000")
 
 
@@ -85,11 +83,12 @@ def replication_session(connection: Connection) -> Iterator[Session]:
     """It takes simple queries only, so no value can be bound in it."""
     require_postgres(connection)
     parameters = connection.libpq_parameters("tranrepl snapshot")
-    settings = " ".join(f"-c {name}=0" for name in _UNLIMITED)
-    parameters |= {"replication": "database", "options": f"{parameters.get('options', '')} {settings}".strip()}
+    parameters |= {"replication": "database"}
     with translated_errors(f"Publisher {connection.database}"):
         session = psycopg.connect(**parameters, autocommit=True)  # type: ignore[arg-type]
     with session:
+        with translated_errors(f"Publisher {connection.database}"):
+            set_session(session)
         yield session
 
 
@@ -201,8 +200,6 @@ def snapshot_session(
     where = where or f"Publisher {connection.database}"
     with connect(connection, application_name, autocommit=True) as session:
         with translated_errors(where):
-            for setting in _UNLIMITED:
-                session.execute("SELECT set_config(%s, '0', false)", [setting])
             session.execute("SELECT set_config('row_security', 'off', false)")
             session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:

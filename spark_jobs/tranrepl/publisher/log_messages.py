@@ -23,7 +23,7 @@ from adbc_driver_manager import Error as AdbcError
 from psycopg import conninfo, sql
 
 from tranrepl.connections import Connection
-from tranrepl.postgres import session_options
+from tranrepl.postgres import SETTINGS_AFTER_OPTIONS, session_options
 from tranrepl.publisher.lsn import lsn_text
 
 FETCH_BYTES = 2 * 1024 * 1024
@@ -137,6 +137,7 @@ def _ranges(
     connection: AdbcConnection, slot: str, ranges: Sequence[tuple[int, int]], form: ValueForm
 ) -> Iterator[pa.BinaryArray | None]:
     copy = f"tranrepl_reading_{uuid.uuid4().hex}"
+    _execute(connection, SETTINGS_AFTER_OPTIONS)
     _execute(connection, _copy_slot(slot, copy))
     for first, last in ranges:
         _execute(connection, _pass_over(copy, first))

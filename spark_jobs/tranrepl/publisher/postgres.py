@@ -200,7 +200,7 @@ class PostgresPublisher:
                 steps += self._identity_steps(article, table)
             for at in range(len(steps)):
                 self._take(steps[at:])
-            self._session.execute("RESET lock_timeout")
+            self._session.execute("SET lock_timeout = 0")
             return [*(step.done for step in steps), *self._set_up_slot()]
 
     def _take(self, steps: Sequence[_Step]) -> None:

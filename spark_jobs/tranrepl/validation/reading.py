@@ -122,7 +122,6 @@ def exported_at_subscriber(connection: Connection, tables: Sequence[TableName], 
     """The name of a snapshot of a PostgreSQL Subscriber as it is now, which lives until the end of this context. Until
     then, nobody empties or rewrites the tables, which would hide rows from it."""
     with connect(connection, "tranrepl validation", autocommit=True) as session, translated_errors(where):
-        session.execute("SET idle_in_transaction_session_timeout = 0")
         session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         for table in tables:
