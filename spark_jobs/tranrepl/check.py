@@ -223,6 +223,7 @@ def _subscriber(
         )
     with dialect.subscriber(connection, key, "tranrepl check") as subscriber:
         yield from subscriber.subscription_problems(settings)
+        checked.warnings.extend(subscriber.warnings(checked.tables))
         for article, table in checked.tables:
             problems = list(subscriber.article_problems(article, table))
             yield from problems

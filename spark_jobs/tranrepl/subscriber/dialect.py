@@ -167,6 +167,10 @@ class Subscriber(Protocol):
         """What of an article without problems may not fit into the table that is there."""
         ...
 
+    def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
+        """What is allowed, but may stop a delivery one day."""
+        ...
+
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         """Custom procedures that are missing or declared otherwise than they are called."""
         ...

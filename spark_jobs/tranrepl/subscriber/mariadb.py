@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -11,19 +11,26 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import ReflectedColumn
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.settings import TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb_bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb_bulkable import BulkRules, bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
+from tranrepl.subscriber.mariadb_session import (
+    PACKET_TOO_LARGE,
+    USUAL_PACKET,
+    BoundedCursor,
+    larger_packets,
+    set_session,
+)
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_bulk import BulkInsert
 from tranrepl.subscriber.sql_database import NumberedDatabase, procedure_ended_transaction, spelled
@@ -39,14 +46,6 @@ _LONGEST_VARCHAR = 1000
 """Characters: a row has 65,535 bytes for all of them."""
 _LONGEST_KEY = 768
 """Characters: an index has 3,072 bytes."""
-
-_SESSION = (
-    # Others wait for rows that were changed, not for gaps between them.
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    # Nothing is changed to fit, and a zero is a value like any other.
-    """SET SESSION sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
-ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'""",
-)
 
 _MARK = "tranrepl_began"
 _NO_SUCH_SAVEPOINT = 1305
@@ -108,8 +107,9 @@ class MariaDb(NumberedDatabase):
         )
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
-        event.listen(engine, "do_connect", _encode_password)
-        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "do_connect", _choose_cursor)
+        # Before SQLAlchemy asks for the mode that it quotes names by.
+        event.listen(engine, "connect", _prepare, insert=True)
         return engine
 
     def began(self, session: sa.Connection) -> None:
@@ -218,6 +218,20 @@ class MariaDb(NumberedDatabase):
         number = _number(error)
         return None if number is None else str(number)
 
+    def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
+        problem = super().translate(where, error)
+        if problem.number == str(PACKET_TOO_LARGE):
+            problem.remedy = larger_packets()
+        return problem
+
+    def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
+        largest: int = session.scalar(sa.text("SELECT @@max_allowed_packet"))
+        if unbounded and largest < USUAL_PACKET:
+            yield (
+                f"max_allowed_packet is {largest} bytes, and so much a statement may have that delivers a row, of "
+                f"{', '.join(unbounded)} too: {larger_packets()}"
+            )
+
 
 _COLLATIONS = sa.text(
     "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
@@ -255,18 +269,17 @@ def _digits(source: SourceType) -> tuple[int, int]:
     return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
 
 
-def _encode_password(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
-    """PyMySQL's own choice is Latin-1, whatever the session's character set."""
+def _choose_cursor(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
+    """And the password's encoding: PyMySQL's own is Latin-1, whatever the session's character set."""
     del dialect, record, arguments
+    keywords["cursorclass"] = BoundedCursor
     if isinstance(keywords.get("password"), str):
         keywords["password"] = keywords["password"].encode()
 
 
 def _prepare(driver: Any, record: object) -> None:
     del record
-    with driver.cursor() as cursor:
-        for statement in _SESSION:
-            cursor.execute(statement)
+    set_session(driver)
 
 
 def _number(error: DBAPIError) -> int | None:

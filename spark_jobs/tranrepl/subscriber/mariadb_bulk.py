@@ -30,6 +30,7 @@ from tranrepl.subscriber.steps import InBulk, MismatchError, Operations
 
 _STATEMENT_BYTES = 1 << 20
 """Of an INSERT; more in one costs memory and wins nothing."""
+_PACKET_HEADER = 8
 _MASK = "mask"
 _FATE = "fate"
 
@@ -140,13 +141,11 @@ class MariaDbBulk:
     def _insert_into(self, table: str, columns: Sequence[str], values: Sequence[pa.StringArray]) -> int:
         start = f"INSERT INTO {table} ({', '.join(map(_quoted, columns))}) VALUES "
         rows = pc.binary_join_element_wise(pc.binary_join_element_wise("(", values[0], ""), *values[1:], ",")
+        room = min(_STATEMENT_BYTES, self._largest - _PACKET_HEADER) - len(start.encode())
         met = 0
-        for block in _blocks(pc.binary_join_element_wise(rows, "),", "")):
-            # Without the last comma.
-            statement = start + block[:-1].tobytes().decode()
-            if len(start) + len(block) >= self._largest:
-                raise MismatchError("a row is larger than max_allowed_packet")
-            met += self._execute(statement).rowcount
+        for block in _blocks(pc.binary_join_element_wise(rows, "),", ""), room):
+            # Without the last comma. A row that no packet holds is refused before it is sent.
+            met += self._execute(start + block[:-1].tobytes().decode()).rowcount
         return met
 
     def _count(self, query: str) -> int:
@@ -158,12 +157,12 @@ class MariaDbBulk:
         return self._session.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
-def _blocks(rows: pa.StringArray) -> Iterator[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-    """Rows' bytes, whole rows together."""
+def _blocks(rows: pa.StringArray, most_bytes: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+    """Rows' bytes, whole rows together: of `most_bytes`, or a single one."""
     offsets = np.frombuffer(rows.buffers()[1], dtype=np.int32)[rows.offset : rows.offset + len(rows) + 1]
     start = 0
     while start < len(rows):
-        fitting = int(np.searchsorted(offsets, offsets[start] + _STATEMENT_BYTES, side="right")) - 1
+        fitting = int(np.searchsorted(offsets, offsets[start] + most_bytes, side="right")) - 1
         end = max(start + 1, fitting)
         yield contents(rows.slice(start, end - start))
         start = end

@@ -73,6 +73,11 @@ class PostgresSubscriber:
         if subscription.not_for_replication:
             yield from replica_role_problems(self._session, self.where)
 
+    def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
+        """What is allowed, but may stop a delivery one day."""
+        del tables
+        yield from ()
+
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """What keeps this Subscriber from taking the article, each with its way out."""
         columns = source.published(article.columns)

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from tranrepl.catalogue import ColumnDescription
+
 
 class Family(Enum):
     """Types whose values are written and meant alike."""
@@ -87,6 +89,14 @@ def source_type(spelling: str) -> SourceType:
     if family in (Family.TEXT, Family.CHARACTER):
         return SourceType(spelling, family, length=first)
     return SourceType(spelling, family)
+
+
+def is_unbounded(column: ColumnDescription) -> bool:
+    """Whether a value of this column may be of any length."""
+    declared = source_type(column.type_name)
+    if declared.family in (Family.TEXT, Family.BYTES):
+        return declared.length is None
+    return declared.family is Family.OTHER and column.toastable
 
 
 def decimal_digits(source: SourceType) -> tuple[int, int] | None:

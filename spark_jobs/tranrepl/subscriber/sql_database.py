@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -136,6 +136,11 @@ class SqlDatabase:
         """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
         del session, result
         return []
+
+    def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
+        """What is said of large values; `unbounded` are articles whose values may be of any length."""
+        del session, unbounded
+        yield from ()
 
     def bulk_insert(self, session: sa.Connection, article: RegisteredArticle) -> BulkInsert | None:
         """What inserts many rows of a snapshot at a time; None where there is no way but value by value."""

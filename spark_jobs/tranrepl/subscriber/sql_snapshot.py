@@ -23,6 +23,7 @@ from tranrepl.subscriber.command_rows import Command
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.row_filter_translation import translated_filter
+from tranrepl.subscriber.row_not_found import key_text
 from tranrepl.subscriber.snapshot import (
     LoadedRange,
     LoadOrder,
@@ -36,7 +37,14 @@ from tranrepl.subscriber.snapshot import (
 from tranrepl.subscriber.sql_apply import translated_errors
 from tranrepl.subscriber.sql_bulk import BulkInsert
 from tranrepl.subscriber.sql_database import SqlDatabase
-from tranrepl.subscriber.sql_statements import ParameterError, Parameters, Statement, insert_statement, parameters
+from tranrepl.subscriber.sql_statements import (
+    ParameterError,
+    Parameters,
+    Statement,
+    insert_statement,
+    key_of,
+    parameters,
+)
 from tranrepl.subscriber.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.sql_target import SqlTarget, target
 from tranrepl.subscriber.sql_watermark import SNAPSHOTS
@@ -306,16 +314,46 @@ class SqlLoader:
 
     def _insert_by_values(self, at: SqlTarget, prepared: Statement, images: pa.StringArray) -> None:
         for first in range(0, len(images), _ROWS_TOGETHER):
-            part = images.slice(first, _ROWS_TOGETHER).to_pylist()
-            self._session.execute(prepared.executable, [self._bound(at, prepared, line) for line in part])
+            lines = images.slice(first, _ROWS_TOGETHER).to_pylist()
+            bound = [self._bound(at, prepared, line) for line in lines]
+            savepoint = self._session.begin_nested()
+            try:
+                self._session.execute(prepared.executable, bound)
+            except SQLAlchemyError as error:
+                problem = self._database.translate(self._where, error)
+                if not isinstance(problem, DataError):
+                    raise problem from error
+                savepoint.rollback()
+                self._insert_one_by_one(at, prepared, lines)
+            else:
+                savepoint.commit()
+
+    def _insert_one_by_one(self, at: SqlTarget, prepared: Statement, lines: Sequence[str]) -> None:
+        """Raises DataError that names the row which does not go in."""
+        for line in lines:
+            try:
+                self._session.execute(prepared.executable, self._bound(at, prepared, line))
+            except SQLAlchemyError as error:
+                problem = self._database.translate(self._where, error)
+                source = str(at.article.source)
+                key = key_text(key_of(_insertion(at, line), at))
+                raise type(problem)(
+                    f"{problem.message} (article {source}, {key})",
+                    number=problem.number,
+                    remedy=problem.remedy,
+                    article=source,
+                ) from error
 
     def _bound(self, at: SqlTarget, prepared: Statement, line: str) -> Parameters:
-        command = Command(b"", 0, at.article.article_id, Operation.INSERT, [], values(line), None)
         try:
-            return parameters(command, at, prepared.passed)
+            return parameters(_insertion(at, line), at, prepared.passed)
         except ParameterError as error:
             raise DataError(
                 f"{self._where}, article {at.article.source}: {error}",
                 number=VALUE_DOES_NOT_FIT,
                 article=str(at.article.source),
             ) from error
+
+
+def _insertion(at: SqlTarget, line: str) -> Command:
+    return Command(b"", 0, at.article.article_id, Operation.INSERT, [], values(line), None)

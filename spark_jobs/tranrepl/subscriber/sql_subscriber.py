@@ -28,6 +28,7 @@ from tranrepl.subscriber.dialect import (
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
+from tranrepl.subscriber.source_types import is_unbounded
 from tranrepl.subscriber.sql_apply import translated_errors
 from tranrepl.subscriber.sql_column_check import column_problems, column_warnings
 from tranrepl.subscriber.sql_constraints import constraints_of
@@ -118,6 +119,12 @@ class SqlSubscriber:
     def _find_destination(self, article: Article) -> Destination | None:
         with self._transaction():
             return find_destination(self._session, self._database, article.destination_table)
+
+    def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
+        """What is allowed, but may stop a delivery one day."""
+        large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
+        with self._transaction():
+            yield from (f"{self.where}: {it}" for it in self._database.packet_warnings(self._session, large))
 
     def _procedure_problems(
         self, article: Article, operation: Operation, columns: int, key: int
