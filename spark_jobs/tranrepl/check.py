@@ -20,6 +20,7 @@ from tranrepl.java import require_java
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.replication_session import replication_problems
 from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription, SyncType, TableName
 from tranrepl.subscriber.dialect import Capabilities
@@ -158,7 +159,8 @@ def _publisher(
 ) -> Iterator[ReplicationError]:
     with connect(connections[publication.publisher.connection], "tranrepl check", autocommit=True) as session:
         publisher = PostgresPublisher(session, publication.publication)
-        yield from publisher.problems()
+        refused = list(publisher.problems())
+        yield from refused or replication_problems(connections[publication.publisher.connection])
         tables = publisher.describe([article.source for article in publication.articles])
         for article in publication.articles:
             table = tables.get(article.source)

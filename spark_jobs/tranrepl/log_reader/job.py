@@ -22,6 +22,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult, LogReaderRequest, latency_ms
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.reading import Reading, largest_range
+from tranrepl.publisher.free_slots import ALL_IN_USE
 from tranrepl.publisher.log_messages import ValueForm, range_ends
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.long_messages import find_long_message, long_message_error
@@ -94,6 +95,11 @@ class _LogReader:
     def _take(self, readings: Sequence[Reading]) -> None:
         written = self._write(readings)
         for place, it in enumerate(written):
+            if len(written) > 1 and it.read.error is not None and it.read.error.number == ALL_IN_USE:
+                # Another job was faster: what is left is read by itself.
+                self._remove(written[place:])
+                self._two_at_once = False
+                break
             if it.read.error is not None or it.read.refusal is not None:
                 self._remove(written[place:])
                 self._read_on_before(readings[place], it.read)
@@ -127,17 +133,19 @@ class _LogReader:
             return
         before = found.read_up_to or 0
         # A range that ends later fails as a whole.
-        while (start := self._record.registered_lsn or 0) < before:
-            self._take([replace(reading, start=start, ends=[before])])
+        while self._start < before:
+            self._take([replace(reading, start=self._start, ends=[before])])
         raise long_message_error(reading.connection, self._articles, found)
 
     def _readings(self, stop_at: int | None, form: ValueForm) -> list[Reading]:
-        """All of the log, or each of its first two ranges by itself."""
+        """All of the log, or each of its first two ranges by itself. Raises ReplicationError where no slot is free."""
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
         start = self._start
         ends = range_ends(start, self._up_to, largest_range(limits))
-        reading = Reading(self._opened.connection, self._record.slot_name, self._articles, start, ends, limits, form)
-        at_once = self._two_at_once and stop_at is None and form is ValueForm.TEXT
+        free = self._opened.publisher.free_slots()
+        slot, sessions = self._record.slot_name, min(free, 2)
+        reading = Reading(self._opened.connection, slot, self._articles, start, ends, limits, form, sessions)
+        at_once = self._two_at_once and stop_at is None and form is ValueForm.TEXT and free > 1
         return reading.by_range()[:2] if at_once else [reading]
 
     def _write(self, readings: Sequence[Reading]) -> list[_Written]:

@@ -25,6 +25,7 @@ from tranrepl.log_reader.refusal import RefusedChange, refused_net_changes
 from tranrepl.postgres import connect
 from tranrepl.publisher.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.changes import Changes
+from tranrepl.publisher.free_slots import ALL_IN_USE, MORE_SLOTS, says_all_in_use
 from tranrepl.publisher.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.long_messages import reaches_the_limit
@@ -42,7 +43,7 @@ _BYTES_FOR_MANY_ARTICLES = 32 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What to read: from `start`, where the slot stands or later, to the last of `ends`, in whole transactions, within
-    the limits. Two sessions take turns at the ranges that `ends` make.
+    the limits. So many sessions at most take turns at the ranges that `ends` make.
 
     It travels pickled inside the function that Spark runs, password and all: options of a data source would show it
     in Spark's plans and UI.
@@ -56,6 +57,7 @@ class Reading:
     limits: Limits
     form: ValueForm = ValueForm.TEXT
     """In which the server gives values; what becomes of them is the same."""
+    sessions: int = 2
 
     @property
     def up_to(self) -> int:
@@ -161,7 +163,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
 
 
 def _messages(plan: Reading) -> Iterator[pa.BinaryArray]:
-    batches = log_messages(plan.connection, plan.slot, plan.start, plan.ends, plan.form)
+    batches = log_messages(plan.connection, plan.slot, plan.start, plan.ends, plan.form, plan.sessions)
     return batches if plan.form is ValueForm.TEXT else _in_text_form(plan, batches)
 
 
@@ -231,6 +233,9 @@ def _translate(plan: Reading, error: Exception) -> ReplicationError:
     if "temp_file_limit" in message:
         remedy = f'its messages wait in a file there: ALTER ROLE "{plan.connection.login}" SET temp_file_limit = -1'
         return ConfigurationError(message, remedy=remedy, number=state)
+    if says_all_in_use(error):
+        message = f"{message}: reading the log takes one for its length"
+        return TransientError(message, remedy=f"wait for other jobs; or {MORE_SLOTS}", number=ALL_IN_USE)
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
         return TransientError(message, number=state)
     return ConfigurationError(message, number=state)

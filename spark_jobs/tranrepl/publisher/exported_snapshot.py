@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -21,11 +21,13 @@ from psycopg import sql
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import XACT_SEQNO_BYTES
-from tranrepl.connections import Connection, require_postgres
+from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
-from tranrepl.postgres import Session, connect, qualified, set_session, translate, translated_errors
+from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
+from tranrepl.publisher.free_slots import ALL_IN_USE, MORE_SLOTS
 from tranrepl.publisher.lsn import lsn_number
 from tranrepl.publisher.postgres import PLUGIN
+from tranrepl.publisher.replication_session import replication_session
 from tranrepl.publisher.standby_slots import wait_for_standbys
 
 log = logging.getLogger(__name__)
@@ -61,35 +63,33 @@ def exported_snapshot(
     `say`; after `timeout_seconds` of it, raises TransientError. Raises ConfigurationError where the server refuses.
     """
     where = f"Publisher {connection.database}"
-    with (
-        connect(connection, "tranrepl snapshot", autocommit=True) as observer,
-        replication_session(connection) as session,
-        ThreadPoolExecutor(1, "tranrepl-slot") as executor,
-    ):
-        creation = executor.submit(_create_slot, session, where)
-        try:
-            _wait_for(creation, observer, session.info.backend_pid, timeout_seconds, say)
-        except BaseException:
-            session.cancel_safe()
-            raise
-        snapshot = creation.result()
-        _wait_for_commits(connection, observer, snapshot)
-        wait_for_standbys(observer, snapshot.consistent_point, timeout_seconds, say)
+    with ExitStack() as held:
+        with (
+            connect(connection, "tranrepl snapshot", autocommit=True) as observer,
+            replication_session(connection, "tranrepl snapshot") as session,
+            ThreadPoolExecutor(1, "tranrepl-slot") as executor,
+        ):
+            creation = executor.submit(_create_slot, session, where)
+            try:
+                _wait_for(creation, observer, session.info.backend_pid, timeout_seconds, say)
+            except BaseException:
+                session.cancel_safe()
+                raise
+            snapshot = creation.result()
+            _wait_for_commits(connection, observer, snapshot)
+            wait_for_standbys(observer, snapshot.consistent_point, timeout_seconds, say)
+            holder = held.enter_context(snapshot_session(connection, snapshot.name, "tranrepl snapshot"))
+            snapshot = _exported_again(holder, where, snapshot)
+        # The slot is given back: others need one, and it would keep the Publisher's log meanwhile.
         yield snapshot
 
 
-@contextmanager
-def replication_session(connection: Connection) -> Iterator[Session]:
-    """It takes simple queries only, so no value can be bound in it."""
-    require_postgres(connection)
-    parameters = connection.libpq_parameters("tranrepl snapshot")
-    parameters |= {"replication": "database"}
-    with translated_errors(f"Publisher {connection.database}"):
-        session = psycopg.connect(**parameters, autocommit=True)  # type: ignore[arg-type]
-    with session:
-        with translated_errors(f"Publisher {connection.database}"):
-            set_session(session)
-        yield session
+def _exported_again(holder: Session, where: str, snapshot: ExportedSnapshot) -> ExportedSnapshot:
+    with translated_errors(where):
+        row = holder.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
+    if row is None:
+        raise InternalError(f"{where}: a snapshot was not exported")
+    return replace(snapshot, name=str(row[0]))
 
 
 def _create_slot(session: psycopg.Connection[tuple[Any, ...]], where: str) -> ExportedSnapshot:
@@ -97,11 +97,20 @@ def _create_slot(session: psycopg.Connection[tuple[Any, ...]], where: str) -> Ex
     statement = sql.SQL("CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL {} EXPORT_SNAPSHOT").format(
         name, sql.Identifier(PLUGIN)
     )
-    with translated_errors(where):
+    try:
         row = session.execute(statement).fetchone()
+    except psycopg.Error as error:
+        raise _not_created(where, error) from error
     if row is None or not row[2]:
         raise InternalError(f"{where}: a replication slot came without a snapshot")
     return ExportedSnapshot(str(row[2]), lsn_number(str(row[1])))
+
+
+def _not_created(where: str, error: psycopg.Error) -> ReplicationError:
+    problem = translate(where, error)
+    if problem.number == ALL_IN_USE:
+        problem.remedy = f"wait for other jobs; or {MORE_SLOTS}"
+    return problem
 
 
 def _wait_for(

@@ -14,8 +14,8 @@ from psycopg import sql
 from tranrepl.connections import Connection
 from tranrepl.errors import InternalError
 from tranrepl.postgres import translated_errors
-from tranrepl.publisher.exported_snapshot import replication_session
 from tranrepl.publisher.lsn import lsn_number
+from tranrepl.publisher.replication_session import replication_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def read_log_identity(connection: Connection, known_timeline: int | None = None)
     Raises ConfigurationError where the server refuses a replication connection, TransientError where it is not there.
     """
     where = f"Publisher {connection.database}"
-    with replication_session(connection) as session, translated_errors(where):
+    with replication_session(connection, "tranrepl log identity") as session, translated_errors(where):
         row = session.execute("IDENTIFY_SYSTEM").fetchone()
         if row is None:
             raise InternalError(f"{where}: IDENTIFY_SYSTEM gave no answer")

@@ -1,8 +1,8 @@
 """Messages of a logical slot, fetched while those before them are decoded.
 
 A server decodes the log in one process, and hands rows over only when a call is done. Here the log is cut into ranges,
-and sessions take turns at them, each on a temporary copy of the slot: while one hands over, the other decodes. The
-slot itself is not touched.
+and up to two sessions take turns at them, each on a temporary copy of the slot: while one hands over, the other
+decodes. The slot itself is not touched.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from itertools import cycle, pairwise
 
 import adbc_driver_postgresql
 import pyarrow as pa
-from adbc_driver_manager import AdbcConnection, AdbcStatement
+from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement
 from adbc_driver_manager import Error as AdbcError
 from psycopg import conninfo, sql
 
 from tranrepl.connections import Connection
+from tranrepl.errors import TransientError
 from tranrepl.postgres import SETTINGS_AFTER_OPTIONS, session_options
-from tranrepl.publisher.lsn import lsn_text
+from tranrepl.publisher.free_slots import says_all_in_use
+from tranrepl.publisher.lsn import lsn_number, lsn_text
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""
@@ -48,10 +50,15 @@ class ValueForm(StrEnum):
 
 
 def log_messages(
-    connection: Connection, slot: str, start: int, ends: Sequence[int], form: ValueForm = ValueForm.TEXT
+    connection: Connection,
+    slot: str,
+    start: int,
+    ends: Sequence[int],
+    form: ValueForm = ValueForm.TEXT,
+    sessions: int = 2,
 ) -> Generator[pa.BinaryArray, None, None]:
     """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands or later, to the
-    last of `ends`, in ranges that end there.
+    last of `ends`, in ranges that end there, by so many sessions at most.
 
     Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
     """
@@ -59,13 +66,52 @@ def log_messages(
     with ExitStack() as stack:
         # One database for both: each learns the server's types anew. Not by DB-API: its module loads pandas.
         database = stack.enter_context(adbc_driver_postgresql.connect(_uri(connection)))
-        turns = [ranges[turn::2] for turn in range(min(len(ranges), 2))]
-        sessions = [_Session(stack.enter_context(AdbcConnection(database)), slot, turn, form) for turn in turns]
-        for session in sessions:
+        copies = _open_copies(stack, database, slot, min(len(ranges), sessions))
+        _refuse_moved(slot, start, [it.confirmed_lsn for it in copies])
+        turns = [
+            _Session(it.connection, slot, it.name, ranges[turn :: len(copies)], form) for turn, it in enumerate(copies)
+        ]
+        for session in turns:
             stack.callback(session.close)
             session.start()
-        for _, session in zip(ranges, cycle(sessions), strict=False):
+        for _, session in zip(ranges, cycle(turns), strict=False):
             yield from session.next_range()
+
+
+def _refuse_moved(slot: str, start: int, copied_at: Sequence[int]) -> None:
+    """A slot that was made anew or advanced since it was looked at would begin later than it is asked to."""
+    moved = [it for it in copied_at if it > start]
+    if moved:
+        raise TransientError(
+            f"replication slot {slot} stands at {lsn_text(moved[0])} by now, and was to be read from {lsn_text(start)}",
+            remedy="run again: it is looked at anew",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A session with its own temporary copy of the slot."""
+
+    connection: AdbcConnection
+    name: str
+    confirmed_lsn: int
+
+
+def _open_copies(stack: ExitStack, database: AdbcDatabase, slot: str, wanted: int) -> list[_Copy]:
+    """Fewer than are wanted where no other slot is free."""
+    copies: list[_Copy] = []
+    for _ in range(wanted):
+        connection, copy = stack.enter_context(AdbcConnection(database)), f"tranrepl_reading_{uuid.uuid4().hex}"
+        _execute(connection, SETTINGS_AFTER_OPTIONS)
+        try:
+            with _rows(connection, _copy_slot(slot, copy)) as batches:
+                confirmed = str(batches.read_all()["lsn"][0].as_py())
+        except FetchError as error:
+            if not copies or not says_all_in_use(error):
+                raise
+            break
+        copies.append(_Copy(connection, copy, lsn_number(confirmed)))
+    return copies
 
 
 def range_ends(start: int, up_to: int, largest: int = LARGEST_RANGE) -> list[int]:
@@ -90,6 +136,7 @@ class _Session:
 
     connection: AdbcConnection
     slot: str
+    copy: str
     ranges: Sequence[tuple[int, int]]
     form: ValueForm
     batches: queue.Queue[pa.BinaryArray | Exception | None] = field(default_factory=lambda: queue.Queue(AHEAD))
@@ -119,7 +166,7 @@ class _Session:
 
     def _fetch(self) -> None:
         try:
-            for batch in _ranges(self.connection, self.slot, self.ranges, self.form):
+            for batch in _ranges(self.connection, self.slot, self.copy, self.ranges, self.form):
                 if self.closed.is_set():
                     return
                 self.batches.put(batch)
@@ -134,11 +181,8 @@ def _uri(connection: Connection) -> str:
 
 
 def _ranges(
-    connection: AdbcConnection, slot: str, ranges: Sequence[tuple[int, int]], form: ValueForm
+    connection: AdbcConnection, slot: str, copy: str, ranges: Sequence[tuple[int, int]], form: ValueForm
 ) -> Iterator[pa.BinaryArray | None]:
-    copy = f"tranrepl_reading_{uuid.uuid4().hex}"
-    _execute(connection, SETTINGS_AFTER_OPTIONS)
-    _execute(connection, _copy_slot(slot, copy))
     for first, last in ranges:
         _execute(connection, _pass_over(copy, first))
         with _rows(connection, _read_range(slot, copy, last, form)) as batches:

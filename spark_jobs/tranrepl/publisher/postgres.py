@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ from enum import StrEnum
 from typing import LiteralString
 
 from psycopg import sql
-from psycopg.errors import InsufficientPrivilege, QueryCanceled
+from psycopg.errors import InsufficientPrivilege, QueryCanceled, UndefinedObject
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
@@ -19,8 +20,10 @@ from tranrepl.commands import CallSyntax
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
 from tranrepl.publisher.commit_search import holds_commit
+from tranrepl.publisher.free_slots import MORE_SLOTS, free_slots, none_free
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.replication_session import RIGHT_TO_READ
 from tranrepl.publisher.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.row_filter_check import filter_problems
 from tranrepl.publisher.row_filters import filter_columns
@@ -103,26 +106,45 @@ class PostgresPublisher:
                 f"{self.where}: wal_level is {wal_level!r}",
                 remedy="allowed: logical. ALTER SYSTEM SET wal_level = 'logical'; then restart the server",
             )
-        if not self._value("SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"):
-            yield ConfigurationError(
-                f"{self.where}: role {self._session.info.user} may not read the log",
-                remedy=f'ALTER ROLE "{self._session.info.user}" REPLICATION',
-            )
+        else:
+            yield from self._right_problems()
         slot = self.slot()
         if slot is not None and slot.state is SlotState.INVALIDATED:
             yield self._invalidated(slot)
         yield from self._slot_problems(1 if slot is None else 0)
 
+    def _right_problems(self) -> Iterator[ConfigurationError]:
+        """Whether our role may read the log: tried, for not every server has the right as an attribute. It is asked
+        for before a slot of this name is looked for, and there is none."""
+        try:
+            self._session.execute(
+                "SELECT count(*) FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, NULL, 1)",
+                [f"tranrepl_none_{os.urandom(8).hex()}"],
+            )
+        except UndefinedObject:
+            return
+        except InsufficientPrivilege as error:
+            yield ConfigurationError(
+                f"{self.where}: role {self._session.info.user} may not read the log",
+                number=error.sqlstate,
+                remedy=RIGHT_TO_READ.format(role=self._session.info.user),
+            )
+
     def _slot_problems(self, missing: int) -> Iterator[ConfigurationError]:
         """The publication's slot must fit in, and beside it the temporary copy that a log reader reads."""
-        free = self._value(
-            "SELECT current_setting('max_replication_slots')::int - count(*)::int FROM pg_catalog.pg_replication_slots"
-        )
-        if isinstance(free, int) and free < missing + 1:
+        free = free_slots(self._session, self.where).free
+        if free < missing + 1:
             yield ConfigurationError(
-                f"{self.where}: {free} replication slots are free, {missing + 1} are needed",
-                remedy="raise max_replication_slots and restart the server, or drop a slot that nobody needs",
+                f"{self.where}: {free} replication slots are free, {missing + 1} are needed", remedy=MORE_SLOTS
             )
+
+    def free_slots(self) -> int:
+        """How many readings of the log may go on at once. Raises TransientError or ConfigurationError where none
+        may."""
+        slots = free_slots(self._session, self.where)
+        if slots.free < 1:
+            raise none_free(self.where, slots)
+        return slots.free
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         """Why this table cannot be published as the article asks, each with its way out."""
