@@ -159,6 +159,11 @@ def _publisher(
 ) -> Iterator[ReplicationError]:
     with connect(connections[publication.publisher.connection], "tranrepl check", autocommit=True) as session:
         publisher = PostgresPublisher(session, publication.publication)
+        if not publisher.converts_text:
+            checked.warnings.append(
+                f"{publisher.where}: the database's encoding is SQL_ASCII: a published value that is no UTF-8 "
+                "stops the log reader, or a snapshot, with its table and key"
+            )
         refused = list(publisher.problems())
         yield from refused or replication_problems(connections[publication.publisher.connection])
         tables = publisher.describe([article.source for article in publication.articles])

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from tranrepl.article import PublishedColumn, RegisteredArticle
 from tranrepl.commands import FIRST_XACT_SEQNO, seqnos_of_one_place
 from tranrepl.connections import Connection
+from tranrepl.distributor.free_text import writable
 from tranrepl.distributor.tables import (
     ArticleStatus,
     RunStatus,
@@ -780,7 +781,8 @@ class DistributionDatabase:
     def record_error(self, record: PublicationRecord, error: ErrorReport, subscription: str | None = None) -> int:
         """A row of `msrepl_errors`; its id goes into the history row."""
         with self._begin() as connection:
-            result = connection.execute(msrepl_errors.insert().values(**_error_values(record, error, subscription)))
+            values = writable(connection, _error_values(record, error, subscription))
+            result = connection.execute(msrepl_errors.insert().values(**values))
         key = result.inserted_primary_key
         return int(key[0]) if key else 0
 
@@ -788,7 +790,7 @@ class DistributionDatabase:
         """Commands that `skip_errors` left out, with what they were."""
         with self._begin() as connection:
             rows = [{**_error_values(record, error, subscription), "skipped": True} for error in errors]
-            connection.execute(msrepl_errors.insert(), rows)
+            connection.execute(msrepl_errors.insert(), [writable(connection, row) for row in rows])
 
     def record_administration(
         self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes, comments: str
@@ -833,7 +835,8 @@ class DistributionDatabase:
     def _update_run(self, row: RunRow, values: Mapping[str, object]) -> None:
         table = mslogreader_history if row.subscription is None else msdistribution_history
         with self._begin() as connection:
-            connection.execute(table.update().where(table.c.id == row.id).values(time=sa.func.now(), **values))
+            written = writable(connection, values)
+            connection.execute(table.update().where(table.c.id == row.id).values(time=sa.func.now(), **written))
 
     def record_log_reader(self, record: PublicationRecord, result: JobResult) -> None:
         """A row of `mslogreader_history`, of a run that has ended."""

@@ -143,8 +143,17 @@ class _LogReader:
         start = self._start
         ends = range_ends(start, self._up_to, largest_range(limits))
         free = self._opened.publisher.free_slots()
-        slot, sessions = self._record.slot_name, min(free, 2)
-        reading = Reading(self._opened.connection, slot, self._articles, start, ends, limits, form, sessions)
+        reading = Reading(
+            self._opened.connection,
+            self._record.slot_name,
+            self._articles,
+            start,
+            ends,
+            limits,
+            form,
+            sessions=min(free, 2),
+            converted=self._opened.publisher.converts_text,
+        )
         at_once = self._two_at_once and stop_at is None and form is ValueForm.TEXT and free > 1
         return reading.by_range()[:2] if at_once else [reading]
 

@@ -22,6 +22,7 @@ from tranrepl.errors import ConfigurationError, DataError, ErrorReport, Replicat
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.log_reader.refusal import RefusedChange, refused_net_changes
+from tranrepl.log_reader.text_encoding import refuse_unreadable
 from tranrepl.postgres import connect
 from tranrepl.publisher.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.changes import Changes
@@ -58,6 +59,8 @@ class Reading:
     form: ValueForm = ValueForm.TEXT
     """In which the server gives values; what becomes of them is the same."""
     sessions: int = 2
+    converted: bool = False
+    """The server knows the encoding of its text, and so checks it."""
 
     @property
     def up_to(self) -> int:
@@ -127,6 +130,8 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         decoded = decoder.decode(batch)
         decoded_at = time.perf_counter()
         try:
+            if not plan.converted:
+                refuse_unreadable(decoded.changes)
             commands = commands_of(decoded.changes)
         except RefusedChange as refused:
             complete, refusal = False, refused.error.to_report()

@@ -27,6 +27,7 @@ from tranrepl.errors import TransientError
 from tranrepl.postgres import SETTINGS_AFTER_OPTIONS, session_options
 from tranrepl.publisher.free_slots import says_all_in_use
 from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.unconverted_text import AS_IT_IS
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""
@@ -102,7 +103,8 @@ def _open_copies(stack: ExitStack, database: AdbcDatabase, slot: str, wanted: in
     copies: list[_Copy] = []
     for _ in range(wanted):
         connection, copy = stack.enter_context(AdbcConnection(database)), f"tranrepl_reading_{uuid.uuid4().hex}"
-        _execute(connection, SETTINGS_AFTER_OPTIONS)
+        for settings in (SETTINGS_AFTER_OPTIONS, AS_IT_IS):
+            _execute(connection, settings)
         try:
             with _rows(connection, _copy_slot(slot, copy)) as batches:
                 confirmed = str(batches.read_all()["lsn"][0].as_py())

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psycopg.errors import InternalError_, ProgramLimitExceeded, QueryCanceled
+from psycopg.errors import (
+    CharacterNotInRepertoire,
+    InternalError_,
+    ProgramLimitExceeded,
+    QueryCanceled,
+    UntranslatableCharacter,
+)
 
 from tranrepl.postgres import Session
 from tranrepl.publisher.lsn import lsn_number, lsn_text
@@ -62,7 +68,7 @@ def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Prob
 
 
 def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> _Look | None:
-    """None: it takes too long, or a change is longer than a server's buffer."""
+    """None: it takes too long, a change is longer than a server's buffer, or text cannot be shown to the session."""
     timeout = str(int(_PROBE_SECONDS * 1000))
     try:
         with session.transaction():
@@ -78,7 +84,13 @@ def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> 
                 "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, VARIADIC %s::text[])",
                 [list(_ROW_MESSAGES), list(_STREAM_START), *asked, options],
             ).fetchone()
-    except (QueryCanceled, ProgramLimitExceeded, InternalError_):
+    except (
+        QueryCanceled,
+        ProgramLimitExceeded,
+        InternalError_,
+        CharacterNotInRepertoire,
+        UntranslatableCharacter,
+    ):
         return None
     return _Look(*row) if row else None
 

@@ -358,12 +358,19 @@ def read_relation(message: bytes) -> Relation:
         name, after = rest[1:].split(b"\0", 1)
         columns.append(
             RelationColumn(
-                name.decode(), int.from_bytes(after[:4], "big"), int.from_bytes(after[4:8], "big", signed=True)
+                name.decode(errors="backslashreplace"),
+                int.from_bytes(after[:4], "big"),
+                int.from_bytes(after[4:8], "big", signed=True),
             )
         )
         rest = after[8:]
     # An empty schema name stands for pg_catalog.
-    return Relation(object_id, schema.decode() or "pg_catalog", table.decode(), tuple(columns))
+    return Relation(
+        object_id,
+        schema.decode(errors="backslashreplace") or "pg_catalog",
+        table.decode(errors="backslashreplace"),
+        tuple(columns),
+    )
 
 
 def _fit(article: RegisteredArticle, relation: Relation) -> _Layout | RelationMismatch:

@@ -28,6 +28,7 @@ from tranrepl.publisher.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.row_filter_check import filter_problems
 from tranrepl.publisher.row_filters import filter_columns
 from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
+from tranrepl.publisher.unconverted_text import is_unconverted
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
 
 PLUGIN = "pgoutput"
@@ -92,6 +93,11 @@ class PostgresPublisher:
     def version(self) -> int:
         """Major version."""
         return self._session.info.server_version // 10000
+
+    @property
+    def converts_text(self) -> bool:
+        """Whether the server knows the encoding of its text."""
+        return not is_unconverted(self._session)
 
     def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
         """Those that exist."""

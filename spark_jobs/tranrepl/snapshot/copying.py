@@ -16,6 +16,7 @@ from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.postgres import Session, translate
 from tranrepl.publisher.exported_snapshot import article_query, set_search_path, snapshot_session
 from tranrepl.publisher.long_messages import reaches_the_limit
+from tranrepl.publisher.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
 from tranrepl.snapshot.ranges import TableRange
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
@@ -78,8 +79,10 @@ def copied_chunks(session: Session, chosen: TableRange) -> Iterator[bytes]:
     libpq gives row by row; all that is done with one is to put it beside the others.
     """
     statement = sql.SQL("COPY ({}) TO STDOUT").format(article_query(chosen.article, chosen.condition()))
-    connection = session.pgconn
-    started = connection.exec_(statement.as_bytes(session))
+    connection, query, unconverted = session.pgconn, statement.as_bytes(session), is_unconverted(session)
+    if unconverted:
+        session.execute(AS_IT_IS)
+    started = connection.exec_(query)
     if started.status != pq.ExecStatus.COPY_OUT:
         raise _failed(session, started)
     chunk = bytearray()
@@ -90,14 +93,22 @@ def copied_chunks(session: Session, chosen: TableRange) -> Iterator[bytes]:
         # Rows that were kept until the chunk is full would have Python's collector walk over them all the time.
         chunk += row
         if len(chunk) >= _CHUNK_BYTES:
-            yield bytes(chunk)
+            yield _readable(chosen, bytes(chunk), unconverted=unconverted)
             chunk.clear()
-    yield bytes(chunk)
+    yield _readable(chosen, bytes(chunk), unconverted=unconverted)
     ended = connection.get_result()
     if ended is not None and ended.status != pq.ExecStatus.COMMAND_OK:
         raise _failed(session, ended)
     with suppress(psycopg.Error):
         connection.get_result()
+    if unconverted:
+        session.execute("SET client_encoding = 'UTF8'")
+
+
+def _readable(chosen: TableRange, chunk: bytes, *, unconverted: bool) -> bytes:
+    if unconverted:
+        refuse_unreadable_lines(chosen.article, chunk)
+    return chunk
 
 
 def _of_range(problem: ReplicationError, failed: TableRange) -> ErrorReport:
