@@ -10,11 +10,12 @@ from tranrepl.publisher.lsn import lsn_text
 _COMMIT = ord("C")
 _POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
+_AS_IT_IS = "SELECT pg_catalog.set_config('client_encoding', pg_catalog.current_setting('server_encoding'), true)"
 # A Commit message: byte 1 flags, 2 to 9 the LSN of the commit, 10 to 17 its end, 18 to 25 its time in microseconds.
 _FIND = """
 SELECT substr(data, 19, 8)
   FROM pg_catalog.pg_logical_slot_peek_binary_changes(
-       %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s)
+       %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'binary', 'true')
  WHERE get_byte(data, 0) = %s AND substr(data, 3, 8) = %s
 """
 
@@ -26,7 +27,11 @@ def holds_commit(session: Session, slot: str, publication: str, lsn: int, latest
     Where a log went back and has grown again, a transaction at the same place is a later one. The log is decoded up to
     there.
     """
-    rows = session.execute(_FIND, [slot, lsn_text(lsn + 1), publication, _COMMIT, lsn.to_bytes(8, "big")]).fetchall()
+    asked = [slot, lsn_text(lsn + 1), publication, _COMMIT, lsn.to_bytes(8, "big")]
+    # No value is looked at: none may keep the server from showing the commit.
+    with session.transaction():
+        session.execute(_AS_IT_IS)
+        rows = session.execute(_FIND, asked).fetchall()
     return any(_time(bytes(stamp)) <= latest for (stamp,) in rows)
 
 
