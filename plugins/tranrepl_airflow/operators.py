@@ -99,6 +99,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         idle = idle_result(request, connections.by_id)
         if idle is not None:
             self.log.info("Nothing to do, no Spark job is started")
+            for notice in idle.notices:
+                self.log.warning("%s", notice)
             return idle
         with TemporaryDirectory(prefix="tranrepl-") as folder:
             request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tranrepl.commands import Operation, Propagation
 from tranrepl.settings import DeleteCommand, InsertCommand, Table, Truncation, UpdateCommand, UpdatePolicy
+from tranrepl.table_file import TableFile
 
 
 class PublishedColumn(BaseModel):
@@ -56,6 +57,11 @@ class RegisteredArticle(BaseModel):
     truncate: Truncation = Truncation.REPLICATE
     deferrable: bool = False
     """A unique constraint of the table is DEFERRABLE: within a transaction, two rows may hold one value for a time."""
+    file: TableFile | None = None
+    """The table's file when it was last looked at, with the published columns; None where nobody has yet."""
+    begins_after: int = 0
+    """LSN. Wherever the article is subscribed to, its rows begin anew after it: changes committed up to there that do
+    not fit its definition are passed over."""
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:
@@ -77,4 +83,7 @@ class RegisteredArticle(BaseModel):
 
     def same_definition(self, other: RegisteredArticle) -> bool:
         """Whether commands of the one can be read as commands of the other."""
-        return self.model_copy(update={"article_id": 0}) == other.model_copy(update={"article_id": 0})
+        return self._definition() == other._definition()
+
+    def _definition(self) -> RegisteredArticle:
+        return self.model_copy(update={"article_id": 0, "file": None, "begins_after": 0})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tranrepl.settings import TableName
+from tranrepl.table_file import TableFile
 
 
 class Generation(StrEnum):
@@ -70,6 +71,8 @@ class TableDescription:
     deferrable: bool
     """A unique constraint is DEFERRABLE."""
     foreign_keys: tuple[ForeignKeyDescription, ...] = ()
+    file: TableFile | None = None
+    """None where nobody asked."""
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:

@@ -15,6 +15,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.unknown_rows import waits_for_snapshot, why_unknown
 from tranrepl.errors import ConfigurationError, CustomProcedureError, MustBeReinitializedError, ReplicationError
 from tranrepl.java import require_java
 from tranrepl.log_reader.continuity import find_break
@@ -248,9 +249,7 @@ def _in_the_way(
     publisher = connections[publication.publisher.connection]
     key = subscription_key(publication, publisher, checked.publisher_system, name)
     connection = connections[subscription.connection]
-    wanted = _to_be_initialized(
-        checked.beginning, publication, connections[publication.distributor.connection], subscription
-    )
+    wanted = _to_be_initialized(checked, publication, connections[publication.distributor.connection], subscription)
     chosen = [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
         for article, table in checked.tables
@@ -262,17 +261,17 @@ def _in_the_way(
 
 
 def _to_be_initialized(
-    beginning: Beginning, publication: Publication, distribution: Connection, subscription: Subscription
+    checked: Checked, publication: Publication, distribution: Connection, subscription: Subscription
 ) -> frozenset[TableName]:
     """Articles that a snapshot will be taken of, by source, as far as the distribution database can tell: what is wrong
     with that is another problem."""
-    if subscription.sync_type is not SyncType.AUTOMATIC or beginning is Beginning.ANEW_WITH_ROWS:
+    if subscription.sync_type is not SyncType.AUTOMATIC or checked.beginning is Beginning.ANEW_WITH_ROWS:
         return frozenset()
-    if beginning is Beginning.ANEW:
+    if checked.beginning is Beginning.ANEW:
         return frozenset(it.source for it in publication.articles)
     database = DistributionDatabase(distribution)
     try:
-        return _waiting(publication, database, subscription)
+        return _waiting(checked, publication, database, subscription)
     except ReplicationError:
         return frozenset()
     finally:
@@ -280,7 +279,7 @@ def _to_be_initialized(
 
 
 def _waiting(
-    publication: Publication, database: DistributionDatabase, subscription: Subscription
+    checked: Checked, publication: Publication, database: DistributionDatabase, subscription: Subscription
 ) -> frozenset[TableName]:
     everything = frozenset(it.source for it in publication.articles)
     record = _registered(publication, database)
@@ -289,7 +288,14 @@ def _waiting(
         return everything
     if found.status is SubscriptionStatus.INACTIVE:
         return frozenset()
-    known = {it.source for it in database.registered_articles(record)}
+    known = {it.source: it for it in database.registered_articles(record)}
     states = database.article_states(found).items()
     waiting = {source for source, state in states if state.status in _WAITING}
-    return frozenset(it for it in everything if it not in known or str(it) in waiting)
+    unknown = {
+        article.source
+        for article, table in checked.tables
+        if article.source in known
+        and why_unknown(registered_article(article, table, known[article.source]), known[article.source]) is not None
+        and waits_for_snapshot(publication, article.source, subscription)
+    }
+    return frozenset(it for it in everything if it not in known or str(it) in waiting or it in unknown)

@@ -47,6 +47,8 @@ from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
 from tranrepl.reinitialization import Rows, begin_after_registration, forget_log, reinitialize
+from tranrepl.run import Steps
+from tranrepl.run import run as run_steps
 from tranrepl.settings import Publication, SyncType, json_schema, load_publication
 from tranrepl.setup import set_up
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
@@ -321,18 +323,17 @@ def run(
 ) -> None:
     """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection.
 
-    A subscription, or an article of it, that waits for its initial snapshot gets it first.
+    A subscription, or an article of it, that waits for its initial snapshot gets it first. What is stored is delivered
+    whatever stopped the log reader.
     """
     with _failing_clearly():
         publication, connections = _load(file)
-        results = {"log reader": _read_log(publication, connections, master)}
-        if results["log reader"].error is None:
-            for name in _chosen(publication, subscription):
-                taken = _take_snapshot(publication, connections, name, (), master)
-                if taken.snapshot or taken.error is not None:
-                    results[f"{name} snapshot"] = taken
-                if taken.error is None:
-                    results[name] = _deliver_with_retry(publication, connections, name, master)
+        steps = Steps(
+            lambda: _read_log(publication, connections, master),
+            lambda name: _take_snapshot(publication, connections, name, (), master),
+            lambda name: _deliver_with_retry(publication, connections, name, master),
+        )
+        results = run_steps(_chosen(publication, subscription), steps)
         _report(results, as_json)
         _raise_first(results)
 
@@ -401,7 +402,9 @@ def _in_utc(time: datetime) -> datetime:
 def _read_log(publication: Publication, connections: Mapping[str, Connection], master: str) -> JobResult:
     request = LogReaderRequest(publication=publication)
     with err.status(f"reading the log of {publication.publication}"):
-        return _attempt(lambda: idle_log_reader(request, connections) or submit(request, master))
+        result = _attempt(lambda: idle_log_reader(request, connections) or submit(request, master))
+    _warn(list(result.notices))
+    return result
 
 
 def _deliver(
@@ -450,7 +453,9 @@ def _raise_first(results: Mapping[str, JobResult]) -> None:
     for name, result in results.items():
         if result.error is not None and result.error.kind is ErrorKind.FENCED:
             err.print(f"{name}: {escape(result.error.message)}", highlight=False)
-    failed = [it.error for it in results.values() if it.error is not None and it.error.kind is not ErrorKind.FENCED]
+    stopped = [it.error for it in results.values() if it.error is not None and it.error.kind is not ErrorKind.FENCED]
+    # What is wrong with the file, each step says.
+    failed = list({it.message: it for it in stopped}.values())
     for error in failed[:-1]:
         _print_error(error.to_exception())
     if failed:
@@ -644,6 +649,7 @@ def _standing(subscription: SubscriptionStatus) -> str:
     said: list[str] = [subscription.state]
     if subscription.waiting_articles:
         said.append(f"waits for the snapshot of {', '.join(subscription.waiting_articles)}")
+    said += [f"stopped for article {article}: {why}" for article, why in subscription.stopped_articles.items()]
     if subscription.undelivered_commands:
         transactions = _counted(subscription.undelivered_transactions, "transaction")
         said.append(f"{transactions} to deliver in about {_counted(subscription.estimated_seconds, 'second')}")

@@ -81,6 +81,8 @@ class DistributionRequest(_SubscriptionRequest):
     up_to: str | None = None
     """Deliver transactions up to this `xact_seqno`, in hexadecimal, and none after it. None: deliver all."""
     mode: ApplyMode = ApplyMode.STREAMS
+    deliver_stopped: bool = False
+    """Also where an article is stopped: what follows tells whether its rows are right."""
 
 
 class SnapshotRequest(_SubscriptionRequest):

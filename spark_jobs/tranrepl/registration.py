@@ -44,4 +44,6 @@ def registered_article(
         update_policy=article.update_policy,
         truncate=article.truncate,
         deferrable=table.deferrable,
+        file=table.file.of([column.ordinal for column in columns]) if table.file is not None else None,
+        begins_after=known.begins_after if known else 0,
     )

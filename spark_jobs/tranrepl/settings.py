@@ -233,6 +233,16 @@ class PreCreation(StrEnum):
     TRUNCATE = "truncate"
 
 
+class OnUnknownRows(StrEnum):
+    """What becomes of an article whose rows at a Subscriber may not be the Publisher's any more: it gained a column,
+    its row filter changed, its table was rewritten."""
+
+    REINITIALIZE = "reinitialize"
+    """It waits for a snapshot, where the subscription takes one."""
+    STOP = "stop"
+    """The subscription stops until a validation or a snapshot has settled it."""
+
+
 class StreamAssignment(StrEnum):
     """How a commit batch is divided among the subscription streams."""
 
@@ -325,6 +335,9 @@ class Article(_Settings):
     """Large columns whose before images do not travel: XCALL sends NULL for them."""
     pre_creation_cmd: PreCreation = PreCreation.NONE
     """What a snapshot does first with a destination table that holds rows: none (refuse), drop, delete or truncate."""
+    on_unknown_rows: OnUnknownRows = OnUnknownRows.REINITIALIZE
+    """What happens where the article's rows may not be the Publisher's any more (it gained a column, its row filter
+    changed, its table was rewritten): reinitialize (a snapshot), or stop."""
     replica_identity: ReplicaIdentity = ReplicaIdentity.FULL
     """`full`: setup sets REPLICA IDENTITY FULL, so that only changed values travel. `default`: the table is left as
     it is, and an UPDATE sends every value that the log carries."""

@@ -12,8 +12,9 @@ from tranrepl.catalogue import TableDescription
 from tranrepl.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.unknown_rows import begin_anew, why_unknown
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
 from tranrepl.publisher.log_identity import read_log_identity
@@ -51,8 +52,8 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
                 publisher.require_slot()
             dropped = _dropped(publication, connections, database, record)
             changed = [it for it in articles if it.source in known and not it.same_definition(known[it.source])]
-            _refuse_unread(publisher, record, [it for it in changed if _gains_columns(it, known[it.source])])
             _refuse_undelivered(publication, connections, database, record, changed)
+            unknown = {it.source: why for it in articles if (why := _why_unknown(it, known)) is not None}
             for subscription in publication.subscriptions:
                 _set_up_subscriber(publication, connections, database, record, subscription, tables, articles, say)
             # An article that goes is not read any more before its table is not published any more, and one that comes
@@ -61,17 +62,31 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
             for done in publisher.set_up(tables):
                 say(done)
             database.start_watermark(record, publisher.ready_slot().confirmed_flush_lsn)
+            # The tables were described before.
+            begins_after = publisher.end_of_log()
         record = database.publication(publication.publication)
         for subscription in publication.subscriptions:
-            _let_wait(database, record, subscription, articles, known)
-        database.set_up_articles(record, articles)
+            _let_wait(database, record, subscription, articles, known, changed)
+        for source, why in unknown.items():
+            for done in begin_anew(database, record, publication, source, why):
+                say(done)
+        database.set_up_articles(record, [_beginning(it, unknown, begins_after) for it in articles])
         for gone in dropped:
             database.set_subscription_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
         for subscription in publication.subscriptions:
-            _set_up_subscription(publication, connections, database, record, subscription)
+            _set_up_subscription(publication, connections, database, record, subscription, say)
     finally:
         database.close()
+
+
+def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, RegisteredArticle]) -> UnknownRows | None:
+    return why_unknown(article, known[article.source]) if article.source in known else None
+
+
+def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: int) -> RegisteredArticle:
+    """What the log has of an article from before it changed need not fit it, where its rows begin anew."""
+    return article.model_copy(update={"begins_after": begins_after}) if article.source in unknown else article
 
 
 def _staying(known: Iterable[RegisteredArticle], wanted: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
@@ -85,15 +100,18 @@ def _let_wait(
     subscription: Subscription,
     articles: Sequence[RegisteredArticle],
     known: Container[TableName],
+    changed: Sequence[RegisteredArticle],
 ) -> None:
     """Articles that join a subscription that is there wait for a snapshot, before any command of theirs is stored; so
-    do those that leave in the middle of one, for ever."""
+    do those that leave in the middle of one, for ever. One that changes in the middle of one begins again."""
     found = database.find_subscription(record, subscription.name)
     if found is None:
         return
     wanted = {str(it.source) for it in articles}
     states = database.article_states(found).items()
-    waiting = [it for it, state in states if state.status is SubscriptionStatus.INITIATED and it not in wanted]
+    again = {str(it.source) for it in changed}
+    initiated = [it for it, state in states if state.status is SubscriptionStatus.INITIATED]
+    waiting = [it for it in initiated if it in again or it not in wanted]
     if subscription.sync_type is SyncType.AUTOMATIC:
         waiting += [str(it.source) for it in articles if it.source not in known]
     database.subscribe(found, waiting, whole=False)
@@ -105,6 +123,7 @@ def _set_up_subscription(
     database: DistributionDatabase,
     record: PublicationRecord,
     subscription: Subscription,
+    say: Say,
 ) -> None:
     if database.find_subscription(record, subscription.name) is not None:
         return
@@ -112,7 +131,15 @@ def _set_up_subscription(
         _start_at_lsn(publication, connections, record, subscription, lsn_number(subscription.subscription_lsn))
     automatic = subscription.sync_type is SyncType.AUTOMATIC
     status = SubscriptionStatus.SUBSCRIBED if automatic else SubscriptionStatus.ACTIVE
-    database.set_up_subscription(record, subscription.name, connections[subscription.connection].database or "", status)
+    subscriber_db = connections[subscription.connection].database or ""
+    added = database.set_up_subscription(record, subscription.name, subscriber_db, status)
+    if automatic:
+        return
+    begun = lsn_number(subscription.subscription_lsn) if subscription.subscription_lsn else record.start_lsn or 0
+    for article in database.registered_articles(record):
+        if article.begins_after > begun:
+            database.stop_article(added, str(article.source), UnknownRows("its rows began anew after what is stored"))
+            say(f"article {article.source} of subscription {subscription.name} is stopped until its rows are seen to")
 
 
 def _start_at_lsn(
@@ -214,24 +241,6 @@ def _dropped(
     return dropped
 
 
-_REMEDY = "with the file as it was, run `tranrepl run FILE`; then change it and set up again"
-
-
-def _gains_columns(article: RegisteredArticle, known: RegisteredArticle) -> bool:
-    return not {column.ordinal for column in article.columns} <= {column.ordinal for column in known.columns}
-
-
-def _refuse_unread(
-    publisher: PostgresPublisher, record: PublicationRecord, gaining: Sequence[RegisteredArticle]
-) -> None:
-    """Changes that the log holds from before a column was added have no value for it."""
-    if record.registered_lsn is not None and gaining and publisher.probe(publisher.end_of_log()).found_change:
-        names = ", ".join(str(article.source) for article in gaining)
-        raise ConfigurationError(
-            f"article {names} gains columns, but the log holds changes still to be read", remedy=_REMEDY
-        )
-
-
 def _refuse_undelivered(
     publication: Publication,
     connections: Mapping[str, Connection],
@@ -239,15 +248,26 @@ def _refuse_undelivered(
     record: PublicationRecord,
     changed: Sequence[RegisteredArticle],
 ) -> None:
-    """Commands made by an article's old definition call its old procedures."""
-    names = ", ".join(str(article.source) for article in changed)
-    for subscription in publication.subscriptions if changed else ():
+    """Commands made by an article's old definition call its old procedures. Where its rows begin anew, none of them is
+    delivered."""
+    known = {it.subscription: it for it in database.active_subscriptions(record)}
+    for subscription in publication.subscriptions:
+        found = known.get(subscription.name)
+        if found is None or found.status is not SubscriptionStatus.ACTIVE:
+            continue
+        states = database.article_states(found)
+        held = {it for it, state in states.items() if state.status is not SubscriptionStatus.ACTIVE}
+        names = ", ".join(str(it.source) for it in changed if str(it.source) not in held)
+        if not names:
+            continue
         key = _key(publication, connections, record, subscription)
         connection = connections[subscription.connection]
         with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
             watermark = subscriber.find_watermark()
         if watermark is not None and database.batches_after(record, watermark):
             raise ConfigurationError(
-                f"article {names} changed, but subscription {subscription.name} has commands still to be delivered",
-                remedy=_REMEDY,
+                f"article {names} changed, but subscription {subscription.name} has commands still to be delivered, "
+                "which were made before",
+                remedy="`tranrepl run FILE` delivers them, whatever its log reader says (with the file as it "
+                "was, where a delivery asks for more); then `tranrepl setup FILE`",
             )

@@ -80,6 +80,8 @@ class SubscriptionStatus(BaseModel):
     """To deliver them, at the rate of the last runs; as many as commands where no rate is known."""
     waiting_articles: list[str] = []
     """Articles that wait for their snapshot, or whose snapshot is on its way."""
+    stopped_articles: dict[str, str] = {}
+    """Articles whose rows are not known, and why: nothing is delivered before that is settled."""
     latency_seconds: float | None
     """Age of the first undelivered command; where there is none, what the last delivery took."""
     last_error: LastError | None
@@ -152,6 +154,9 @@ def _subscription(publication: Publication, connections: Mapping[str, Connection
             waiting_articles=[str(it.source) for it in publication.articles]
             if uninitialized
             else [name for name, state in states.items() if state.status in _WITHOUT_SNAPSHOT],
+            stopped_articles={
+                name: state.reason or "" for name, state in states.items() if state.status is RegisteredStatus.INACTIVE
+            },
             undelivered_transactions=sum(batch.transactions for batch in pending),
             undelivered_commands=commands,
             estimated_seconds=int(commands / rate) if rate else commands,

@@ -307,7 +307,7 @@ def test_what_is_not_set_up_is_told_so(verb: str, world: World, tmp_path: Path) 
     outcome = tranrepl(verb, publication_file(tmp_path, [{"source": "public.t"}]), environment=world.environment())
     assert outcome.status == 1
     assert outcome.errors == [
-        "distribution database bad_input_distribution has no current schema\n  → run `tranrepl setup`"
+        "distribution database bad_input_distribution has no current schema\n  → run `tranrepl setup FILE`"
     ]
     _kept_secret(outcome)
     assert _state(world.databases) == before

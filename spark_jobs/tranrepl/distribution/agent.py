@@ -19,7 +19,7 @@ def idle_result(request: DistributionRequest, connections: Mapping[str, Connecti
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
         batches = opened.database.batches_after(opened.record, watermark)
-        opened.left_out()
+        opened.left_out(deliver_stopped=request.deliver_stopped)
         if any(_is_deliverable(request, batch) for batch in batches[:1]):
             return None
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)

@@ -76,7 +76,7 @@ def _deliver(
 ) -> JobResult:
     job = _Job(spark, request, opened)
     standing = opened.subscriber.standing()
-    job.leave_out(opened.left_out())
+    job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
     opened.refuse_incomplete(standing.watermark)
     total = JobResult(last_xact_seqno=standing.watermark.hex(), notices=job.notices)
     if standing.unfinished is not None:
@@ -84,7 +84,7 @@ def _deliver(
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
         registered = opened.database.batches_after(opened.record, watermark)
-        job.leave_out(opened.left_out())
+        job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
         batches, before = deliverable(
             registered,
             request.committed_before,

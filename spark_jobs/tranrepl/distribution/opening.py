@@ -18,7 +18,7 @@ from tranrepl.errors import (
     MustBeReinitializedError,
 )
 from tranrepl.jobs import DistributionRequest
-from tranrepl.settings import Publication
+from tranrepl.settings import Publication, SyncType
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import says_the_same, stands_before
@@ -34,6 +34,7 @@ class OpenDistribution:
     distribution: Connection
     key: SubscriptionKey
     subscriber: Subscriber
+    takes_snapshots: bool
 
     def refuse_incomplete(self, watermark: bytes) -> None:
         """Raises ConfigurationError 21074 where commands after the watermark, or an article's rows, may be gone, 21075
@@ -105,21 +106,40 @@ class OpenDistribution:
                     article=article,
                 )
 
-    def left_out(self) -> dict[str, bytes | None]:
+    def left_out(self, *, deliver_stopped: bool = False) -> dict[str, bytes | None]:
         """By article (source): commands up to this transaction are in the snapshot that its table began with; None: all
         that is registered by now will be.
 
         It is asked for after the batches to be delivered are known: a snapshot that begins later shows all of them.
-        Raises ConfigurationError 21075 where a snapshot is on its way: where it begins is not known.
+        Raises ConfigurationError 21075 where a snapshot is on its way: where it begins is not known; 21074 where an
+        article is stopped, unless `deliver_stopped`.
         """
         states = self.database.article_states(self.subscription)
         for article, state in states.items():
             if state.status is SubscriptionStatus.INITIATED:
                 raise _without_snapshot(f"article {article} of subscription {self.subscription.subscription}")
-        return {
-            article: state.xact_seqno if state.status is SubscriptionStatus.ACTIVE else None
-            for article, state in states.items()
-        }
+            if state.status is SubscriptionStatus.INACTIVE and not deliver_stopped:
+                raise self._stopped(article, state.reason or "its rows are not known")
+        waiting = {it: None for it, state in states.items() if state.status is SubscriptionStatus.SUBSCRIBED}
+        began = {it: state.xact_seqno for it, state in states.items() if state.xact_seqno is not None}
+        return waiting | began
+
+    def stopped_articles(self) -> list[str]:
+        """Those of which nobody knows whether the Subscriber has the Publisher's rows."""
+        states = self.database.article_states(self.subscription).items()
+        return [article for article, state in states if state.status is SubscriptionStatus.INACTIVE]
+
+    def _stopped(self, article: str, reason: str) -> ConfigurationError:
+        name = self.subscription.subscription
+        one = f" --article {article}" if self.takes_snapshots else ""
+        loaded = "takes them anew" if self.takes_snapshots else "begins after them, where they were loaded by hand"
+        return ConfigurationError(
+            f"article {article} of subscription {name} is stopped: {reason}",
+            remedy=f"`tranrepl validate FILE -s {name} --article {article} --repair` compares its rows, corrects what "
+            f"differs and lets it go on; `tranrepl reinitialize FILE -s {name}{one}` {loaded}",
+            number=MUST_BE_REINITIALIZED,
+            article=article,
+        )
 
 
 def _without_snapshot(what: str) -> ConfigurationError:
@@ -160,6 +180,7 @@ def open_distribution(
         key = subscription_key(publication, publisher, record.publisher_system, settings.name)
         with dialect_of(connection).subscriber(connection, key, "tranrepl distribution") as subscriber:
             distribution = connections[publication.distributor.connection]
-            yield OpenDistribution(database, record, subscription, connection, distribution, key, subscriber)
+            snapshots = settings.sync_type is SyncType.AUTOMATIC
+            yield OpenDistribution(database, record, subscription, connection, distribution, key, subscriber, snapshots)
     finally:
         database.close()

@@ -46,6 +46,7 @@ from tranrepl.errors import (
 from tranrepl.jobs import JobResult, TableProgress
 from tranrepl.postgres import Session, connect, translated_errors
 from tranrepl.settings import Article, Publication, TableName
+from tranrepl.table_file import TableFile
 from tranrepl.validation_report import SubscriptionValidation
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -110,6 +111,19 @@ class ArticleState:
     status: SubscriptionStatus
     xact_seqno: bytes | None
     """Active: the Subscriber's table began with all up to this transaction. Initiated: it will begin no earlier."""
+    reason: str | None = None
+    """Why it waits, or (inactive) was stopped."""
+    earlier_filter: str | None = None
+    """True for rows that the Subscriber's table has of it, where its row filter changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRows:
+    """Why an article's rows may not be the Publisher's any more."""
+
+    reason: str
+    earlier_filter: str | None = None
+    """As in `ArticleState`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +174,7 @@ class DistributionDatabase:
         state = getattr(error.orig, "sqlstate", None)
         text = " ".join(str(error.orig).split())
         if state in _NOT_MIGRATED_STATES:
-            return ConfigurationError(f"{self.where} has no current schema", remedy="run `tranrepl setup`")
+            return ConfigurationError(f"{self.where} has no current schema", remedy="run `tranrepl setup FILE`")
         if state is None and isinstance(error, OperationalError):
             return TransientError(
                 f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"
@@ -310,6 +324,12 @@ class DistributionDatabase:
         with self._begin() as connection:
             connection.execute(msrepl_batches.delete().where(msrepl_batches.c.publication_id == record.publication_id))
             connection.execute(mspublications.update().where(mine).values(dict.fromkeys(_LOG_COLUMNS)))
+            # Rows that begin anew do so in the log that is forgotten.
+            connection.execute(
+                msarticles.update()
+                .where(msarticles.c.publication_id == record.publication_id)
+                .values(begins_after=None, source_file=None)
+            )
             for row in connection.execute(
                 sa.select(mssubscriptions).where(mssubscriptions.c.publication_id == record.publication_id)
             ).all():
@@ -343,7 +363,15 @@ class DistributionDatabase:
             for article in wanted:
                 if article.source not in kept:
                     connection.execute(msarticles.insert().values(**_article_values(record, article)))
+                else:
+                    _renew(connection, kept[article.source].article_id, article)
             return self._articles(connection, record, ArticleStatus.ACTIVE)
+
+    def renew_articles(self, articles: Iterable[RegisteredArticle]) -> None:
+        """Register what changes without the definition: the table's file, and after which point rows begin anew."""
+        with self._begin() as connection:
+            for article in articles:
+                _renew(connection, article.article_id, article)
 
     def registered_articles(self, record: PublicationRecord) -> list[RegisteredArticle]:
         """The definitions in force."""
@@ -470,13 +498,42 @@ class DistributionDatabase:
             ).all()
         return {row.article: _article_state(row) for row in rows}
 
-    def subscribe(self, subscription: SubscriptionRecord, articles: Iterable[str], *, whole: bool) -> None:
+    def subscribe(
+        self,
+        subscription: SubscriptionRecord,
+        articles: Iterable[str],
+        *,
+        whole: bool,
+        unknown: UnknownRows | None = None,
+    ) -> None:
         """Let articles wait for a snapshot; `whole`: and the subscription with them."""
         with self._begin() as connection:
             for article in articles:
-                self._set_article(connection, subscription, article, SubscriptionStatus.SUBSCRIBED, None)
+                self._set_article(connection, subscription, article, SubscriptionStatus.SUBSCRIBED, None, unknown)
             if whole:
                 _set_status(connection, subscription, SubscriptionStatus.SUBSCRIBED)
+
+    def stop_article(self, subscription: SubscriptionRecord, article: str, unknown: UnknownRows) -> None:
+        """Let nothing be delivered to the subscription before somebody has seen to this article's rows."""
+        known = self.article_states(subscription).get(article)
+        # Where its snapshot began still counts, should its rows turn out to be right.
+        began = known.xact_seqno if known else None
+        with self._begin() as connection:
+            self._set_article(connection, subscription, article, SubscriptionStatus.INACTIVE, began, unknown)
+
+    def resume_articles(self, subscription: SubscriptionRecord, articles: Sequence[str]) -> None:
+        """Of these, those that were stopped have the Publisher's rows."""
+        stopped = sa.and_(
+            _articles_of(subscription, articles), msarticle_subscriptions.c.status == SubscriptionStatus.INACTIVE
+        )
+        began = msarticle_subscriptions.c.subscription_seqno.is_not(None)
+        with self._begin() as connection:
+            connection.execute(msarticle_subscriptions.delete().where(stopped, ~began))
+            connection.execute(
+                msarticle_subscriptions.update()
+                .where(stopped)
+                .values(status=SubscriptionStatus.ACTIVE, reason=None, earlier_filter=None)
+            )
 
     def initiate(self, record: PublicationRecord, subscription: SubscriptionRecord, articles: Iterable[str]) -> None:
         """A snapshot of these articles is about to begin. It will show all that is registered by now: what comes later
@@ -532,7 +589,7 @@ class DistributionDatabase:
                     msarticle_subscriptions.c.status == SubscriptionStatus.INITIATED,
                     msarticle_subscriptions.c.subscription_seqno == xact_seqno,
                 )
-                .values(status=SubscriptionStatus.ACTIVE, time=sa.func.now())
+                .values(status=SubscriptionStatus.ACTIVE, time=sa.func.now(), reason=None, earlier_filter=None)
             )
             if changed.rowcount != len(articles):
                 raise self._another_snapshot(subscription)
@@ -576,8 +633,11 @@ class DistributionDatabase:
         article: str,
         status: SubscriptionStatus,
         xact_seqno: bytes | None,
+        unknown: UnknownRows | None = None,
     ) -> None:
-        values = {"status": status, "subscription_seqno": xact_seqno}
+        values: dict[str, object] = {"status": status, "subscription_seqno": xact_seqno}
+        if unknown is not None:
+            values |= {"reason": unknown.reason, "earlier_filter": unknown.earlier_filter}
         updated = connection.execute(
             msarticle_subscriptions.update()
             .where(_articles_of(subscription, [article]))
@@ -1097,7 +1157,8 @@ def _deactivated(subscription: SubscriptionRecord) -> ConfigurationError:
 
 def _article_state(row: sa.Row[Any]) -> ArticleState:
     seqno = row.subscription_seqno
-    return ArticleState(SubscriptionStatus(row.status), bytes(seqno) if seqno is not None else None)
+    began = bytes(seqno) if seqno is not None else None
+    return ArticleState(SubscriptionStatus(row.status), began, row.reason, row.earlier_filter)
 
 
 def _subscription(row: sa.Row[Any]) -> SubscriptionRecord:
@@ -1158,6 +1219,8 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         update_policy=fields["update_policy"],
         truncate=fields["truncate"],
         deferrable=fields["deferrable"],
+        file=TableFile.model_validate(fields["source_file"]) if fields["source_file"] else None,
+        begins_after=int.from_bytes(fields["begins_after"] or b"", "big"),
     )
 
 
@@ -1178,7 +1241,19 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
         "truncate": article.truncate,
         "deferrable": article.deferrable,
         "status": ArticleStatus.ACTIVE,
+        **_renewed_values(article),
     }
+
+
+def _renewed_values(article: RegisteredArticle) -> dict[str, object]:
+    file = article.file.model_dump(mode="json") if article.file is not None else None
+    return {"source_file": file, "begins_after": _lsn_bytes(article.begins_after)}
+
+
+def _renew(connection: sa.Connection, article_id: int, article: RegisteredArticle) -> None:
+    connection.execute(
+        msarticles.update().where(msarticles.c.article_id == article_id).values(**_renewed_values(article))
+    )
 
 
 def _agrees(article: Article, registered: RegisteredArticle | None) -> bool:

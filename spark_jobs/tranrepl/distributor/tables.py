@@ -93,6 +93,8 @@ msarticles = sa.Table(
     sa.Column("truncate", sa.Text, nullable=False, server_default="replicate"),
     sa.Column("deferrable", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("status", sa.Text, nullable=False),
+    sa.Column("source_file", sa.JSON, comment="TableFile of the source table, as it was when it was last looked at"),
+    sa.Column("begins_after", _Seqno, comment="LSN after which its rows begin anew: what does not fit before is left"),
 )
 
 mssubscriptions = sa.Table(
@@ -121,6 +123,8 @@ msarticle_subscriptions = sa.Table(
         comment="What the Subscriber's table holds of the log: commands up to it are in the article's snapshot",
     ),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
+    sa.Column("reason", sa.Text, comment="Why it waits, or was stopped"),
+    sa.Column("earlier_filter", sa.Text, comment="Of rows that it had until then, where its filter changed"),
 )
 
 msrepl_batches = sa.Table(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from tranrepl.connections import Connection
 from tranrepl.jobs import JobResult, LogReaderRequest
+from tranrepl.log_reader.changed_tables import see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]
         notices: list[str] = []
         if not _pass_over(opened, opened.publisher.readable_end_of_log(notices.append)):
             return None
-        opened.publisher.refuse_replaced(articles)
+        notices += see_to_tables(opened, request.publication, articles)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,

@@ -17,9 +17,10 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path, new_folder, remove_folder
-from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.errors import ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult, LogReaderRequest, latency_ms
+from tranrepl.log_reader.changed_tables import begin_after_lacking, see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.reading import Reading, largest_range
 from tranrepl.publisher.free_slots import ALL_IN_USE
@@ -68,6 +69,7 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
 class _LogReader:
     def __init__(self, spark: SparkSession, request: LogReaderRequest, opened: OpenLogReader) -> None:
         self._spark = spark
+        self._publication = request.publication
         self._settings = request.publication.log_reader
         self._opened = opened
         self._record: PublicationRecord = opened.record
@@ -86,7 +88,7 @@ class _LogReader:
         stays."""
         while (self._record.registered_lsn or 0) < self._up_to:
             self._read_on()
-        self._opened.publisher.refuse_replaced(self._articles)
+        self._notice(see_to_tables(self._opened, self._publication, self._articles))
 
     def _read_on(self, stop_at: int | None = None, form: ValueForm = ValueForm.TEXT) -> None:
         """One batch more, or two that are read side by side."""
@@ -123,8 +125,25 @@ class _LogReader:
         if read.error is not None:
             raise read.error.to_exception()
         if read.refusal is not None and read.last_commit_lsn is None:
+            if read.lacks_old_rows and self._begins_after_lacking(read.refusal):
+                return
             raise read.refusal.to_exception()
         self._read_on(stop_at=read.last_commit_lsn)
+
+    def _begins_after_lacking(self, refusal: ErrorReport) -> bool:
+        """Whether what the log lacks need not be read."""
+        article = next(it for it in self._articles if str(it.source) == refusal.article)
+        done = begin_after_lacking(self._opened, self._publication, article, "the log lacks old rows of its table")
+        if done is None:
+            return False
+        self._notice(done)
+        self._articles = self._opened.database.active_articles(self._publication, self._record)
+        return True
+
+    def _notice(self, what: Sequence[str]) -> None:
+        for it in what:
+            log.warning("%s", it)
+        self.result = self.result.plus(JobResult(notices=tuple(what)))
 
     def _read_on_before_long_message(self, reading: Reading) -> None:
         """Raises what is to be said of it, where there is one."""

@@ -21,7 +21,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, DataError, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
-from tranrepl.log_reader.refusal import RefusedChange, refused_net_changes
+from tranrepl.log_reader.refusal import LACKS_OLD_ROWS_REMEDY, RefusedChange, refused_net_changes
 from tranrepl.log_reader.text_encoding import refuse_unreadable
 from tranrepl.postgres import connect
 from tranrepl.publisher.binary_messages import TextForm, TooLongError
@@ -30,7 +30,8 @@ from tranrepl.publisher.free_slots import ALL_IN_USE, MORE_SLOTS, says_all_in_us
 from tranrepl.publisher.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.long_messages import reaches_the_limit
-from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder, RelationMismatch
+from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder
+from tranrepl.publisher.relations import RelationMismatch
 from tranrepl.publisher.row_filters import RowFilters
 from tranrepl.publisher.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
 
@@ -113,6 +114,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
     last_commit: Commit | None = None
     read_seconds, decode_seconds, transform_seconds = 0.0, 0.0, 0.0
     complete, mismatch, refusal, tally = True, None, None, _Tally()
+    lacks_old_rows = False
     asked = time.perf_counter()
     batches = whole_transactions(_messages(plan), HELD_BYTES, _least_bytes(len(plan.articles)), held)
     while True:
@@ -134,7 +136,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
                 refuse_unreadable(decoded.changes)
             commands = commands_of(decoded.changes)
         except RefusedChange as refused:
-            complete, refusal = False, refused.error.to_report()
+            complete, refusal, lacks_old_rows = False, refused.error.to_report(), refused.lacks_old_row
             last_commit = _commit_before(decoded.changes, refused.place) or last_commit
             break
         decode_seconds += decoded_at - decode_started
@@ -164,6 +166,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         decode_seconds=decode_seconds,
         transform_seconds=transform_seconds,
         refusal=_mismatch_error(plan, mismatch) if mismatch else refusal,
+        lacks_old_rows=mismatch.lacks_old_rows if mismatch else lacks_old_rows,
     )
 
 
@@ -250,6 +253,8 @@ def _mismatch_error(plan: Reading, mismatch: RelationMismatch) -> ErrorReport:
     return ConfigurationError(
         f"Publisher {plan.connection.database}: table {mismatch.article.source} was altered: {mismatch.problem}. "
         "Everything committed before that is stored; nothing after it is read.",
-        remedy="make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup`",
+        remedy=LACKS_OLD_ROWS_REMEDY.format(mismatch.article.source)
+        if mismatch.lacks_old_rows
+        else "make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup FILE`",
         article=str(mismatch.article.source),
     ).to_report()

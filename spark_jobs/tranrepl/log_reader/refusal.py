@@ -14,14 +14,20 @@ from tranrepl.publisher.lsn import lsn_text
 
 _LONG_ROW = 256 * 1024 * 1024
 
+LACKS_OLD_ROWS_REMEDY = (
+    "ALTER TABLE {} REPLICA IDENTITY FULL, which `tranrepl setup FILE` does where the article's replica_identity is "
+    "full; then `tranrepl run FILE` passes over the changes that lack old rows, and the article's rows begin anew"
+)
+
 
 class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it carries one
     """`place` is the refused change's."""
 
-    def __init__(self, place: int, error: ReplicationError) -> None:
+    def __init__(self, place: int, error: ReplicationError, *, lacks_old_row: bool = False) -> None:
         super().__init__(error.message)
         self.place = place
         self.error = error
+        self.lacks_old_row = lacks_old_row
 
 
 def refuse_left_out(changes: ChangeSet, image: Cells, positions: Sequence[int]) -> None:
@@ -33,11 +39,10 @@ def refuse_left_out(changes: ChangeSet, image: Cells, positions: Sequence[int]) 
     names = ", ".join(article.columns[positions[at]].name for at in np.flatnonzero(left_out.any(axis=0)).tolist())
     error = DataError(
         f"article {article.source}: the log does not have the values of {names} that must travel",
-        remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY FULL; changes made before that cannot be read in full: "
-        "initialise the subscriptions anew",
+        remedy=LACKS_OLD_ROWS_REMEDY.format(article.source),
         article=str(article.source),
     )
-    raise RefusedChange(int(changes.places[left_out.any(axis=1)][0]), error)
+    raise RefusedChange(int(changes.places[left_out.any(axis=1)][0]), error, lacks_old_row=True)
 
 
 def refused_truncate(article: RegisteredArticle) -> ReplicationError:

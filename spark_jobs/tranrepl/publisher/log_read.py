@@ -39,6 +39,8 @@ class LogRead(BaseModel):
     refusal: ErrorReport | None = None
     """Reading stopped before the end of a transaction: a published table was altered, or a change cannot become a
     command. What came before that transaction is good."""
+    lacks_old_rows: bool = False
+    """The refusal is of changes whose old rows are not in the log, though an article (the refusal's) needs them."""
     error: ErrorReport | None = None
     """Reading failed: the commands are not whole."""
     too_long: bool = False

@@ -24,7 +24,7 @@ from tranrepl.errors import DataError
 from tranrepl.postgres import connect, qualified, translated_errors
 from tranrepl.publisher.log_messages import ValueForm
 from tranrepl.publisher.lsn import lsn_text
-from tranrepl.publisher.pgoutput import read_relation
+from tranrepl.publisher.relations import read_relation
 
 LARGEST_BUFFER: Final = 2**30 - 1
 _LIMIT_REACHED = frozenset({"54000", "XX000"})

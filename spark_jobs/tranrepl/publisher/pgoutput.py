@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation
+from tranrepl.errors import ConfigurationError
 from tranrepl.publisher.changes import (
     LEFT_OUT,
     NULL,
@@ -27,35 +28,10 @@ from tranrepl.publisher.changes import (
     Transactions,
     cells_differ,
 )
+from tranrepl.publisher.relations import Layout, RelationMismatch, fit, read_relation
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class RelationColumn:
-    name: str
-    type_oid: int
-    type_modifier: int
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A table as a Relation message announces it."""
-
-    object_id: int
-    schema: str
-    table: str
-    columns: tuple[RelationColumn, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RelationMismatch:
-    """The log announced a table that no longer fits its article."""
-
-    article: RegisteredArticle
-    relation: Relation
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +63,6 @@ class Limits:
     stop_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where an article's columns stand in a relation's tuples."""
-
-    article: RegisteredArticle
-    tuple_columns: int
-    positions: Ints
-
-
 @dataclass(slots=True)
 class PgOutputDecoder:
     """Turns batches of messages, in the order the log gives them, into changes of the registered articles.
@@ -107,7 +74,7 @@ class PgOutputDecoder:
     limits: Limits
     transactions: int = 0
     message_bytes: int = 0
-    _layouts: dict[int, _Layout] = field(default_factory=dict)
+    _layouts: dict[int, Layout] = field(default_factory=dict)
     _open_lsn: int = 0
     _open_time: int = 0
 
@@ -149,7 +116,7 @@ class PgOutputDecoder:
 
     def _read_relations(
         self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int
-    ) -> tuple[RelationMismatch | None, int, list[tuple[int, _Layout]]]:
+    ) -> tuple[RelationMismatch | None, int, list[tuple[int, Layout]]]:
         """Learn the tables announced in this batch. Returns the layouts with the message index from which each holds.
 
         Ends the batch before a Relation message that does not fit its article.
@@ -161,22 +128,51 @@ class PgOutputDecoder:
             article = by_object_id.get(relation.object_id)
             if article is None:
                 continue
-            layout = _fit(article, relation)
+            layout = fit(article, relation, self._commit_lsn(buffer, kinds, starts, index))
             if isinstance(layout, RelationMismatch):
                 return layout, index, layouts
             layouts.append((index, layout))
             self._layouts[article.source_object_id] = layout
         return None, end, layouts
 
-    def _changes(self, buffer: Buffer, kinds: Bytes, starts: Ints, layouts: list[tuple[int, _Layout]]) -> Changes:
+    def _commit_lsn(self, buffer: Buffer, kinds: Bytes, starts: Ints, index: int) -> int:
+        """Of the transaction that a message is in."""
+        begins = np.flatnonzero(kinds[:index] == ord("B"))
+        return int(buffer.uint64(starts[begins[-1:]] + 1)[0]) if len(begins) else self._open_lsn
+
+    def _changes(self, buffer: Buffer, kinds: Bytes, starts: Ints, layouts: list[tuple[int, Layout]]) -> Changes:
         messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts)
         layout_of_row = _layouts_of_rows(messages, object_ids, layouts)
+        if any(layout.passed_over_to for _, layout in layouts):
+            layout_of_row = self._without_passed_over(buffer, kinds, starts, messages, layout_of_row, layouts)
         sets = [
             _read_changes(buffer, layouts[index][1], operation, rows, tuples[rows])
             for (index, operation), rows in _groups(layout_of_row, operations, np.flatnonzero(layout_of_row >= 0))
         ]
         transactions = self._transactions(buffer, kinds, starts, messages)
         return Changes(buffer, [it for it in sets if len(it.places)], transactions)
+
+    def _without_passed_over(
+        self,
+        buffer: Buffer,
+        kinds: Bytes,
+        starts: Ints,
+        messages: Ints,
+        layout_of_row: Ints,
+        layouts: list[tuple[int, Layout]],
+    ) -> Ints:
+        begins = np.flatnonzero(kinds == ord("B"))
+        commit_lsn = np.concatenate([[self._open_lsn], buffer.uint64(starts[begins] + 1)])
+        passed_over_to = np.array([*(layout.passed_over_to for _, layout in layouts), 0], dtype=np.int64)
+        passed_over = commit_lsn[np.searchsorted(begins, messages)] <= passed_over_to[layout_of_row]
+        left = np.where(passed_over, -1, layout_of_row)
+        for index in np.unique(left[left >= 0]).tolist():
+            if (problem := layouts[index][1].problem) is not None:
+                source = layouts[index][1].article.source
+                raise ConfigurationError(
+                    f"table {source} was altered: {problem}", remedy="run `tranrepl setup FILE`", article=str(source)
+                )
+        return left
 
     def _nothing(self) -> Transactions:
         none = np.zeros(0, dtype=np.int64)
@@ -210,7 +206,7 @@ def _groups(layout_of_row: Ints, operations: Ints, published: Ints) -> list[tupl
     ]
 
 
-def _read_changes(buffer: Buffer, layout: _Layout, operation: Operation, places: Ints, tuples: Ints) -> ChangeSet:
+def _read_changes(buffer: Buffer, layout: Layout, operation: Operation, places: Ints, tuples: Ints) -> ChangeSet:
     article = layout.article
     match operation:
         case Operation.INSERT:
@@ -224,7 +220,7 @@ def _read_changes(buffer: Buffer, layout: _Layout, operation: Operation, places:
             return ChangeSet(article, operation, places)
 
 
-def _deleted(buffer: Buffer, layout: _Layout, tuples: Ints) -> Cells:
+def _deleted(buffer: Buffer, layout: Layout, tuples: Ints) -> Cells:
     """The old row ('O') or its key ('K')."""
     before, _ = _read_tuples(buffer, layout, tuples + 1)
     only_key = buffer.bytes[tuples] == ord("K")
@@ -235,7 +231,7 @@ def _deleted(buffer: Buffer, layout: _Layout, tuples: Ints) -> Cells:
     return before
 
 
-def _read_updates(buffer: Buffer, layout: _Layout, places: Ints, tuples: Ints) -> ChangeSet:
+def _read_updates(buffer: Buffer, layout: Layout, places: Ints, tuples: Ints) -> ChangeSet:
     """UPDATEs come with the whole old row ('O'), with the old key where it changed ('K'), or with neither.
 
     One that changed no published column is no change at all.
@@ -257,7 +253,7 @@ def _read_updates(buffer: Buffer, layout: _Layout, places: Ints, tuples: Ints) -
     return updates if len(effective) == len(places) else updates.rows(effective)
 
 
-def _update_images(buffer: Buffer, layout: _Layout, kind: int, tuples: Ints) -> tuple[Cells, Cells, Bools]:
+def _update_images(buffer: Buffer, layout: Layout, kind: int, tuples: Ints) -> tuple[Cells, Cells, Bools]:
     """Before image, after image, and which columns changed."""
     old = None
     if kind != ord("N"):
@@ -273,7 +269,7 @@ def _update_images(buffer: Buffer, layout: _Layout, kind: int, tuples: Ints) -> 
     return old, new.or_else(old), changed
 
 
-def _key_cells(layout: _Layout, old: Cells | None, new: Cells) -> Cells:
+def _key_cells(layout: Layout, old: Cells | None, new: Cells) -> Cells:
     """The before image of an UPDATE whose old row is not in the log: the key alone, new where it did not change."""
     source = new if old is None else old
     lengths = np.full_like(source.lengths, LEFT_OUT)
@@ -282,7 +278,7 @@ def _key_cells(layout: _Layout, old: Cells | None, new: Cells) -> Cells:
     return Cells(source.starts, lengths)
 
 
-def _read_tuples(buffer: Buffer, layout: _Layout, at: Ints) -> tuple[Cells, Ints]:
+def _read_tuples(buffer: Buffer, layout: Layout, at: Ints) -> tuple[Cells, Ints]:
     """Read the tuples that start at `at` (at their column count). Returns the article's cells and where tuples end."""
     if (buffer.uint16(at) != layout.tuple_columns).any():
         raise ValueError(f"a tuple of {layout.article.source} has another number of columns than its relation")
@@ -328,7 +324,7 @@ def _change_messages(buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[Ints, 
     return rows[order], operations[order], object_ids[order], tuples[order]
 
 
-def _layouts_of_rows(rows: Ints, object_ids: Ints, layouts: list[tuple[int, _Layout]]) -> Ints:
+def _layouts_of_rows(rows: Ints, object_ids: Ints, layouts: list[tuple[int, Layout]]) -> Ints:
     """Index of the layout that holds for each row: the table's latest before it; -1 for a table that is no article."""
     known = np.array([layout.article.source_object_id for _, layout in layouts], dtype=np.int64)
     if not len(known):
@@ -347,43 +343,3 @@ def _commit(buffer: Buffer, start: np.int64) -> Commit:
     at = np.array([start + 2, start + 10, start + 18])
     lsn, end_lsn, time = buffer.uint64(at).tolist()
     return Commit(lsn, end_lsn, time + _POSTGRES_EPOCH_US)
-
-
-def read_relation(message: bytes) -> Relation:
-    object_id = int.from_bytes(message[1:5], "big")
-    schema, table, rest = message[5:].split(b"\0", 2)
-    count = int.from_bytes(rest[1:3], "big")
-    columns, rest = [], rest[3:]
-    for _ in range(count):
-        name, after = rest[1:].split(b"\0", 1)
-        columns.append(
-            RelationColumn(
-                name.decode(errors="backslashreplace"),
-                int.from_bytes(after[:4], "big"),
-                int.from_bytes(after[4:8], "big", signed=True),
-            )
-        )
-        rest = after[8:]
-    # An empty schema name stands for pg_catalog.
-    return Relation(
-        object_id,
-        schema.decode(errors="backslashreplace") or "pg_catalog",
-        table.decode(errors="backslashreplace"),
-        tuple(columns),
-    )
-
-
-def _fit(article: RegisteredArticle, relation: Relation) -> _Layout | RelationMismatch:
-    """Find the article's columns in the relation. Columns that the article does not publish are passed over."""
-    places = {column.name: place for place, column in enumerate(relation.columns)}
-    positions = []
-    for column in article.columns:
-        place = next((places[name] for name in (column.name, *column.earlier_names) if name in places), None)
-        if place is None:
-            return RelationMismatch(article, relation, f"column {column.name} was dropped or renamed")
-        positions.append(place)
-        found = relation.columns[place]
-        types = ((column.type_oid, column.type_modifier), *column.earlier_types)
-        if (found.type_oid, found.type_modifier) not in types:
-            return RelationMismatch(article, relation, f"column {column.name} is no longer {column.type_name}")
-    return _Layout(article, len(relation.columns), np.array(positions, dtype=np.int64))

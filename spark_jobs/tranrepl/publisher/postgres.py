@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import LiteralString
@@ -14,7 +14,6 @@ from typing import LiteralString
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, QueryCanceled, UndefinedObject
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
@@ -23,6 +22,7 @@ from tranrepl.publisher.commit_search import holds_commit
 from tranrepl.publisher.free_slots import MORE_SLOTS, free_slots, none_free
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.published_tables import PublishedTable, published_tables
 from tranrepl.publisher.replication_session import RIGHT_TO_READ
 from tranrepl.publisher.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.row_filter_check import filter_problems
@@ -102,7 +102,11 @@ class PostgresPublisher:
     def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
         """Those that exist."""
         with translated_errors(self.where):
-            return describe_tables(self._session, tables)
+            found = describe_tables(self._session, tables)
+            now = self.tables_now([it.object_id for it in found.values()])
+        return {
+            name: replace(it, file=now[it.object_id].file) if it.object_id in now else it for name, it in found.items()
+        }
 
     def problems(self) -> Iterator[ConfigurationError]:
         """What keeps this server from publishing at all."""
@@ -223,9 +227,9 @@ class PostgresPublisher:
         """
         with translated_errors(self.where):
             self._session.execute("SELECT set_config('lock_timeout', %s, false)", [_SETUP_LOCK_TIMEOUT])
-            steps = self._publication_steps([table.name for _, table in articles])
-            for article, table in articles:
-                steps += self._identity_steps(article, table)
+            # Nothing is published without the old rows that its article needs.
+            steps = [step for article, table in articles for step in self._identity_steps(article, table)]
+            steps += self._publication_steps([table.name for _, table in articles])
             for at in range(len(steps)):
                 self._take(steps[at:])
             self._session.execute("SET lock_timeout = 0")
@@ -398,32 +402,10 @@ class PostgresPublisher:
         with translated_errors(self.where):
             return holds_commit(self._session, self.object_name, self.object_name, lsn, latest)
 
-    def refuse_replaced(self, articles: Iterable[RegisteredArticle]) -> None:
-        """Raise ConfigurationError where a table is no longer published, or a column is another one of the same name:
-        the log tells neither."""
+    def tables_now(self, object_ids: Collection[int]) -> Mapping[int, PublishedTable]:
+        """What the catalogue has of published tables, by oid."""
         with translated_errors(self.where):
-            found = self._session.execute(
-                "SELECT r.prrelid::bigint, a.attname, a.attnum FROM pg_catalog.pg_publication p "
-                "JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid "
-                "JOIN pg_catalog.pg_attribute a ON a.attrelid = r.prrelid WHERE p.pubname = %s AND a.attnum > 0",
-                [self.object_name],
-            ).fetchall()
-        columns = {(object_id, name): ordinal for object_id, name, ordinal in found}
-        published = {object_id for object_id, _, _ in found}
-        for article in articles:
-            table = article.source_object_id
-            anew = [it.name for it in article.columns if columns.get((table, it.name), it.ordinal) != it.ordinal]
-            if table not in published:
-                problem = "was dropped, or taken out of the publication"
-            elif anew:
-                problem = f"was altered: column {anew[0]} was dropped and added anew"
-            else:
-                continue
-            raise ConfigurationError(
-                f"{self.where}: table {article.source} {problem}: its rows at the Subscriber are stale",
-                remedy="run `tranrepl setup` and initialise the article at the Subscribers",
-                article=str(article.source),
-            )
+            return published_tables(self._session, self.object_name, object_ids)
 
     def require_session(self) -> None:
         """Raise TransientError where the server has ended this session, as it does when it stops."""

@@ -74,6 +74,9 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     as ReplicationError."""
     database, subscription = plan.opened.database, plan.opened.subscription
     _refuse_half_delivered(plan)
+    # While nothing is held back for it yet.
+    for problem in plan.target.problems(plan.articles):
+        raise problem
     database.initiate(plan.opened.record, subscription, plan.names)
     reach(Failpoint.SNAPSHOT_INITIATED)
     timeout = plan.request.publication.publisher.snapshot_timeout

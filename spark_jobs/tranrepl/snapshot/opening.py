@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
@@ -125,6 +125,10 @@ def open_snapshot(
             raise problem
         sizes = {str(it.source): table_size(session, it) for it in waiting.articles}
         articles = _described(session, publication.publication, publication.articles, waiting.articles, sizes)
+        states = opened.database.article_states(opened.subscription)
+        articles = tuple(
+            replace(it, earlier_filter=states[it.name].earlier_filter) if it.name in states else it for it in articles
+        )
         keys = NO_FOREIGN_KEYS
         if publication.subscription(request.subscription).foreign_keys:
             keys = published_foreign_keys([(it.settings, it.source) for it in articles])

@@ -98,7 +98,7 @@ class PostgresSubscriber:
         if table.kind not in ("table", "partitioned table"):
             yield ConfigurationError(
                 f"article {article.source}: {article.destination_table} at {self.where} is a {table.kind}",
-                remedy="allowed: a table, or none, which `tranrepl setup` then creates",
+                remedy="allowed: a table, or none, which `tranrepl setup FILE` then creates",
             )
             return
         for column in columns:

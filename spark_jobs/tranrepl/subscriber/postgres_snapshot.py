@@ -134,7 +134,7 @@ class PostgresSnapshot:
         for it in articles:
             command = it.settings.pre_creation_cmd
             if command is PreCreation.DELETE:
-                deleted.append((it, it.article.filter))
+                deleted.append((it, it.owned))
             elif command is PreCreation.TRUNCATE or (command is PreCreation.NONE and self._was_interrupted(it)):
                 if command is PreCreation.TRUNCATE or self._may_truncate(it):
                     emptied.append(it)

@@ -29,6 +29,15 @@ class SnapshotArticle:
     source: TableDescription
     large: bool
     """It is worth while to build its indexes after the load."""
+    earlier_filter: str | None = None
+    """True for rows that the destination has of it, where its row filter changed."""
+
+    @property
+    def owned(self) -> str | None:
+        """Which rows of the destination are the article's, as its row filters say it; None: all."""
+        if self.article.filter is None or self.earlier_filter is None:
+            return self.article.filter
+        return f"({self.article.filter}) OR ({self.earlier_filter})"
 
     @property
     def name(self) -> str:

@@ -181,7 +181,7 @@ class SqlSnapshot:
     def _deletion(self, it: SnapshotArticle) -> sa.Delete:
         """Of an empty table it deletes nothing."""
         deletion = sa.delete(self._table(it))
-        condition = it.article.filter if it.settings.pre_creation_cmd is PreCreation.DELETE else None
+        condition = it.owned if it.settings.pre_creation_cmd is PreCreation.DELETE else None
         if condition is None:
             return deletion
         return deletion.where(sa.text(translated_filter(condition, self._database.sql_name, it.name)))

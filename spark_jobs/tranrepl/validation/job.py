@@ -62,7 +62,8 @@ class _Validation:
 
     def run(self) -> JobResult:
         chosen, started = self._articles(), time.perf_counter()
-        waiting = {article for article, since in self.opened.left_out().items() if since is None}
+        left_out = self.opened.left_out(deliver_stopped=True)
+        waiting = {article for article, since in left_out.items() if since is None}
         articles = [it for it in chosen if str(it.source) not in waiting]
         passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
         with (
@@ -82,10 +83,22 @@ class _Validation:
             articles=tuple(it.model_copy(update={"repaired": repaired.get(it.article)}) for it in reports),
         )
         left = [it for it in validation.articles if not it.settled]
+        resumed = self._resume([it.article for it in validation.articles if it.settled])
         phases = {"meet": met - started, "compare": compared - met, "repair": time.perf_counter() - compared}
         return JobResult(
-            validation=validation, phases=phases, notices=(*passed, *ends.notices), error=_failed(self.request, left)
+            validation=validation,
+            phases=phases,
+            notices=(*passed, *ends.notices, *resumed),
+            error=_failed(self.request, left),
         )
+
+    def _resume(self, settled: Sequence[str]) -> list[str]:
+        """Articles that were stopped because nobody knew whether their rows are right."""
+        if self.request.rowcount_only:
+            return []
+        resumed = [it for it in self.opened.stopped_articles() if it in settled]
+        self.opened.database.resume_articles(self.opened.subscription, resumed)
+        return [f"article {it} was stopped; its rows are the Publisher's, and it goes on" for it in resumed]
 
     def _articles(self) -> list[RegisteredArticle]:
         registered = self.opened.database.active_articles(self.request.publication, self.opened.record)
@@ -160,7 +173,7 @@ def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) ->
         kind=ErrorKind.DATA,
         message=f"Subscriber {request.subscription}: data validation failed: "
         + "; ".join(it.summary() for it in unequal),
-        remedy=f"tranrepl validate FILE -s {request.subscription} --repair, after a look at what it names",
+        remedy=f"`tranrepl validate FILE -s {request.subscription} --repair`, after a look at what it names",
         number=VALIDATION_FAILED,
         article=unequal[0].article,
         key=key,

@@ -142,6 +142,7 @@ class Meeting:
             subscription=self.request.subscription,
             up_to=snapshot.xact_seqno.hex(),
             mode=mode,
+            deliver_stopped=True,
         )
         idle = distribution_agent.idle_result(request, self.connections)
         return idle or distribution_job.run(self.spark, request, self.connections)

@@ -1,0 +1,71 @@
+"""Articles whose rows at the Subscribers may not be the Publisher's any more: why, and what becomes of them."""
+
+from __future__ import annotations
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, UnknownRows
+from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.settings import OnUnknownRows, Publication, Subscription, SyncType, TableName
+
+_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
+REWRITTEN = "its table was rewritten, and the log does not tell what its rows are now"
+
+
+def why_unknown(article: RegisteredArticle, known: RegisteredArticle) -> UnknownRows | None:
+    """What of a new definition leaves open which rows a Subscriber has that followed the old one."""
+    earlier = {column.ordinal for column in known.columns}
+    gained = [column.name for column in article.columns if column.ordinal not in earlier]
+    reasons = {
+        "its table is another one than before": article.source_object_id != known.source_object_id,
+        "its destination is another table": article.destination != known.destination,
+        f"column {', '.join(gained)} joined it": bool(gained),
+        "its row filter changed": article.filter != known.filter,
+        REWRITTEN: was_rewritten(article, known),
+    }
+    reason = next((it for it, holds in reasons.items() if holds), None)
+    if reason is None:
+        return None
+    return UnknownRows(reason, None if article.filter == known.filter else known.filter or "true")
+
+
+def was_rewritten(article: RegisteredArticle, known: RegisteredArticle) -> bool:
+    return article.file is not None and known.file is not None and not article.file.holds_values_of(known.file)
+
+
+def waits_for_snapshot(publication: Publication, source: TableName, subscription: Subscription) -> bool:
+    """Whether the article is to have a snapshot there; else the subscription stops."""
+    chosen = next((it.on_unknown_rows for it in publication.articles if it.source == source), OnUnknownRows.STOP)
+    return chosen is OnUnknownRows.REINITIALIZE and subscription.sync_type is SyncType.AUTOMATIC
+
+
+def begin_anew(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    publication: Publication,
+    source: TableName,
+    unknown: UnknownRows,
+) -> list[str]:
+    """Let the article wait for a snapshot at each subscription, or stop the subscription, as both are set. Returns what
+    was done, in words."""
+    settings = {it.name: it for it in publication.subscriptions}
+    done = []
+    for subscription in database.living_subscriptions(record):
+        asked = settings.get(subscription.subscription)
+        state = database.article_states(subscription).get(str(source))
+        why = unknown if state is None else _added(state, unknown)
+        place = f"article {source} of subscription {subscription.subscription}"
+        # It is to have a snapshot in any case, where it waits for one; one that is on its way begins again.
+        waits = subscription.status in _WAITING or (state is not None and state.status in _WAITING)
+        if waits or (asked is not None and waits_for_snapshot(publication, source, asked)):
+            database.subscribe(subscription, [str(source)], whole=False, unknown=why)
+            done.append(f"{place} waits for a snapshot: {why.reason}")
+        else:
+            database.stop_article(subscription, str(source), why)
+            done.append(f"{place} is stopped until its rows are seen to: {why.reason}")
+    return done
+
+
+def _added(state: ArticleState, unknown: UnknownRows) -> UnknownRows:
+    """To what was not known before."""
+    filters = [f"({it})" for it in (state.earlier_filter, unknown.earlier_filter) if it is not None]
+    return UnknownRows(unknown.reason, " OR ".join(filters) or None)

@@ -1,0 +1,53 @@
+"""What was done to published tables that the log does not tell, or tells too late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.distributor.database import UnknownRows
+from tranrepl.distributor.unknown_rows import REWRITTEN, begin_anew, was_rewritten
+from tranrepl.log_reader.opening import OpenLogReader
+from tranrepl.publisher.old_rows import may_lack_values
+from tranrepl.publisher.published_tables import identity_problem, refuse_unfit
+from tranrepl.settings import Publication
+
+
+def see_to_tables(opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle]) -> list[str]:
+    """Let articles begin anew whose table was rewritten. Returns what was done, in words.
+
+    Raises ConfigurationError where a table does not fit its article any more.
+    """
+    tables = opened.publisher.tables_now([it.source_object_id for it in articles])
+    refuse_unfit(opened.publisher.where, tables, articles)
+    done: list[str] = []
+    looked_at = []
+    for article in articles:
+        file = tables[article.source_object_id].file.of([column.ordinal for column in article.columns])
+        now = article.model_copy(update={"file": file})
+        if was_rewritten(now, article):
+            done += begin_anew(opened.database, opened.record, publication, article.source, UnknownRows(REWRITTEN))
+            now = now.model_copy(update={"begins_after": opened.publisher.end_of_log()})
+        if now != article:
+            looked_at.append(now)
+    # After what became of their rows: whoever dies in between finds the same again.
+    if looked_at:
+        opened.database.renew_articles(looked_at)
+    return done
+
+
+def begin_after_lacking(
+    opened: OpenLogReader, publication: Publication, article: RegisteredArticle, reason: str
+) -> list[str] | None:
+    """Let an article begin anew of which the log lacks old rows: changes up to now that cannot be read are passed over.
+    Returns what was done, in words; None where changes that are made now lack them too."""
+    table = opened.publisher.tables_now([article.source_object_id]).get(article.source_object_id)
+    if (
+        table is None
+        or identity_problem(article, table) is not None
+        or may_lack_values(article, table.replica_identity)
+    ):
+        return None
+    done = begin_anew(opened.database, opened.record, publication, article.source, UnknownRows(reason))
+    opened.database.renew_articles([article.model_copy(update={"begins_after": opened.publisher.end_of_log()})])
+    return done

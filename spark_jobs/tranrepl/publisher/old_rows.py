@@ -1,0 +1,48 @@
+"""What an article needs of a row before its change, and whether the log has it: the table's replica identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import CallSyntax
+from tranrepl.publisher.row_filters import filter_columns
+from tranrepl.settings import UpdatePolicy
+
+FULL = "f"
+_IDENTITIES = {"d": "DEFAULT", "i": "USING INDEX", "n": "NOTHING", FULL: "FULL"}
+
+
+def old_rows_problem(article: RegisteredArticle, replica_identity: str, identified: Sequence[bool]) -> str | None:
+    """Why changes made under this replica identity lack what the article needs; None where they do not. `identified`
+    says of each column of the article's key whether old rows have it."""
+    if replica_identity == FULL:
+        return None
+    if not all(identified):
+        what = "the primary key"
+    elif wanting := _needs_whole_rows(article):
+        what = f"what {', '.join(wanting)} needs"
+    else:
+        return None
+    identity = _IDENTITIES.get(replica_identity, replica_identity)
+    return f"with REPLICA IDENTITY {identity}, old rows in the log lack {what}"
+
+
+def may_lack_values(article: RegisteredArticle, replica_identity: str) -> bool:
+    """Whether an UPDATE may come without a value that did not change, and that its command sends."""
+    if replica_identity == FULL:
+        return False
+    sends_all = article.upd_cmd.syntax in (CallSyntax.CALL, CallSyntax.MCALL)
+    return sends_all or article.update_policy is UpdatePolicy.ALWAYS_PAIRS
+
+
+def _needs_whole_rows(article: RegisteredArticle) -> list[str]:
+    key = {article.columns[at].name for at in article.key_positions}
+    wanting = []
+    if article.filter is not None and not key.issuperset(filter_columns(article.filter, article.source.table)):
+        wanting.append("filter")
+    if CallSyntax.XCALL in (article.upd_cmd.syntax, article.del_cmd.syntax):
+        wanting.append("XCALL")
+    if article.deferrable:
+        wanting.append("a DEFERRABLE unique constraint")
+    return wanting

@@ -1,0 +1,114 @@
+"""Relation messages: a published table as the log announces it, and whether it fits its article."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.publisher.changes import Ints
+from tranrepl.publisher.old_rows import may_lack_values, old_rows_problem
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    name: str
+    type_oid: int
+    type_modifier: int
+    identified: bool
+    """Old rows have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table as a Relation message announces it."""
+
+    object_id: int
+    schema: str
+    table: str
+    replica_identity: str
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RelationMismatch:
+    """The log announced a table that no longer fits its article."""
+
+    article: RegisteredArticle
+    relation: Relation
+    problem: str
+    lacks_old_rows: bool = False
+    """It fits, but changes made under its replica identity lack what the article needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where an article's columns stand in a relation's tuples."""
+
+    article: RegisteredArticle
+    tuple_columns: int
+    positions: Ints
+    passed_over_to: int = 0
+    """LSN. Changes committed up to there are none of the article's, whose rows begin anew after them."""
+    problem: str | None = None
+    """Why changes after that cannot be read."""
+
+
+def read_relation(message: bytes) -> Relation:
+    object_id = int.from_bytes(message[1:5], "big")
+    schema, table, rest = message[5:].split(b"\0", 2)
+    count = int.from_bytes(rest[1:3], "big")
+    identity, columns, rest = chr(rest[0]), [], rest[3:]
+    for _ in range(count):
+        name, after = rest[1:].split(b"\0", 1)
+        type_oid, type_modifier = int.from_bytes(after[:4], "big"), int.from_bytes(after[4:8], "big", signed=True)
+        columns.append(RelationColumn(_shown(name), type_oid, type_modifier, identified=bool(rest[0] & 1)))
+        rest = after[8:]
+    # An empty schema name stands for pg_catalog.
+    return Relation(object_id, _shown(schema) or "pg_catalog", _shown(table), identity, tuple(columns))
+
+
+def _shown(name: bytes) -> str:
+    """A database of SQL_ASCII takes any bytes."""
+    return name.decode(errors="backslashreplace")
+
+
+def fit(article: RegisteredArticle, relation: Relation, commit_lsn: int) -> Layout | RelationMismatch:
+    """How the article reads the changes that follow, in the transaction that commits there."""
+    fitting = _fit(article, relation)
+    if article.begins_after == 0 or commit_lsn > article.begins_after:
+        return fitting
+    return _fit_before_beginning(fitting, article, relation)
+
+
+def _fit(article: RegisteredArticle, relation: Relation) -> Layout | RelationMismatch:
+    """Find the article's columns in the relation. Columns that the article does not publish are passed over."""
+    places = {column.name: place for place, column in enumerate(relation.columns)}
+    positions = []
+    for column in article.columns:
+        place = next((places[name] for name in (column.name, *column.earlier_names) if name in places), None)
+        if place is None:
+            return RelationMismatch(article, relation, f"column {column.name} was dropped or renamed")
+        positions.append(place)
+        found = relation.columns[place]
+        types = ((column.type_oid, column.type_modifier), *column.earlier_types)
+        if (found.type_oid, found.type_modifier) not in types:
+            problem = f"column {column.name} is no longer {column.type_name}"
+            return RelationMismatch(article, relation, problem)
+    identified = [relation.columns[positions[at]].identified for at in article.key_positions]
+    lacking = old_rows_problem(article, relation.replica_identity, identified)
+    if lacking is not None:
+        return RelationMismatch(article, relation, lacking, lacks_old_rows=True)
+    return Layout(article, len(relation.columns), np.array(positions, dtype=np.int64))
+
+
+def _fit_before_beginning(
+    fitting: Layout | RelationMismatch, article: RegisteredArticle, relation: Relation
+) -> Layout | RelationMismatch:
+    """Of changes that the article's new beginning has in it, those are passed over that cannot be read."""
+    if isinstance(fitting, Layout):
+        lacking = may_lack_values(article, relation.replica_identity)
+        return replace(fitting, passed_over_to=article.begins_after) if lacking else fitting
+    nowhere = np.zeros(0, dtype=np.int64)
+    return Layout(article, len(relation.columns), nowhere, article.begins_after, fitting.problem)

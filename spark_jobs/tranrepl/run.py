@@ -1,0 +1,43 @@
+"""`tranrepl run`: one run of a publication, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, SNAPSHOT_NOT_AVAILABLE
+from tranrepl.jobs import JobResult
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How each is done; its result, with its error."""
+
+    read_log: Callable[[], JobResult]
+    take_snapshot: Callable[[str], JobResult]
+    """Of a subscription, where it waits for one."""
+    deliver: Callable[[str], JobResult]
+
+
+def run(subscriptions: Iterable[str], steps: Steps) -> dict[str, JobResult]:
+    """Read the log, then give each subscription its snapshot and what is stored. Results by step.
+
+    None of them waits for another one's error to be mended: what is stored is delivered whatever stopped the log
+    reader, and to whoever needs no snapshot whatever stopped that. Only where the log went back, what is stored is not
+    what the Publisher has.
+    """
+    results = {"log reader": steps.read_log()}
+    stopped = results["log reader"].error
+    went_back = stopped is not None and stopped.number == INCONSISTENT_DISTRIBUTION_DATABASE
+    for name in () if went_back else subscriptions:
+        taken = steps.take_snapshot(name)
+        if taken.snapshot or taken.error is not None:
+            results[f"{name} snapshot"] = taken
+        delivered = steps.deliver(name)
+        if taken.error is None or not _waits_for_snapshot(delivered):
+            results[name] = delivered
+    return results
+
+
+def _waits_for_snapshot(delivered: JobResult) -> bool:
+    return delivered.error is not None and delivered.error.number == SNAPSHOT_NOT_AVAILABLE
