@@ -105,9 +105,9 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
         '  created table sales."Order Lines" at Subscriber reporting',
         *(f"  created procedure sp_MS{it}_salescustomer at Subscriber reporting" for it in ("ins", "upd", "del")),
         f"  created subscription reporting at {subscriber.database}",
-        f"  created publication {_slot(site)} at Publisher {publisher.database}",
         "  set REPLICA IDENTITY FULL on sales.customer",
         '  set REPLICA IDENTITY FULL on sales."Order Lines"',
+        f"  created publication {_slot(site)} at Publisher {publisher.database}",
         f"  created replication slot {_slot(site)} at Publisher {publisher.database}",
         "purchasing: set up",
     ]
