@@ -22,10 +22,11 @@ from tranrepl import __version__
 from tranrepl.administration import parse_xact_seqno, retry_from_transaction, skip_transaction
 from tranrepl.arrow_alone import leave_pandas_out
 from tranrepl.article import RegisteredArticle
+from tranrepl.beginning_anew import BEGINNING_OF, begin_anew
 from tranrepl.browse import BrowsedCommand, Selection
 from tranrepl.browse import browse as browse_commands
 from tranrepl.catalogue import TableDescription
-from tranrepl.check import Beginning, Checked, check_publisher
+from tranrepl.check import Checked, check_publisher
 from tranrepl.check import check as check_publication
 from tranrepl.class_archive import make_archive
 from tranrepl.cleanup import clean_up
@@ -46,7 +47,7 @@ from tranrepl.jobs import (
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.pools import set_up_pools
 from tranrepl.registration import registered_article
-from tranrepl.reinitialization import Rows, begin_after_registration, forget_log, reinitialize
+from tranrepl.reinitialization import Rows, reinitialize
 from tranrepl.run import Steps
 from tranrepl.run import run as run_steps
 from tranrepl.settings import Publication, SyncType, json_schema, load_publication
@@ -871,24 +872,17 @@ def _reinitialize_publication(
     publication: Publication, connections: Mapping[str, Connection], rows: Rows, master: str
 ) -> None:
     with err.status("checking"):
-        checked = check_publication(
-            publication, connections, Beginning.ANEW if rows is Rows.SNAPSHOT else Beginning.ANEW_WITH_ROWS
-        )
+        checked = check_publication(publication, connections, BEGINNING_OF[rows])
     _warn(checked.warnings)
     _fail_on(checked.blocking)
-
-    def say(what: str) -> None:
-        out.print(f"  {escape(what)}", highlight=False)
-
-    forget_log(publication, connections, rows, say)
-    set_up(publication, connections, checked.tables, say)
-    results: dict[str, JobResult] = {}
-    for it in publication.subscriptions:
-        if rows is Rows.SNAPSHOT and it.sync_type is SyncType.AUTOMATIC:
-            results[it.name] = _take_snapshot(publication, connections, it.name, (), master)
-        else:
-            start = begin_after_registration(publication, connections, it.name)
-            say(f"subscription {it.name} begins after 0x{start.hex()}, with the rows that it has")
+    results = begin_anew(
+        publication,
+        connections,
+        checked,
+        rows,
+        lambda name: _take_snapshot(publication, connections, name, (), master),
+        lambda what: out.print(f"  {escape(what)}", highlight=False),
+    )
     if results:
         _report(results, as_json=False)
     _raise_first(results)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from sandbox.site import Site
 from sandbox.whole_run import whole_run
+from tranrepl.beginning_anew import BEGINNING_OF, begin_anew
+from tranrepl.check import check
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.jobs import ApplyMode, JobResult, Repair, SnapshotRequest
-from tranrepl.reinitialization import reinitialize
+from tranrepl.reinitialization import Rows, reinitialize
 from tranrepl.settings import SyncType
 from tranrepl.snapshot.anew import subscribe_anew
 
@@ -121,9 +123,16 @@ def execute_command(site: Site, command: Command) -> list[ErrorReport]:
         return [error.to_report()]
 
 
-def reinitialize_all(site: Site) -> None:
-    """`tranrepl reinitialize FILE`."""
-    raise NotImplementedError("tranrepl reinitialize FILE, for all subscriptions")
+def reinitialize_all(site: Site, rows: Rows) -> Mapping[str, JobResult]:
+    """`tranrepl reinitialize FILE`, for all subscriptions."""
+    checked = check(site.publication, site.connections, BEGINNING_OF[rows])
+    for problem in checked.blocking:
+        raise problem
+
+    def take_snapshot(name: str) -> JobResult:
+        return site.take_snapshot(subscription=name)
+
+    return begin_anew(site.publication, site.connections, checked, rows, take_snapshot, lambda _: None)
 
 
 def _subscription(site: Site, command: Command) -> str:
@@ -155,8 +164,7 @@ def _validate(site: Site, command: Command) -> Mapping[str, JobResult]:
 def _reinitialize(site: Site, command: Command) -> Mapping[str, JobResult]:
     name, article = command.option("-s", "--subscription"), command.option("--article", "-a")
     if name is None:
-        reinitialize_all(site)
-        return {}
+        return reinitialize_all(site, Rows.THERE if "--log-reader" in command.options else Rows.SNAPSHOT)
     if site.publication.subscription(name).sync_type is not SyncType.AUTOMATIC:
         assert article is None, "a subscription that takes no snapshots begins anew as a whole"
         reinitialize(site.publication, site.connections, name)

@@ -78,7 +78,7 @@ class OpenDistribution:
                 f"0x{told.hex()}: the Publisher and the distribution database were restored from a backup, and the "
                 "Subscriber is ahead, or another distribution database delivers to it",
                 remedy="`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize "
-                "FILE --log-reader` leaves the Subscribers' rows, and `tranrepl validate FILE --repair` then corrects "
+                "FILE --log-reader`, then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects "
                 "those that differ",
                 number=MUST_BE_REINITIALIZED,
             )

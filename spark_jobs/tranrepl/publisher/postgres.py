@@ -39,8 +39,8 @@ _SLOT_TIMEOUT = "60s"
 _STANDBY_PATIENCE_SECONDS = 2.0
 _STANDBY_SECONDS = 60.0
 REINITIALIZE = (
-    "`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize FILE --log-reader` "
-    "leaves the Subscribers' rows, and `tranrepl validate FILE --repair` then corrects those that differ"
+    "`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
+    "then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects those that differ"
 )
 
 log = logging.getLogger(__name__)

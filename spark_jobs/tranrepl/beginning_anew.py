@@ -1,0 +1,40 @@
+"""`tranrepl reinitialize FILE`: the publication begins anew, step by step. It may be interrupted and done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tranrepl.check import Beginning, Checked
+from tranrepl.connections import Connection
+from tranrepl.jobs import JobResult
+from tranrepl.reinitialization import Rows, begin_after_registration, forget_log
+from tranrepl.settings import Publication, SyncType
+from tranrepl.setup import set_up
+
+BEGINNING_OF: Mapping[Rows, Beginning] = {
+    Rows.SNAPSHOT: Beginning.ANEW,
+    Rows.THERE: Beginning.ANEW_WITH_ROWS,
+}
+"""What must hold before it."""
+
+
+def begin_anew(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    checked: Checked,
+    rows: Rows,
+    take_snapshot: Callable[[str], JobResult],
+    say: Callable[[str], None],
+) -> dict[str, JobResult]:
+    """Make slot, registration and watermarks new, whatever state they are in; the results of snapshots, by
+    subscription. `checked` is for `BEGINNING_OF[rows]`, without a blocking problem."""
+    forget_log(publication, connections, rows, say)
+    set_up(publication, connections, checked.tables, say)
+    results: dict[str, JobResult] = {}
+    for it in publication.subscriptions:
+        if rows is Rows.SNAPSHOT and it.sync_type is SyncType.AUTOMATIC:
+            results[it.name] = take_snapshot(it.name)
+        else:
+            start = begin_after_registration(publication, connections, it.name)
+            say(f"subscription {it.name} begins after 0x{start.hex()}, with the rows that it has")
+    return results
