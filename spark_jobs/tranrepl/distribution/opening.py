@@ -77,9 +77,9 @@ class OpenDistribution:
                 f"transaction that {self.database.where} does not know; the last one that it knows of is "
                 f"0x{told.hex()}: the Publisher and the distribution database were restored from a backup, and the "
                 "Subscriber is ahead, or another distribution database delivers to it",
-                remedy="`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize "
-                "FILE --log-reader`, then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects "
-                "those that differ",
+                remedy="`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or "
+                "`tranrepl reinitialize FILE --log-reader`, then `tranrepl validate FILE --repair`, leaves the "
+                "Subscribers' rows and corrects those that differ",
                 number=MUST_BE_REINITIALIZED,
             )
 
