@@ -34,7 +34,7 @@ demo: env java ## Replicate a demo database through Airflow and Spark, and prove
 airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-C
 	@PYTHONPATH=tests $(BIN)/python -m sandbox.airflow_ui
 
-test: env java ## Run all tests, in three runs side by side; PYTEST_ARGS="-k name" runs some, in one
+test: env java ## Run all tests, in four runs side by side; PYTEST_ARGS="-k name" runs some, in one
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
 ifdef PYTEST_ARGS

@@ -88,7 +88,6 @@ def check(
     checked.collect(lambda: _clashes(publication, connections))
     checked.collect(lambda: _publisher(checked, publication, connections))
     checked.collect(lambda: _distributor(publication, connections))
-    checked.collect(lambda: _continuity(checked, publication, connections))
     for subscription in publication.subscriptions:
         checked.collect(lambda name=subscription.name: _subscriber(checked, publication, connections, name))  # type: ignore[misc]
     return checked
@@ -167,6 +166,8 @@ def _publisher(
             )
         refused = list(publisher.problems())
         yield from refused or replication_problems(connections[publication.publisher.connection])
+        if not any(isinstance(it, MustBeReinitializedError) for it in refused):
+            yield from _continuity(checked, publication, connections, publisher)
         tables = publisher.describe([article.source for article in publication.articles])
         for article in publication.articles:
             table = tables.get(article.source)
@@ -192,21 +193,22 @@ def _distributor(publication: Publication, connections: Mapping[str, Connection]
 
 
 def _continuity(
-    checked: Checked, publication: Publication, connections: Mapping[str, Connection]
+    checked: Checked,
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    publisher: PostgresPublisher,
 ) -> Iterator[ReplicationError]:
-    """Whether what is registered lies on the Publisher's log."""
+    """Whether what is registered lies on the Publisher's log. What else keeps it from being told is another problem."""
     connection = connections[publication.publisher.connection]
     database = DistributionDatabase(connections[publication.distributor.connection])
     try:
         record = _registered(publication, database)
-        if record is None or record.registered_lsn is None or record.publisher_system is None:
-            return
-        checked.publisher_system = record.publisher_system
-        with connect(connection, "tranrepl check", autocommit=True) as session:
-            publisher = PostgresPublisher(session, publication.publication)
+        if record is not None and record.registered_lsn is not None and record.publisher_system is not None:
+            checked.publisher_system = record.publisher_system
             problem = find_break(publisher, connection, database, record)
-        if problem is not None:
-            yield problem
+            yield from () if problem is None else (problem,)
+    except ReplicationError:
+        return
     finally:
         database.close()
 

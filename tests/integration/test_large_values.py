@@ -10,6 +10,7 @@ import pytest
 from conftest import DatabasesFactory
 from sandbox.databases import Databases
 from sandbox.in_process import deliver_stored, read_log_into_store
+from sandbox.remedies import reinitialize_all
 from sandbox.site import Site
 from tranrepl.errors import ErrorKind
 from tranrepl.log_reader import job, reading
@@ -17,6 +18,7 @@ from tranrepl.publisher import log_messages, long_messages, whole_transactions
 from tranrepl.publisher.log_messages import ValueForm
 from tranrepl.publisher.long_messages import LongMessage
 from tranrepl.publisher.lsn import lsn_number
+from tranrepl.reinitialization import Rows
 from tranrepl.subscriber import long_commands, postgres_apply
 
 _MEGABYTE = 1024 * 1024
@@ -234,3 +236,10 @@ def test_a_row_that_is_too_long_for_a_message(databases: DatabasesFactory, tmp_p
     assert "tranrepl reinitialize FILE" in (error.remedy or "")
     deliver_stored(site).raise_error()
     assert site.at_subscriber("SELECT id, a FROM t") == [(8, "before")]
+    # The way past it.
+    site = Site(site.databases, tmp_path / "store", [{"source": "public.t", "columns": ["id"]}])
+    reinitialize_all(site, Rows.THERE)
+    site.at_publisher("INSERT INTO t VALUES (10, 'later')")
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    assert site.at_subscriber("SELECT id, a FROM t ORDER BY id") == [(8, "before"), (10, None)]

@@ -1,4 +1,4 @@
-"""`make test`: three runs of pytest side by side. Many tests wait for processes that start or die, not for a core."""
+"""`make test`: four runs of pytest side by side. Many tests wait for processes that start or die, not for a core."""
 
 from __future__ import annotations
 
@@ -33,6 +33,23 @@ _BESIDE = (
         "tests/integration/test_snapshot_hand_over.py",
         "tests/integration/test_streams.py",
         "tests/integration/test_validation.py",
+    ),
+    # What restores and promotes servers, changes tables and holds large values.
+    (
+        "tests/integration/test_beginning_anew.py",
+        "tests/integration/test_changed_tables.py",
+        "tests/integration/test_encodings.py",
+        "tests/integration/test_identity_updates.py",
+        "tests/integration/test_large_values.py",
+        "tests/integration/test_log_continuity.py",
+        "tests/integration/test_remedies.py",
+        "tests/integration/test_replication_slots.py",
+        "tests/integration/test_row_filters.py",
+        "tests/integration/test_self_references.py",
+        "tests/integration/test_session_settings.py",
+        "tests/integration/test_standby_slots.py",
+        "tests/integration/test_two_publishers.py",
+        "tests/integration/test_wide_tables.py",
     ),
 )
 

@@ -810,14 +810,14 @@ class DistributionDatabase:
             mssubscriptions.c.publication_id == record.publication_id,
             mssubscriptions.c.status != SubscriptionStatus.INACTIVE,
         )
-        whole = sa.select(sa.func.max(mssubscriptions.c.subscription_seqno)).where(living)
+        whole = sa.select(mssubscriptions.c.subscription_seqno).where(living)
         each = (
-            sa.select(sa.func.max(msarticle_subscriptions.c.subscription_seqno))
+            sa.select(msarticle_subscriptions.c.subscription_seqno)
             .join(mssubscriptions)
             .where(living, msarticle_subscriptions.c.status == SubscriptionStatus.ACTIVE)
         )
         with self._begin() as connection:
-            found = [connection.execute(query).scalar_one_or_none() for query in (whole, each)]
+            found = connection.execute(sa.union(whole, each)).scalars().all()
         return max((bytes(it) for it in found if it is not None), default=None)
 
     def last_known_watermark(self, record: PublicationRecord, subscription: SubscriptionRecord) -> bytes | None:

@@ -16,6 +16,7 @@ from psycopg import sql
 from conftest import DatabasesFactory
 from integration.compliance.subscribers import KEY, STATEMENTS, Execute
 from integration.compliance.subscribers import Site as PlainSite
+from integration.observed import distribution_rows
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_commands, read_commands, replicate
 from sandbox.mariadb import MariaDbServer
@@ -375,7 +376,9 @@ def test_a_stream_waits_for_a_lock_as_long_as_it_is_told(request: pytest.Fixture
     place = _place(request, kind)
     connection = place.site.databases.subscriber
     options = ApplierOptions(lock_timeout_seconds=1)
-    key = replace(KEY, publisher_db=place.site.databases.publisher.database or "")
+    ((system,),) = distribution_rows(place.site, "SELECT publisher_system FROM mspublications")
+    publisher = place.site.databases.publisher
+    key = replace(KEY, publisher_system=str(system), publisher_db=publisher.database or "")
     with (
         _locking(request, place),
         dialect_of(connection).applier(connection, key, {}, options) as applier,
