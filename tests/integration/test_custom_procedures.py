@@ -368,6 +368,7 @@ def test_a_column_that_is_added_regenerates_what_was_generated_and_leaves_custom
     done = site.set_up()
     assert done == [
         "created procedure sp_MSins_publicvendor at Subscriber reporting",
+        "article public.vendor of subscription reporting is stopped until its rows are seen to: column added joined it",
     ]
     assert site.at_subscriber(mine) == before
     (attention,) = check(site.publication, site.connections).custom_procedures

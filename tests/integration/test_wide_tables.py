@@ -50,8 +50,10 @@ def _replicated(site: Site) -> JobResult:
     return delivered
 
 
-@pytest.mark.parametrize("apply", ["auto", "commands"])
-@pytest.mark.parametrize(("width", "type_name"), [(1600, "integer"), (1598, "integer"), (999, "bigint")])
+@pytest.mark.parametrize(
+    ("width", "type_name", "apply"),
+    [(1600, "integer", "auto"), (1600, "integer", "commands"), (1598, "integer", "auto"), (999, "bigint", "commands")],
+)
 def test_as_many_columns_as_a_table_has(
     width: int, type_name: str, apply: str, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
