@@ -16,6 +16,15 @@ from sqlalchemy import URL
 from tranrepl.errors import ConfigurationError
 
 POSTGRES_KINDS = ("postgres", "postgresql")
+_NOTICING_DEAD_PEERS = {
+    "connect_timeout": "15",
+    # Otherwise a call to a server that is cut off waits for two hours, which is the system's default.
+    "keepalives_idle": "60",
+    "keepalives_interval": "10",
+    "keepalives_count": "6",
+    "tcp_user_timeout": "120000",
+}
+"""libpq's keywords; a connection's own options win."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,7 @@ class Connection:
             "dbname": self.database,
             "application_name": application_name,
         }
-        return {"connect_timeout": "15", **self.options, **{name: v for name, v in parameters.items() if v}}
+        return {**_NOTICING_DEAD_PEERS, **self.options, **{name: v for name, v in parameters.items() if v}}
 
     def sqlalchemy_url(self) -> URL:
         """For the distribution database. It is PostgreSQL here; other kinds come with their dialects."""

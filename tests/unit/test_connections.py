@@ -56,16 +56,25 @@ def test_any_password_survives_a_uri(password: str) -> None:
     assert _read(f"postgres://me:{quote(password, safe='')}@h/d").password == password
 
 
+_NOTICING_DEAD_PEERS = {
+    "connect_timeout": "15",
+    "keepalives_idle": "60",
+    "keepalives_interval": "10",
+    "keepalives_count": "6",
+    "tcp_user_timeout": "120000",
+}
+
+
 def test_what_is_left_out_is_libpqs_business() -> None:
     for value in ("postgres://", '{"conn_type": "postgres"}', '{"conn_type": "postgres", "extra": "", "port": ""}'):
         connection = _read(value)
         assert connection == Connection("Sales-DB", "postgres")
-        assert connection.libpq_parameters("test") == {"connect_timeout": "15", "application_name": "test"}
+        assert connection.libpq_parameters("test") == {**_NOTICING_DEAD_PEERS, "application_name": "test"}
 
 
 def test_libpq_gets_every_part_and_the_options() -> None:
     assert COMPLETE.libpq_parameters("tranrepl test") == {
-        "connect_timeout": "15",
+        **_NOTICING_DEAD_PEERS,
         "sslmode": "require",
         "host": "db.example",
         "port": "6432",
