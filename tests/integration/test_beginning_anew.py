@@ -26,6 +26,7 @@ from integration.observed import slot_position, stored_commands, watermark
 from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.owned_process import unprivileged
 from sandbox.site import Site, execute
+from sandbox.slots import advance_slot, drop_slot, make_slot_anew
 from tranrepl.errors import ConfigurationError, TransientError
 
 Break = Callable[[Site], None]
@@ -40,24 +41,8 @@ def site(postgres: PostgresServer, databases: DatabasesFactory, tmp_path: Path) 
     return site
 
 
-def _slot(site: Site) -> str:
-    ((name,),) = site.at_publisher("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
-    return str(name)
-
-
-def _drop_slot(site: Site) -> None:
-    site.at_publisher(f"SELECT pg_drop_replication_slot('{_slot(site)}')")
-
-
 def _make_slot_anew(site: Site) -> None:
-    name = _slot(site)
-    _drop_slot(site)
-    insert(site, 50, 52, "while there was none")
-    site.at_publisher(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
-
-
-def _advance_slot(site: Site) -> None:
-    site.at_publisher(f"SELECT pg_replication_slot_advance('{_slot(site)}', pg_current_wal_flush_lsn())")
+    make_slot_anew(site, "INSERT INTO item VALUES (50, 'while there was none')")
 
 
 def _restore_distribution_database(site: Site) -> None:
@@ -76,9 +61,9 @@ def _restore_distribution_database(site: Site) -> None:
 
 
 _BREAKS: tuple[tuple[Break, str], ...] = (
-    (_drop_slot, "does not exist"),
+    (drop_slot, "does not exist"),
     (_make_slot_anew, "changes between the two are lost"),
-    (_advance_slot, "changes between the two are lost"),
+    (advance_slot, "changes between the two are lost"),
     (_restore_distribution_database, "the distribution database was restored from a backup"),
 )
 

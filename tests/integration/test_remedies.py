@@ -17,6 +17,7 @@ from integration.observed import distribution_rows
 from sandbox.databases import Databases
 from sandbox.remedies import RUN, SETUP, ByHand, CircleError, Command, Walk, commands_of
 from sandbox.site import Site
+from sandbox.slots import advance_slot, drop_slot, make_slot_anew
 from sandbox.spark_here import SparkHere
 from sandbox.whole_run import good_run
 from tranrepl.errors import ErrorReport
@@ -110,32 +111,17 @@ _AFTER = ("UPDATE vendor SET rating = 7 WHERE id > 3", "INSERT INTO other VALUES
 _UPDATE = _publisher("UPDATE vendor SET name = 'undelivered'")
 
 
-def _slot(site: Site) -> str:
-    ((name,),) = site.at_publisher("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
-    return str(name)
-
-
-def _drop_slot(site: Site) -> None:
-    site.at_publisher(f"SELECT pg_drop_replication_slot('{_slot(site)}')")
-
-
 def _make_slot_anew(site: Site) -> None:
-    name = _slot(site)
-    _drop_slot(site)
-    site.at_publisher(*_AFTER, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
-
-
-def _advance_slot(site: Site) -> None:
-    site.at_publisher(f"SELECT pg_replication_slot_advance('{_slot(site)}', pg_current_wal_flush_lsn())")
+    make_slot_anew(site, *_AFTER)
 
 
 SITUATIONS = {
-    "slot dropped": Situation(_all(_publisher(*_CHANGES), _drop_slot)),
-    "slot dropped, something undelivered": Situation(_all(_publisher(*_CHANGES), _read, _drop_slot)),
+    "slot dropped": Situation(_all(_publisher(*_CHANGES), drop_slot)),
+    "slot dropped, something undelivered": Situation(_all(_publisher(*_CHANGES), _read, drop_slot)),
     "slot made anew": Situation(_all(_publisher(*_CHANGES), _make_slot_anew)),
-    "slot advanced": Situation(_all(_publisher(*_CHANGES), _advance_slot)),
+    "slot advanced": Situation(_all(_publisher(*_CHANGES), advance_slot)),
     "slot dropped, and a column": Situation(
-        _all(_publisher(*_CHANGES, "ALTER TABLE vendor DROP COLUMN note", *_AFTER), _drop_slot)
+        _all(_publisher(*_CHANGES, "ALTER TABLE vendor DROP COLUMN note", *_AFTER), drop_slot)
     ),
     "distribution database restored": Situation(
         _all(
