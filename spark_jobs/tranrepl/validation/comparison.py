@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,9 @@ _MOST_BUCKETS = 65_536
 _ROWS_AT_ONCE = 500_000
 """Of which the numbers are in memory, of each end."""
 _KEYS_AT_ONCE = 2_000
+_FIRST_KEYS = 16
+"""How large rows are is not known before."""
+_BYTES_AT_ONCE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +203,20 @@ def _repeated(subscriber: npt.NDArray[np.void], publisher: npt.NDArray[np.void])
 def rows_of(reader: Reader, compared: ComparedArticle, numbers: Sequence[int]) -> list[FoundRow]:
     """The rows whose keys have these numbers, where they differ."""
     found: list[FoundRow] = []
-    rest = iter(numbers)
-    while some := list(islice(rest, _KEYS_AT_ONCE)):
+    read, at_once = 0, _FIRST_KEYS
+    while some := list(numbers[read : read + at_once]):
         answers = reader.read([end.read(end.side.rows(some)) for end in compared.ends])
         found += _differing(compared.article, *answers)
+        read += len(some)
+        at_once = _keys_at_once(len(some), answers)
     return found
+
+
+def _keys_at_once(keys: int, answers: Sequence[Rows]) -> int:
+    """So many more as weigh no more than `_BYTES_AT_ONCE`, if they are like these."""
+    values = (value for rows in answers for row in rows for value in row)
+    weight = sum(len(it) for it in values if isinstance(it, str | bytes))
+    return max(1, min(_KEYS_AT_ONCE, _BYTES_AT_ONCE * keys // max(1, weight)))
 
 
 def _differing(article: RegisteredArticle, publisher: Rows, subscriber: Rows) -> Iterator[FoundRow]:
