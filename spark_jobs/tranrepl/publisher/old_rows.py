@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import CallSyntax
 from tranrepl.publisher.row_filters import filter_columns
-from tranrepl.settings import UpdatePolicy
+from tranrepl.settings import Article, UpdatePolicy
 
 FULL = "f"
 _IDENTITIES = {"d": "DEFAULT", "i": "USING INDEX", "n": "NOTHING", FULL: "FULL"}
@@ -20,7 +20,7 @@ def old_rows_problem(article: RegisteredArticle, replica_identity: str, identifi
         return None
     if not all(identified):
         what = "the primary key"
-    elif wanting := _needs_whole_rows(article):
+    elif wanting := needs_whole_rows(article, _key(article), deferrable=article.deferrable):
         what = f"what {', '.join(wanting)} needs"
     else:
         return None
@@ -36,13 +36,17 @@ def may_lack_values(article: RegisteredArticle, replica_identity: str) -> bool:
     return sends_all or article.update_policy is UpdatePolicy.ALWAYS_PAIRS
 
 
-def _needs_whole_rows(article: RegisteredArticle) -> list[str]:
-    key = {article.columns[at].name for at in article.key_positions}
+def needs_whole_rows(article: Article | RegisteredArticle, key: Collection[str], *, deferrable: bool) -> list[str]:
+    """Settings of an article, in words, that need more of an old row than its key."""
     wanting = []
-    if article.filter is not None and not key.issuperset(filter_columns(article.filter, article.source.table)):
+    if article.filter is not None and not set(key).issuperset(filter_columns(article.filter, article.source.table)):
         wanting.append("filter")
     if CallSyntax.XCALL in (article.upd_cmd.syntax, article.del_cmd.syntax):
         wanting.append("XCALL")
-    if article.deferrable:
+    if deferrable:
         wanting.append("a DEFERRABLE unique constraint")
     return wanting
+
+
+def _key(article: RegisteredArticle) -> list[str]:
+    return [article.columns[at].name for at in article.key_positions]

@@ -22,11 +22,11 @@ from tranrepl.publisher.commit_search import holds_commit
 from tranrepl.publisher.free_slots import MORE_SLOTS, free_slots, none_free
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.old_rows import needs_whole_rows
 from tranrepl.publisher.published_tables import PublishedTable, published_tables
 from tranrepl.publisher.replication_session import RIGHT_TO_READ
 from tranrepl.publisher.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.row_filter_check import filter_problems
-from tranrepl.publisher.row_filters import filter_columns
 from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
 from tranrepl.publisher.unconverted_text import is_unconverted
 from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
@@ -461,13 +461,7 @@ class PostgresPublisher:
 def _before_image_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
     """Settings that need more of a row than the log carries without REPLICA IDENTITY FULL."""
     key = {column.name for column in table.key}
-    wanting = []
-    if article.filter is not None and not key.issuperset(filter_columns(article.filter, table.name.table)):
-        wanting.append("filter")
-    if CallSyntax.XCALL in (article.upd_cmd.syntax, article.del_cmd.syntax):
-        wanting.append("XCALL")
-    if table.deferrable:
-        wanting.append("a DEFERRABLE unique constraint")
+    wanting = needs_whole_rows(article, key, deferrable=table.deferrable)
     # Without the old row, an unchanged TOASTed value is not in the log at all.
     if any(column.toastable and column.name not in key for column in table.published(article.columns)):
         if article.upd_cmd.syntax in (CallSyntax.CALL, CallSyntax.MCALL):
