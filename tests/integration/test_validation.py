@@ -218,7 +218,9 @@ def test_a_repair_script_makes_both_ends_equal(
 @pytest.fixture
 def shell(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """`tranrepl validate`, its job on the shared Spark session instead of one of its own."""
-    monkeypatch.setattr("tranrepl.cli.submit", lambda request, _: job.run(site.spark, request, site.connections))
+    monkeypatch.setattr(
+        "tranrepl.cli.validating.submit", lambda request, _: job.run(site.spark, request, site.connections)
+    )
     file = publication_file(tmp_path, [{"source": "public.item", "filter": "region <> 0"}])
     site.at_publisher(f"CREATE TABLE item ({_COLUMNS})")
     site.set_up()

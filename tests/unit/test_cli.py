@@ -15,7 +15,7 @@ def _told(error: ReplicationError, monkeypatch: pytest.MonkeyPatch) -> str:
     def refuse(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "load_publication", refuse)
+    monkeypatch.setattr("tranrepl.cli.arguments.load_publication", refuse)
     result = CliRunner().invoke(cli.app, ["check", "purchasing.yaml"])
     assert (result.exit_code, result.stdout) == (1, "")
     return result.stderr

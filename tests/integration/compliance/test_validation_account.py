@@ -59,7 +59,9 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def shell(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    monkeypatch.setattr("tranrepl.cli.submit", lambda request, _: job.run(site.spark, request, site.connections))
+    monkeypatch.setattr(
+        "tranrepl.cli.validating.submit", lambda request, _: job.run(site.spark, request, site.connections)
+    )
     file = publication_file(tmp_path, list(_ARTICLES))
     environment = {**site.databases.environment, "COLUMNS": "80"}
     return lambda *arguments: typed("validate", file, *arguments, environment=environment)

@@ -1,0 +1,35 @@
+"""The shell: a module for each group of verbs. Exit status 0 done, 1 failed with one clear message, 2 usage."""
+
+from __future__ import annotations
+
+from tranrepl.arrow_alone import leave_pandas_out
+from tranrepl.cli import (
+    agents,
+    browsing,
+    cleaning_up,
+    reinitializing,
+    setting_up,
+    skip_and_retry,
+    status,
+    validating,
+)
+from tranrepl.cli.app import app
+
+__all__ = [
+    "agents",
+    "app",
+    "browsing",
+    "cleaning_up",
+    "main",
+    "reinitializing",
+    "setting_up",
+    "skip_and_retry",
+    "status",
+    "validating",
+]
+
+
+def main() -> None:
+    """Entry of the `tranrepl` command."""
+    leave_pandas_out()
+    app()

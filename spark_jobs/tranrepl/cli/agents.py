@@ -1,0 +1,192 @@
+"""Verbs that run jobs: log-reader, distribute, run, snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tranrepl.cli.app import app
+from tranrepl.cli.arguments import (
+    ArticleOption,
+    File,
+    JsonOption,
+    MasterOption,
+    SubscriptionOption,
+    chosen,
+    chosen_article,
+    load,
+)
+from tranrepl.cli.output import err, failing_clearly, warn
+from tranrepl.cli.results import raise_first, report
+from tranrepl.connections import Connection
+from tranrepl.distribution.agent import idle_result as idle_distribution
+from tranrepl.errors import ErrorKind, ReplicationError
+from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
+from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.run import Steps
+from tranrepl.run import run as run_steps
+from tranrepl.settings import Publication
+from tranrepl.snapshot.agent import idle_result as idle_snapshot
+from tranrepl.snapshot_display import following, showing
+from tranrepl.submit import submit
+
+_PAUSES = (1.0, 4.0)
+"""Seconds before each retry of what may pass by itself."""
+
+
+@app.command("log-reader", epilog="Example: [bold]tranrepl log-reader purchasing.yaml --master 'local\\[2]'[/]")
+def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOption = False) -> None:
+    """Read the Publisher's log into the store."""
+    with failing_clearly():
+        publication, connections = load(file)
+        result = _read_log(publication, connections, master)
+        report({"log reader": result}, as_json)
+        raise_first({"log reader": result})
+
+
+@app.command(epilog="Example: [bold]tranrepl distribute purchasing.yaml -s reporting[/]")
+def distribute(
+    file: File,
+    subscription: SubscriptionOption = None,
+    committed_before: Annotated[
+        datetime | None, typer.Option(help="Deliver only transactions committed before this time (UTC).")
+    ] = None,
+    single_connection: Annotated[
+        bool, typer.Option("--single-connection", help="Deliver over one connection, as the retry does.")
+    ] = False,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Deliver stored commands to the Subscribers."""
+    with failing_clearly():
+        publication, connections = load(file)
+        mode = ApplyMode.SINGLE_CONNECTION if single_connection else ApplyMode.STREAMS
+        bound = _in_utc(committed_before) if committed_before else None
+        results = {
+            name: _deliver(publication, connections, name, mode, bound, master)
+            for name in chosen(publication, subscription)
+        }
+        report(results, as_json)
+        raise_first(results)
+
+
+@app.command(epilog="Example: [bold]tranrepl run dags/publications/purchasing.yaml[/]")
+def run(
+    file: File,
+    subscription: SubscriptionOption = None,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection.
+
+    A subscription, or an article of it, that waits for its initial snapshot gets it first. What is stored is delivered
+    whatever stopped the log reader.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        steps = Steps(
+            lambda: _read_log(publication, connections, master),
+            lambda name: take_snapshot(publication, connections, name, (), master),
+            lambda name: _deliver_with_retry(publication, connections, name, master),
+        )
+        results = run_steps(chosen(publication, subscription), steps)
+        report(results, as_json)
+        raise_first(results)
+
+
+@app.command(epilog="Example: [bold]tranrepl snapshot dags/publications/purchasing.yaml -s reporting[/]")
+def snapshot(
+    file: File,
+    subscription: SubscriptionOption = None,
+    article: ArticleOption = None,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Give subscriptions that wait for it the Publisher's rows, as of one point of its log, while it works on.
+
+    A new subscription waits for it, and so does an article that was added. What needs none is left alone.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        results = {
+            name: take_snapshot(publication, connections, name, chosen_article(publication, article), master)
+            for name in chosen(publication, subscription)
+        }
+        report(results, as_json)
+        raise_first(results)
+
+
+def take_snapshot(
+    publication: Publication, connections: Mapping[str, Connection], name: str, articles: tuple[str, ...], master: str
+) -> JobResult:
+    """What may pass by itself is tried again: it begins anew then."""
+    request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
+    distribution = connections[publication.distributor.connection]
+    with showing(err, name) as display:
+        with following(display, distribution, publication.publication, name):
+            for pause in (*_PAUSES, None):
+                result = attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
+                if pause is None or result.error is None or result.error.kind is not ErrorKind.TRANSIENT:
+                    break
+                time.sleep(pause)
+        if result.snapshot:
+            display.show(result.snapshot)
+        return result
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _read_log(publication: Publication, connections: Mapping[str, Connection], master: str) -> JobResult:
+    request = LogReaderRequest(publication=publication)
+    with err.status(f"reading the log of {publication.publication}"):
+        result = attempt(lambda: idle_log_reader(request, connections) or submit(request, master))
+    warn(list(result.notices))
+    return result
+
+
+def _deliver(
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    name: str,
+    mode: ApplyMode,
+    bound: datetime | None,
+    master: str,
+) -> JobResult:
+    request = DistributionRequest(publication=publication, subscription=name, committed_before=bound, mode=mode)
+    with err.status(f"delivering to {name}"):
+        return attempt(lambda: idle_distribution(request, connections) or submit(request, master))
+
+
+def attempt(job: Callable[[], JobResult]) -> JobResult:
+    try:
+        return job()
+    except ReplicationError as error:
+        return JobResult(error=error.to_report())
+
+
+def _deliver_with_retry(
+    publication: Publication, connections: Mapping[str, Connection], name: str, master: str
+) -> JobResult:
+    """A batch that failed, for whatever may pass by itself or over one connection, is tried again over one."""
+    result = _deliver(publication, connections, name, ApplyMode.STREAMS, None, master)
+    for pause in _PAUSES:
+        if result.error is None or result.error.kind not in (ErrorKind.DATA, ErrorKind.TRANSIENT):
+            break
+        err.print(
+            f"{name}: a batch failed ({escape(result.error.message)}), trying again over a single connection",
+            highlight=False,
+        )
+        time.sleep(pause if result.error.kind is ErrorKind.TRANSIENT else 0)
+        again = _deliver(publication, connections, name, ApplyMode.SINGLE_CONNECTION, None, master)
+        settled = again.error is not None and again.error.kind is ErrorKind.DATA
+        result = result.plus(again)
+        if settled:
+            break
+    return result

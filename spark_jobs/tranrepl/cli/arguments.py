@@ -1,0 +1,63 @@
+"""Arguments that several verbs take, and what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tranrepl.check import Checked
+from tranrepl.check import check as check_publication
+from tranrepl.cli.output import err
+from tranrepl.connections import Connection, from_environment
+from tranrepl.errors import ConfigurationError
+from tranrepl.settings import Publication, load_publication
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The publication's settings, a YAML file.", show_default=False)
+]
+SubscriptionOption = Annotated[
+    str | None, typer.Option("--subscription", "-s", help="Only this subscription.", show_default="all")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+MasterOption = Annotated[
+    str, typer.Option(help="Spark master, as spark-submit takes it.", envvar="TRANREPL_SPARK_MASTER")
+]
+
+
+ArticleOption = Annotated[
+    str | None, typer.Option("--article", "-a", help="Only this article, by its source table.", show_default="all")
+]
+
+
+SubscriptionName = Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)]
+
+
+def load(file: Path) -> tuple[Publication, dict[str, Connection]]:
+    publication = load_publication(file)
+    return publication, {name: from_environment(name) for name in publication.connection_ids()}
+
+
+def checked_publication(publication: Publication, connections: Mapping[str, Connection]) -> Checked:
+    with err.status("checking"):
+        return check_publication(publication, connections)
+
+
+def chosen(publication: Publication, subscription: str | None) -> list[str]:
+    if subscription is None:
+        return [it.name for it in publication.subscriptions]
+    return [publication.subscription(subscription).name]
+
+
+def chosen_article(publication: Publication, article: str | None) -> tuple[str, ...]:
+    if article is None:
+        return ()
+    allowed = [str(it.source) for it in publication.articles]
+    if article not in allowed:
+        raise ConfigurationError(
+            f"--article: publication {publication.publication} has no article {article!r}",
+            remedy=f"allowed: {', '.join(allowed)}",
+        )
+    return (article,)

@@ -1,0 +1,84 @@
+"""The verb browse."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from tranrepl.browse import BrowsedCommand, Selection
+from tranrepl.browse import browse as browse_commands
+from tranrepl.cli.app import app
+from tranrepl.cli.arguments import File, JsonOption, chosen_article, load
+from tranrepl.cli.output import failing_clearly, out, print_json
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.errors import ConfigurationError
+
+
+@app.command(epilog="Example: [bold]tranrepl browse purchasing.yaml --article purchasing.vendor --limit 20[/]")
+def browse(
+    file: File,
+    article: Annotated[str | None, typer.Option(help="Only this article, by its source table.")] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="XACT_SEQNO", help="From this transaction on, hexadecimal.")
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="XACT_SEQNO", help="Up to this transaction, hexadecimal.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many commands.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Show stored commands, as SQL Server's sp_browsereplcmds does."""
+    with failing_clearly():
+        publication, connections = load(file)
+        selection = Selection(_seqno(first), _seqno(last), article)
+        chosen_article(publication, article)
+        database = DistributionDatabase(connections[publication.distributor.connection])
+        try:
+            record = database.publication(publication.publication)
+            found = browse_commands(
+                record, database.batches_after(record, b""), database.all_articles(record), selection
+            )
+            commands = [command for command, _ in zip(found, range(limit), strict=False)]
+        finally:
+            database.close()
+        _show_commands(commands, limit, as_json)
+
+
+def _seqno(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        raise ConfigurationError(
+            f"{text!r} is no xact_seqno", remedy="allowed: hexadecimal digits, as in 0x0000…"
+        ) from None
+
+
+def _show_commands(commands: list[BrowsedCommand], limit: int, as_json: bool) -> None:
+    if as_json:
+        print_json([_command_fields(command) for command in commands])
+        return
+    # Not a table: a command must come out whole at any width, to be read, searched and copied.
+    shown = None
+    for command in commands:
+        if command.xact_seqno != shown:
+            shown = command.xact_seqno
+            time = f"{command.commit_time:%Y-%m-%d %H:%M:%S}"
+            out.print(f"[bold]0x{shown}[/]  [dim]{time} UTC[/]", highlight=False, soft_wrap=True)
+        out.print(f"{command.command_id:>6}  {escape(command.command)}", highlight=False, soft_wrap=True)
+    if len(commands) == limit:
+        out.print(f"the first {limit} commands; --limit shows more, --from goes on")
+
+
+def _command_fields(command: BrowsedCommand) -> dict[str, Any]:
+    return {
+        "xact_seqno": command.xact_seqno,
+        "command_id": command.command_id,
+        "commit_time": command.commit_time.isoformat(),
+        "article": command.article,
+        "operation": command.operation,
+        "command": command.command,
+    }

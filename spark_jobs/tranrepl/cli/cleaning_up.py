@@ -1,0 +1,35 @@
+"""The verb cleanup."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+
+from tranrepl.cleanup import clean_up
+from tranrepl.cli.app import app
+from tranrepl.cli.arguments import File, JsonOption, load
+from tranrepl.cli.output import counted, err, failing_clearly, out, print_error, print_json
+
+
+@app.command(epilog="Example: [bold]tranrepl cleanup dags/publications/purchasing.yaml[/]")
+def cleanup(file: File, as_json: JsonOption = False) -> None:
+    """Remove stored commands that every Subscriber has, and history that is too old.
+
+    A subscription with a command that waited longer than max_distretention is deactivated.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        done = clean_up(publication, connections)
+        if as_json:
+            print_json(done.model_dump(mode="json"))
+            return
+        for name, why in done.unreachable.items():
+            err.print(f"[yellow]warning[/]: {name} keeps what it may need: {escape(why)}", highlight=False)
+        for error in done.deactivated.values():
+            print_error(error.to_exception())
+        removed = [
+            counted(done.batches, "batch", "batches"),
+            counted(done.commands, "command"),
+            counted(done.history_rows, "history row"),
+            counted(done.orphan_folders, "orphan folder"),
+        ]
+        out.print(f"{publication.publication}: removed {', '.join(removed)}")

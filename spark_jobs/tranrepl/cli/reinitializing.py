@@ -1,0 +1,92 @@
+"""The verb reinitialize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tranrepl.beginning_anew import BEGINNING_OF, begin_anew
+from tranrepl.check import check as check_publication
+from tranrepl.cli.agents import take_snapshot
+from tranrepl.cli.app import app
+from tranrepl.cli.arguments import ArticleOption, File, MasterOption, SubscriptionOption, chosen_article, load
+from tranrepl.cli.output import err, fail_on, failing_clearly, out, warn
+from tranrepl.cli.results import raise_first, report
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import SnapshotRequest
+from tranrepl.reinitialization import Rows, reinitialize
+from tranrepl.settings import Publication, SyncType
+from tranrepl.snapshot.anew import subscribe_anew
+
+
+@app.command("reinitialize", epilog="Example: [bold]tranrepl reinitialize purchasing.yaml -s reporting[/]")
+def reinitialize_subscription(
+    file: File,
+    subscription: SubscriptionOption = None,
+    article: ArticleOption = None,
+    log_reader: Annotated[
+        bool,
+        typer.Option(
+            "--log-reader",
+            help="Leave the Subscribers' rows as they are: they are the Publisher's, or validate --repair will correct "
+            "them.",
+        ),
+    ] = False,
+    master: MasterOption = "local[*]",
+) -> None:
+    """Begin anew: the publication, one subscription, or one article of it; a deactivated one is active again.
+
+    Without -s the slot, what is registered of the log, stored commands and watermarks are made new, whatever state they
+    are in, and every subscription gets the Publisher's rows. With sync_type: replication_support_only there is no
+    snapshot: load the rows while nobody writes at the Publisher.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        if subscription is None:
+            if article is not None:
+                raise ConfigurationError("--article without --subscription", remedy="name the subscription with -s")
+            _reinitialize_publication(publication, connections, Rows.THERE if log_reader else Rows.SNAPSHOT, master)
+            return
+        if log_reader:
+            raise ConfigurationError(
+                "--log-reader with --subscription", remedy="the log is read for all of them: leave -s out"
+            )
+        articles = chosen_article(publication, article)
+        if publication.subscription(subscription).sync_type is SyncType.AUTOMATIC:
+            request = SnapshotRequest(publication=publication, subscription=subscription, articles=articles)
+            subscribe_anew(request, connections)
+            result = take_snapshot(publication, connections, subscription, articles, master)
+            report({subscription: result}, as_json=False)
+            raise_first({subscription: result})
+            return
+        if articles:
+            raise ConfigurationError(
+                f"--article: subscription {subscription} takes no snapshots",
+                remedy="sync_type: automatic for it, or load the rows by hand and reinitialize the whole subscription",
+            )
+        start = reinitialize(publication, connections, subscription)
+        out.print(f"{subscription}: begins after 0x{start.hex()}")
+
+
+def _reinitialize_publication(
+    publication: Publication, connections: Mapping[str, Connection], rows: Rows, master: str
+) -> None:
+    with err.status("checking"):
+        checked = check_publication(publication, connections, BEGINNING_OF[rows])
+    warn(checked.warnings)
+    fail_on(checked.blocking)
+    results = begin_anew(
+        publication,
+        connections,
+        checked,
+        rows,
+        lambda name: take_snapshot(publication, connections, name, (), master),
+        lambda what: out.print(f"  {escape(what)}", highlight=False),
+    )
+    if results:
+        report(results, as_json=False)
+    raise_first(results)

@@ -1,0 +1,164 @@
+"""Verbs before the first run: check, setup, script, class-archive, schema."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.catalogue import TableDescription
+from tranrepl.check import Checked, check_publisher
+from tranrepl.class_archive import make_archive
+from tranrepl.cli.app import app
+from tranrepl.cli.arguments import File, JsonOption, SubscriptionOption, checked_publication, chosen, load
+from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import subscription_key
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.pools import set_up_pools
+from tranrepl.registration import registered_article
+from tranrepl.settings import Publication, json_schema
+from tranrepl.setup import set_up
+from tranrepl.subscriber.dialect import Scripted
+from tranrepl.subscriber.dialects import SCRIPTED_KINDS, Script, dialect_of, script_of
+
+
+@app.command(epilog="Example: [bold]tranrepl check dags/publications/purchasing.yaml[/]")
+def check(file: File, as_json: JsonOption = False) -> None:
+    """Find all that would keep the publication from running. Changes nothing."""
+    with failing_clearly():
+        publication, connections = load(file)
+        checked = checked_publication(publication, connections)
+        if as_json:
+            print_json(
+                {
+                    "problems": [problem.to_report().model_dump() for problem in checked.problems],
+                    "warnings": checked.warnings,
+                }
+            )
+            raise typer.Exit(1 if checked.problems else 0)
+        warn(checked.warnings)
+        fail_on(checked.problems)
+        out.print(
+            f"{publication.publication}: {counted(len(checked.tables), 'article')}, "
+            f"{counted(len(publication.subscriptions), 'subscription')}, [green]nothing to mend[/]"
+        )
+
+
+@app.command(epilog="Example: [bold]tranrepl setup dags/publications/purchasing.yaml[/]")
+def setup(file: File) -> None:
+    """Create what is missing at Publisher, Distributor and Subscribers. May be run again at any time.
+
+    Generated procedures are made anew where the article changed. Custom ones are left alone, and named where they need
+    attention.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        checked = checked_publication(publication, connections)
+        warn(checked.warnings)
+        fail_on(checked.blocking)
+        done: list[str] = []
+
+        def say(what: str) -> None:
+            done.append(what)
+            out.print(f"  {escape(what)}", highlight=False)
+
+        set_up(publication, connections, checked.tables, say)
+        _set_up_pools(publication, say)
+        _prepare_spark()
+        for problem in checked.custom_procedures:
+            err.print(f"[yellow]needs attention[/]: {escape(str(problem))}", highlight=False)
+        out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
+
+
+def _set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
+    """Not a failure where they cannot be: the shell delivers without Airflow, and its scheduler mends it."""
+    try:
+        with err.status("Airflow's pools"):
+            set_up_pools(publication, say)
+    except ConfigurationError as error:
+        warn([str(error)])
+
+
+def _prepare_spark() -> None:
+    """Not a failure where it cannot be: jobs run without, and perhaps elsewhere."""
+    # `tranrepl class-archive` says why.
+    with suppress(ReplicationError, OSError), err.status("preparing Spark, once (20 s)"):
+        make_archive()
+
+
+@app.command("class-archive", epilog="Example: [bold]tranrepl class-archive[/], where Airflow's tasks run")
+def class_archive() -> None:
+    """Let Spark jobs on this machine start in half the time. Setup does it too, where it runs.
+
+    Makes an archive of Spark's classes (190 MB, 20 s) for this Java and this pyspark, unless it is there.
+    """
+    with failing_clearly():
+        try:
+            with err.status("running Spark once"):
+                archive = make_archive()
+        except OSError as error:
+            raise ConfigurationError(f"no archive of Spark's classes: {error}") from error
+        out.print(escape(str(archive)), highlight=False)
+
+
+@app.command(epilog="Example: [bold]tranrepl script purchasing.yaml -s reporting > procedures.sql[/]")
+def script(
+    file: File,
+    subscription: SubscriptionOption = None,
+    custom: Annotated[bool, typer.Option("--custom", help="Skeletons of the custom procedures instead.")] = False,
+    dialect: Annotated[
+        str | None,
+        typer.Option(help=f"For a Subscriber of this kind that need not exist: {', '.join(SCRIPTED_KINDS)}."),
+    ] = None,
+) -> None:
+    """Print the procedures that setup generates, as they fit each Subscriber's tables.
+
+    A skeleton has the signature that a custom procedure must have, and does what the generated one would do.
+    With --dialect no Subscriber is asked: the procedures fit tables as setup would create them.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        what = Scripted.CUSTOM if custom else Scripted.GENERATED
+        if dialect is not None:
+            checked = check_publisher(publication, connections)
+            fail_on(checked.problems)
+            _print_script(script_of(dialect, _registered(checked), what))
+            return
+        checked = checked_publication(publication, connections)
+        fail_on(checked.blocking if custom else checked.problems)
+        for name in chosen(publication, subscription):
+            _print_script(_scripted(publication, connections, checked, name, what))
+
+
+def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescription]]:
+    return [(registered_article(article, table), table) for article, table in checked.tables]
+
+
+def _print_script(script: Script) -> None:
+    sys.stdout.write(script.capabilities.script_start if script.statements else "")
+    for statement in script.statements:
+        sys.stdout.write(f"{statement}{script.capabilities.script_end}")
+
+
+def _scripted(
+    publication: Publication, connections: Mapping[str, Connection], checked: Checked, name: str, what: Scripted
+) -> Script:
+    # Scripts do not depend on where the Subscriber stands.
+    key = subscription_key(publication, connections[publication.publisher.connection], None, name)
+    connection = connections[publication.subscription(name).connection]
+    dialect = dialect_of(connection)
+    with dialect.subscriber(connection, key, "tranrepl script") as subscriber:
+        statements = [it for article, table in _registered(checked) for it in subscriber.scripts(article, table, what)]
+    return Script(dialect.capabilities, tuple(statements))
+
+
+@app.command(epilog="Example: [bold]tranrepl schema > publication.schema.json[/]")
+def schema() -> None:
+    """Print the JSON Schema of a publication file, for editors."""
+    print_json(json_schema())

@@ -1,0 +1,50 @@
+"""Verbs of an administrator's way past a transaction, or back to one: skip, retry."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tranrepl.administration import parse_xact_seqno, retry_from_transaction, skip_transaction
+from tranrepl.cli.app import app
+from tranrepl.cli.arguments import File, SubscriptionName, load
+from tranrepl.cli.output import failing_clearly, out
+
+
+@app.command(epilog="Example: [bold]tranrepl skip purchasing.yaml -s reporting --xact-seqno 0x00000000018a4c10[/]")
+def skip(
+    file: File,
+    subscription: SubscriptionName,
+    xact_seqno: Annotated[
+        str, typer.Option(help="The next transaction to be delivered, hexadecimal.", show_default=False)
+    ],
+) -> None:
+    """Pass over one transaction that cannot be delivered. The history says so.
+
+    Like SQL Server's sp_setsubscriptionxactseqno, of which it is the careful half: no other transaction is skipped.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        seqno = parse_xact_seqno(xact_seqno)
+        out.print(skip_transaction(publication, connections, subscription, seqno), highlight=False)
+
+
+@app.command(
+    epilog="Example: [bold]tranrepl retry purchasing.yaml -s reporting --from-xact-seqno 0x00000000018a4c10[/]"
+)
+def retry(
+    file: File,
+    subscription: SubscriptionName,
+    from_xact_seqno: Annotated[
+        str, typer.Option(help="The transaction to begin with, hexadecimal.", show_default=False)
+    ],
+) -> None:
+    """Let the next delivery begin with a transaction that was delivered before: all from it on is applied again.
+
+    For a Subscriber whose rows were put back by other means than a restored database, which brings its watermark along.
+    """
+    with failing_clearly():
+        publication, connections = load(file)
+        seqno = parse_xact_seqno(from_xact_seqno)
+        out.print(retry_from_transaction(publication, connections, subscription, seqno), highlight=False)

@@ -1,0 +1,134 @@
+"""The verb validate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from tranrepl.cli.agents import attempt
+from tranrepl.cli.app import app
+from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, chosen, load
+from tranrepl.cli.output import counted, err, failing_clearly, out, print_json
+from tranrepl.cli.results import raise_first
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import JobResult, Repair, ValidationRequest
+from tranrepl.submit import submit
+from tranrepl.validation_report import ArticleValidation, DifferingRow
+
+
+@app.command(epilog="Example: [bold]tranrepl validate dags/publications/purchasing.yaml -s reporting[/]")
+def validate(
+    file: File,
+    subscription: SubscriptionOption = None,
+    article: Annotated[
+        str | None, typer.Option(help="Only this article, by its source table.", show_default="all")
+    ] = None,
+    rowcount_only: Annotated[
+        bool, typer.Option("--rowcount-only", help="Count rows, and do not compare them.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Correct the rows that differ at the Subscriber, in one transaction.")
+    ] = False,
+    repair_script: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.sql", help="Write the statements that would correct them.", show_default=False),
+    ] = None,
+    master: MasterOption = "local[*]",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the Subscribers' rows with the Publisher's, both at one transaction. Nobody stops writing for it.
+
+    Reads the log and delivers up to that transaction. Exit status 1 where something differs, and was not repaired.
+    """
+    with failing_clearly():
+        publication, _ = load(file)
+        how = _repair_of(repair, repair_script, rowcount_only)
+        script = _new_script(repair_script)
+        results = {}
+        for name in chosen(publication, subscription):
+            request = ValidationRequest(
+                publication=publication,
+                subscription=name,
+                article=article,
+                rowcount_only=rowcount_only,
+                repair=how,
+                repair_script=script,
+            )
+            results[name] = _validate(request, master)
+        if as_json:
+            print_json({name: result.model_dump(mode="json") for name, result in results.items()})
+        else:
+            for name, result in results.items():
+                _show_validation(name, result)
+        raise_first(results)
+
+
+def _validate(request: ValidationRequest, master: str) -> JobResult:
+    with err.status(f"validating {request.subscription}"):
+        return attempt(lambda: submit(request, master))
+
+
+def _repair_of(repair: bool, repair_script: Path | None, rowcount_only: bool) -> Repair:
+    if repair and repair_script is not None:
+        raise ConfigurationError("--repair and --repair-script", remedy="allowed: one of them")
+    if rowcount_only and (repair or repair_script is not None):
+        raise ConfigurationError("--rowcount-only does not tell which rows differ", remedy="leave it out to repair")
+    if repair_script is not None:
+        return Repair.SCRIPT
+    return Repair.APPLY if repair else Repair.NONE
+
+
+def _new_script(path: Path | None) -> Path | None:
+    """Each subscription's job appends to it."""
+    if path is None:
+        return None
+    if path.exists():
+        raise ConfigurationError(f"--repair-script: {path} exists", remedy="name a new file, or remove it")
+    return path.absolute()
+
+
+_MOST_SHOWN = 20
+
+
+def _show_validation(name: str, result: JobResult) -> None:
+    for notice in result.notices:
+        err.print(f"[yellow]warning[/]: {name}: {escape(notice)}", highlight=False)
+    if result.validation is None:
+        return
+    table = Table("article", title=f"{name}, at 0x{result.validation.xact_seqno}", box=SIMPLE_HEAD, pad_edge=False)
+    table.title_justify = "left"
+    for heading in ("rows", "missing", "extra", "different"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for it in result.validation.articles:
+        counts = (f"{it.publisher_rows:,}", f"{it.missing:,}", f"{it.extra:,}", f"{it.different:,}")
+        table.add_row(it.article, *counts, _verdict(it))
+    out.print(table)
+    for what, articles in result.validation.by_comparison().items():
+        out.print(f"{escape(what)}: {escape(', '.join(articles))}", highlight=False, style="dim")
+    for it in result.validation.unequal:
+        for row in it.rows[:_MOST_SHOWN]:
+            out.print(f"  {escape(_differing_row(it, row))}", highlight=False, soft_wrap=True)
+        if it.differences > _MOST_SHOWN:
+            out.print(f"  {it.article}: {it.differences - _MOST_SHOWN:,} more; --json names them", highlight=False)
+
+
+def _verdict(validated: ArticleValidation) -> str:
+    if validated.equal:
+        return "[green]equal[/]"
+    if validated.repaired is not None:
+        return f"[yellow]{counted(validated.repaired, 'row')} repaired[/]"
+    reason = f", not repaired: {escape(validated.not_repaired)}" if validated.not_repaired else ""
+    rows = f" ({validated.subscriber_rows:,} at the Subscriber)" if not validated.differences else ""
+    return f"[red]differs[/]{rows}{reason}"
+
+
+def _differing_row(validated: ArticleValidation, row: DifferingRow) -> str:
+    key = ", ".join(f"{name} = {value}" for name, value in row.key.items())
+    columns = f": {', '.join(row.columns)}" if row.columns else ""
+    return f"{validated.article} {key}  {row.difference}{columns}"
