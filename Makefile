@@ -34,13 +34,14 @@ demo: env java ## Replicate a demo database through Airflow and Spark, and prove
 airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-C
 	@PYTHONPATH=tests $(BIN)/python -m sandbox.airflow_ui
 
-test: env java ## Run all tests, in four runs side by side; PYTEST_ARGS="-k name" runs some, in one
+test: env java ## Run all tests in four processes; PYTEST_ARGS="-k name" runs some, in one
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
 ifdef PYTEST_ARGS
 	@$(BIN)/pytest $(PYTEST_ARGS)
 else
-	@PYTHONPATH=tests $(BIN)/python -m sandbox.side_by_side
+	@# Tests start Python some thousand times, which would compile the checkout each time.
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder
 endif
 
 lint: env ## Check style, types and the direction of imports

@@ -60,12 +60,32 @@ class DatabasesFactory(Protocol):
 def pytest_configure() -> None:
     """Examples have no deadline. Every Spark, also the jobs that tests submit, listens on loopback, runs our Python and
     starts fast."""
-    # Three runs share two cores: how long an example takes says nothing.
+    # Several processes share two cores: how long an example takes says nothing.
     hypothesis.settings.register_profile("tranrepl", deadline=None)
     hypothesis.settings.load_profile("tranrepl")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.update(start_variables())
+
+
+_TAKE_LONG = ("slow", "scheduler", "submit")
+"""Markers of tests that a run begins with, so that it does not end with waiting for one of them."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Keep together what runs in one process of `make test`: a file's tests, and all of Airflow's but its scheduler's,
+    which share a metadata database. Files with tests that take long come first, others in the order drawn."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    yield
+    begun = {_group(item) for item in items if any(item.get_closest_marker(name) for name in _TAKE_LONG)}
+    items.sort(key=lambda item: _group(item) not in begun)
+
+
+def _group(item: pytest.Item) -> str:
+    together = item.path.parent.name == "airflow" and item.get_closest_marker("scheduler") is None
+    return "airflow" if together else item.nodeid.partition("::")[0]
 
 
 def pytest_collection_finish() -> None:
