@@ -5,9 +5,11 @@ Sources: PostgreSQL, "Error Codes"; MariaDB, "Error Codes"; SQL Server, "Databas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypedDict
 
 from tranrepl.errors import ErrorKind
 
@@ -24,8 +26,21 @@ CONVERSION_FAILED = 245
 NO_DATE = 241
 DATE_OUT_OF_RANGE = 242
 USER_DEFINED = 50000
+DIVIDE_BY_ZERO = 8134
+OUT_OF_MEMORY = 701
+DEADLOCK = 1205
+LOCK_TIMEOUT = 1222
+UPDATE_CONFLICT = 3960
+DATABASE_READ_ONLY = 3906
+INVALID_COLUMN = 207
+INVALID_OBJECT = 208
+PERMISSION_DENIED = 229
+NO_SUCH_SCHEMA = 2760
+NO_SUCH_PROCEDURE = 2812
+CANNOT_OPEN_DATABASE = 4060
+LOGIN_FAILED = 18456
 
-_DUPLICATE = (DUPLICATE_KEY_ROW, DUPLICATE_KEY)
+_DUPLICATE = (DUPLICATE_KEY, DUPLICATE_KEY_ROW)
 _TOO_LONG = (TRUNCATED, TRUNCATED_WHERE)
 _TOO_LARGE = (OVERFLOW, OUT_OF_RANGE)
 _BAD_DATE = (NO_DATE, DATE_OUT_OF_RANGE)
@@ -35,6 +50,13 @@ VALUE_DOES_NOT_FIT = str(TRUNCATED)
 _DOES_NOT_FIT = (*_TOO_LONG, *_TOO_LARGE, CONVERSION_FAILED, *_BAD_DATE)
 
 
+class Numbers(TypedDict):
+    """What an error is made with."""
+
+    number: str | None
+    database_code: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorCodes:
     """One database's. A code is looked up whole, then by its first two characters (a class of SQLSTATE)."""
@@ -42,6 +64,9 @@ class ErrorCodes:
     kinds: Mapping[str, ErrorKind]
     otherwise: ErrorKind
     numbers: Mapping[str, tuple[int, ...]]
+    """SQL Server's, of data errors: the likeliest first. They are what `skip_errors` may name."""
+    other_numbers: Mapping[str, int] = field(default_factory=dict)
+    """SQL Server's, of errors that are never skipped."""
 
     def kind(self, code: str | None) -> ErrorKind:
         """Without a code there was no answer: the connection is lost."""
@@ -49,13 +74,27 @@ class ErrorCodes:
             return ErrorKind.TRANSIENT
         return self.kinds.get(code) or self.kinds.get(code[:2] if len(code) == 5 else "", self.otherwise)
 
-    def numbers_of(self, code: str | None) -> tuple[int, ...]:
-        """SQL Server's numbers; none where it has no such data error."""
-        return self.numbers.get(code or "", ())
+    def numbered(self, code: str | None) -> Numbers:
+        """Return the database's own code with SQL Server's number for the same; the likeliest of several."""
+        known = code or ""
+        number = self.numbers[known][0] if known in self.numbers else self.other_numbers.get(known)
+        return Numbers(number=None if number is None else str(number), database_code=code)
 
-    def codes_of(self, numbers: frozenset[int]) -> frozenset[str]:
-        """The codes that stand for one of SQL Server's numbers."""
-        return frozenset(code for code, its in self.numbers.items() if numbers.intersection(its))
+    def codes_of(self, skipped: frozenset[str]) -> frozenset[str]:
+        """Return the codes that stand for one of SQL Server's numbers, and those that are named themselves."""
+        by_number = {code for code, its in self.numbers.items() if skipped.intersection(map(str, its))}
+        return frozenset(by_number | {it for it in skipped if it not in SKIPPABLE and self.is_data_error(it)})
+
+    def is_data_error(self, code: str) -> bool:
+        """Return whether `skip_errors` may name this code of the database."""
+        return self.kind(code) is ErrorKind.DATA
+
+
+class SqlServerCodes(ErrorCodes):
+    """Whose own numbers they are."""
+
+    def numbered(self, code: str | None) -> Numbers:
+        return Numbers(number=code, database_code=code)
 
 
 def _kinds(kind: ErrorKind, codes: str) -> dict[str, ErrorKind]:
@@ -85,7 +124,23 @@ class Codes(Enum):
             "22P02": (CONVERSION_FAILED,),
             "22007": _BAD_DATE,
             "22008": _BAD_DATE,
+            "22012": (DIVIDE_BY_ZERO,),
             "P0001": (USER_DEFINED,),
+        },
+        other_numbers={
+            "25006": DATABASE_READ_ONLY,
+            "28000": LOGIN_FAILED,
+            "28P01": LOGIN_FAILED,
+            "3D000": CANNOT_OPEN_DATABASE,
+            "3F000": NO_SUCH_SCHEMA,
+            "40001": UPDATE_CONFLICT,
+            "40P01": DEADLOCK,
+            "42501": PERMISSION_DENIED,
+            "42703": INVALID_COLUMN,
+            "42883": NO_SUCH_PROCEDURE,
+            "42P01": INVALID_OBJECT,
+            "53200": OUT_OF_MEMORY,
+            "55P03": LOCK_TIMEOUT,
         },
     )
     MARIADB = ErrorCodes(
@@ -113,11 +168,25 @@ class Codes(Enum):
             "1690": _TOO_LARGE,
             "1366": (CONVERSION_FAILED,),
             "1292": _BAD_DATE,
+            "1365": (DIVIDE_BY_ZERO,),
             "1644": (USER_DEFINED,),
             VALUE_DOES_NOT_FIT: _DOES_NOT_FIT,
         },
+        other_numbers={
+            "1044": CANNOT_OPEN_DATABASE,
+            "1045": LOGIN_FAILED,
+            "1049": CANNOT_OPEN_DATABASE,
+            "1054": INVALID_COLUMN,
+            "1142": PERMISSION_DENIED,
+            "1143": PERMISSION_DENIED,
+            "1146": INVALID_OBJECT,
+            "1205": LOCK_TIMEOUT,
+            "1213": DEADLOCK,
+            "1305": NO_SUCH_PROCEDURE,
+            "1370": PERMISSION_DENIED,
+        },
     )
-    SQL_SERVER = ErrorCodes(
+    SQL_SERVER = SqlServerCodes(
         kinds={
             # From 20002 on they are DB-Library's: no connection, or a lost one.
             **_kinds(
@@ -142,6 +211,7 @@ class Codes(Enum):
                 *_TOO_LARGE,
                 CONVERSION_FAILED,
                 *_BAD_DATE,
+                DIVIDE_BY_ZERO,
                 USER_DEFINED,
             )
         },
@@ -153,5 +223,12 @@ class Codes(Enum):
     )
 
 
-SKIPPABLE = frozenset(number for codes in Codes for numbers in codes.value.numbers.values() for number in numbers)
-"""Numbers that `skip_errors` takes: of data errors, and of no others."""
+SKIPPABLE = frozenset(str(number) for codes in Codes for numbers in codes.value.numbers.values() for number in numbers)
+"""SQL Server's numbers that `skip_errors` takes: of data errors, and of no others."""
+
+
+def is_skippable(value: str) -> bool:
+    """Return whether `skip_errors` takes this number of SQL Server's, or this code of a database."""
+    own = value in Codes.MARIADB.value.numbers
+    state = re.fullmatch(r"[0-9A-Z]{5}", value) is not None and Codes.POSTGRES.value.is_data_error(value)
+    return value in SKIPPABLE or own or state

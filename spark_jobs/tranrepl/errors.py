@@ -37,6 +37,12 @@ class ErrorKind(StrEnum):
     INTERNAL = "internal"
 
 
+def shown_number(number: str | None, database_code: str | None) -> str:
+    """Return SQL Server's number, with the database's own in parentheses: `2627 (23505)`, `2627`, `(53300)`."""
+    own = f"({database_code})" if database_code and database_code != number else ""
+    return " ".join(filter(None, [number, own]))
+
+
 class ErrorReport(BaseModel):
     """An error as it crosses a process border: in a job's result, an XCom, a history row."""
 
@@ -46,19 +52,34 @@ class ErrorReport(BaseModel):
     message: str
     remedy: str | None = None
     number: str | None = None
+    """SQL Server's."""
+    database_code: str | None = None
+    """The database's own: an SQLSTATE, or its number. None where the error is not a database's."""
     xact_seqno: str | None = None
     command_id: int | None = None
     article: str | None = None
     key: str | None = None
     """Of the failing command's row, as `id = 5`."""
     command: str | None = None
-    """The failing command as text. It stays in `MSrepl_errors`: other places show no values but the key's."""
+    """The failing command as text. It is for `MSrepl_errors` and the task's log: other places show no values but the
+    key's."""
+
+    @property
+    def code(self) -> str | None:
+        """What the source itself said: the database's own code, or our number."""
+        return self.database_code or self.number
+
+    @property
+    def shown_number(self) -> str:
+        """As people read it: `2627 (23505)`; empty where there is none."""
+        return shown_number(self.number, self.database_code)
 
     def to_exception(self) -> ReplicationError:
         return CLASS_OF_KIND[self.kind](
             self.message,
             remedy=self.remedy,
             number=self.number,
+            database_code=self.database_code,
             xact_seqno=self.xact_seqno,
             command_id=self.command_id,
             article=self.article,
@@ -70,8 +91,8 @@ class ErrorReport(BaseModel):
 class ReplicationError(Exception):
     """Base of all errors this package raises on purpose.
 
-    `message` says what happened and where, `remedy` what to do about it. `number` is the error number
-    a DBA knows (20598, or the database's own SQLSTATE); `xact_seqno` is hexadecimal.
+    `message` says what happened and where, `remedy` what to do about it. `number` is SQL Server's, `database_code` the
+    database's own (an SQLSTATE, or its number); `xact_seqno` is hexadecimal.
     """
 
     kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
@@ -82,6 +103,7 @@ class ReplicationError(Exception):
         *,
         remedy: str | None = None,
         number: str | None = None,
+        database_code: str | None = None,
         xact_seqno: str | None = None,
         command_id: int | None = None,
         article: str | None = None,
@@ -92,11 +114,22 @@ class ReplicationError(Exception):
         self.message = message
         self.remedy = remedy
         self.number = number
+        self.database_code = database_code
         self.xact_seqno = xact_seqno
         self.command_id = command_id
         self.article = article
         self.key = key
         self.command = command
+
+    @property
+    def code(self) -> str | None:
+        """What the source itself said: the database's own code, or our number."""
+        return self.database_code or self.number
+
+    @property
+    def shown_number(self) -> str:
+        """As people read it: `2627 (23505)`; empty where there is none."""
+        return shown_number(self.number, self.database_code)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.remedy}" if self.remedy else self.message
@@ -107,6 +140,7 @@ class ReplicationError(Exception):
             message=self.message,
             remedy=self.remedy,
             number=self.number,
+            database_code=self.database_code,
             xact_seqno=self.xact_seqno,
             command_id=self.command_id,
             article=self.article,

@@ -157,13 +157,13 @@ def translate(where: str, error: psycopg.Error) -> ReplicationError:
     if state == "2D000":
         return ConfigurationError(
             f"{message}: a procedure ended the transaction by itself",
-            number=state,
+            **Codes.POSTGRES.value.numbered(state),
             remedy="a procedure that applies commands holds no COMMIT and no ROLLBACK: the commands of a commit batch "
             "and the watermark are committed together",
         )
     kind = Codes.POSTGRES.value.kind(state)
     remedy = error.diag.message_hint if kind is ErrorKind.CONFIGURATION else None
-    return CLASS_OF_KIND[kind](message, number=state, remedy=remedy)
+    return CLASS_OF_KIND[kind](message, **Codes.POSTGRES.value.numbered(state), remedy=remedy)
 
 
 def _first_line(error: psycopg.Error) -> str:

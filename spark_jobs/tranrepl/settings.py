@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from tranrepl.commands import CallSyntax, Method, Operation, Propagation
-from tranrepl.error_numbers import SKIPPABLE
+from tranrepl.error_numbers import SKIPPABLE, is_skippable
 from tranrepl.errors import ConfigurationError
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
@@ -172,13 +172,14 @@ def _lsn(value: str) -> str:
     return value
 
 
-def _skippable(value: int) -> int:
-    if value not in SKIPPABLE:
-        raise ValueError(f"not a data error; allowed: {', '.join(map(str, sorted(SKIPPABLE)))}")
-    return value
+def _skippable(value: int | str) -> str:
+    if not is_skippable(str(value)):
+        allowed = ", ".join(sorted(SKIPPABLE, key=int))
+        raise ValueError(f"not a data error; allowed: {allowed}, and a database's own, as 23505 or P0001")
+    return str(value)
 
 
-SkippableError = Annotated[int, AfterValidator(_skippable)]
+SkippableError = Annotated[int | str, AfterValidator(_skippable)]
 Name = Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_identifier)]
 ConnectionId = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 
@@ -394,7 +395,8 @@ class Subscription(_Settings):
     apply: Apply = Apply.AUTO
     """auto (in bulk where that gives the same rows, else one by one) or commands (always one by one)."""
     skip_errors: list[SkippableError] = []
-    """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors."""
+    """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors: SQL Server's
+    (2627), or the database's own (23505, P0001)."""
     commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default_factory=_commit_batch_size)
     """A commit at the Subscriber holds at most this many transactions (CommitBatchSize); default 10,000, and 1,000
     with apply: commands."""

@@ -259,7 +259,7 @@ def test_what_bulk_lacks_memory_for_goes_one_by_one(subscribers: tuple[Site, Sit
     """The retry over a single connection would come to the same end again and again."""
     subscribers[0].execute(_STARVED)
     outcome = _deliver(subscribers[0], next(_numbers), _steady_world("starves"), Apply.AUTO)
-    assert (outcome.error, outcome.result.in_bulk, outcome.result.fallbacks) == (None, 0, {"error 53200": 1})
+    assert (outcome.error, outcome.result.in_bulk, outcome.result.fallbacks) == (None, 0, {"error 701 (53200)": 1})
     assert [row[0] for row in outcome.rows[0]] == [2, 3, 5]
 
 

@@ -192,7 +192,7 @@ def test_a_procedure_that_commits_is_named_and_nothing_of_its_batch_stays(
     read = read_commands(site)
     error = deliver_commands(site, read).error
     assert error is not None
-    assert (error.kind, error.number, error.article) == (ErrorKind.CONFIGURATION, "2D000", "public.vendor")
+    assert (error.kind, error.database_code, error.article) == (ErrorKind.CONFIGURATION, "2D000", "public.vendor")
     assert "a procedure ended the transaction by itself" in error.message
     assert "no COMMIT" in (error.remedy or "")
     assert site.at_subscriber("SELECT * FROM vendor") == []

@@ -92,7 +92,7 @@ def test_bytes_that_are_no_utf8_are_named(databases: DatabasesFactory, encoded: 
     error = result.error
     assert error is not None
     assert result.commands == 1
-    assert (error.kind, error.number, error.article) == (ErrorKind.DATA, "22021", "public.t")
+    assert (error.kind, error.database_code, error.article) == (ErrorKind.DATA, "22021", "public.t")
     assert "column text" in error.message
     assert error.key == "id = 2, code = b"
     assert "tranrepl reinitialize FILE" in (error.remedy or "")
@@ -124,7 +124,7 @@ def test_a_snapshot_names_the_row_that_is_no_utf8(
     site.set_up()
     with pytest.raises(DataError) as refused:
         site.take_snapshot()
-    assert (refused.value.number, refused.value.article) == ("22021", "public.t")
+    assert (refused.value.database_code, refused.value.article) == ("22021", "public.t")
     assert "id = 5, code = c" in refused.value.message
     site.at_publisher("UPDATE t SET text = 'é' WHERE id = 5")
     site.take_snapshot()
@@ -142,7 +142,7 @@ def test_a_character_that_the_subscriber_lacks_is_named(
     read_log_into_store(site).raise_error()
     error = deliver_stored(site).error
     assert error is not None
-    assert (error.kind, error.number, error.article) == (ErrorKind.DATA, "22P05", "public.t")
+    assert (error.kind, error.database_code, error.article) == (ErrorKind.DATA, "22P05", "public.t")
     assert (error.command_id, error.key) == (1, "id = 2, code = b")
     assert site.at_subscriber("SELECT id FROM t") in ([], [(1,)])
 
@@ -158,7 +158,7 @@ def test_a_distribution_database_keeps_errors_that_it_lacks_characters_for(
     site.at_subscriber("INSERT INTO t VALUES (1, '€', 'x')")
     error = site.run_distribution("reporting").error
     assert error is not None
-    assert error.number == "23505"
+    assert error.shown_number == "2627 (23505)"
     ((text,),) = distribution_rows(site, "SELECT error_text FROM msrepl_errors")
     assert "\\u20ac" in str(text)
 

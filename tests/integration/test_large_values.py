@@ -193,7 +193,12 @@ def test_a_command_that_no_buffer_takes_is_named(
         patch.setattr(postgres_apply, "fold_text", overflow)
         error = deliver_stored(site).error
     assert error is not None
-    assert (error.kind, error.number, error.article, error.key) == (ErrorKind.DATA, "54000", "public.t", "id = 3")
+    assert (error.kind, error.database_code, error.article, error.key) == (
+        ErrorKind.DATA,
+        "54000",
+        "public.t",
+        "id = 3",
+    )
     assert "tranrepl skip" in (error.remedy or "")
     deliver_stored(site).raise_error()
     assert site.differences() == []
@@ -234,7 +239,12 @@ def test_a_row_that_is_too_long_for_a_message(databases: DatabasesFactory, tmp_p
     )
     error = read_log_into_store(site).error
     assert error is not None
-    assert (error.kind, error.number, error.article, error.key) == (ErrorKind.DATA, "54000", "public.t", "id = 7")
+    assert (error.kind, error.database_code, error.article, error.key) == (
+        ErrorKind.DATA,
+        "54000",
+        "public.t",
+        "id = 7",
+    )
     assert int(error.xact_seqno or "", 16) > lsn_number(before)
     assert "tranrepl reinitialize FILE" in (error.remedy or "")
     deliver_stored(site).raise_error()

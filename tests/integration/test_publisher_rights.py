@@ -51,7 +51,7 @@ def test_a_role_without_the_right_is_refused_with_the_ways_to_it(
 ) -> None:
     (problem,) = _problems(owners, login, tmp_path)
     assert isinstance(problem, ConfigurationError)
-    assert problem.number == "42501"
+    assert problem.shown_number == "229 (42501)"
     assert f"role {login.login} may not read the log" in problem.message
     assert f'ALTER ROLE "{login.login}" REPLICATION' in (problem.remedy or "")
     assert f'GRANT rds_replication TO "{login.login}"' in (problem.remedy or "")
@@ -67,7 +67,7 @@ def test_the_attribute_alone_is_not_believed(owners: Databases, login: Connectio
         f"REVOKE EXECUTE ON {_PEEK} FROM PUBLIC",
     )
     (problem,) = _problems(owners, login, tmp_path)
-    assert (problem.number, type(problem)) == ("42501", ConfigurationError)
+    assert (problem.shown_number, type(problem)) == ("229 (42501)", ConfigurationError)
     execute(owners.publisher, f"GRANT EXECUTE ON {_PEEK} TO {login.login}")
     assert _problems(owners, login, tmp_path) == []
 

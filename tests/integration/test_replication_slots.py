@@ -147,7 +147,7 @@ def test_without_a_free_slot_the_reason_is_said(site: Site) -> None:
     with _slot(site.databases.publisher, "for_now", temporary=True):
         error = read_log_into_store(site).error
         assert error is not None
-        assert (error.kind, error.number) == (ErrorKind.TRANSIENT, "53400")
+        assert (error.kind, error.database_code) == (ErrorKind.TRANSIENT, "53400")
         assert "all 2 replication slots are in use" in error.message
         with pytest.raises(TransientError, match="all replication slots are in use") as refused:
             site.take_snapshot()
@@ -155,7 +155,7 @@ def test_without_a_free_slot_the_reason_is_said(site: Site) -> None:
     with _slot(site.databases.publisher, "for_good", temporary=False):
         error = read_log_into_store(site).error
         assert error is not None
-        assert (error.kind, error.number) == (ErrorKind.CONFIGURATION, "53400")
+        assert (error.kind, error.database_code) == (ErrorKind.CONFIGURATION, "53400")
         assert "all 2 replication slots are in use" in error.message
         assert "max_replication_slots" in (error.remedy or "")
     assert read_log_into_store(site).commands == 400

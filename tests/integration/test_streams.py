@@ -48,7 +48,7 @@ def test_a_batch_that_fails_over_streams_is_delivered_over_a_single_connection(
     site = _parents_and_children(databases, tmp_path, spark, StreamAssignment.KEY)
     failed = site.deliver()
     assert failed.error is not None
-    assert (failed.error.kind, failed.error.number, failed.commands) == (ErrorKind.DATA, "23503", 0)
+    assert (failed.error.kind, failed.error.shown_number, failed.commands) == (ErrorKind.DATA, "547 (23503)", 0)
     assert failed.error.article == "public.child"
     assert watermark(site) == FIRST_XACT_SEQNO
     assert site.at_subscriber("SELECT count(*) FROM parent") == [(0,)]
@@ -56,7 +56,9 @@ def test_a_batch_that_fails_over_streams_is_delivered_over_a_single_connection(
     assert (retried.error, retried.commands) == (None, 80)
     assert site.differences() == []
     errors = distribution_rows(site, "SELECT error_code, article, command, skipped FROM msrepl_errors")
-    assert [(code, article, skipped) for code, article, _, skipped in errors] == [("23503", "public.child", False)]
+    assert [(code, article, skipped) for code, article, _, skipped in errors] == [
+        ("547 (23503)", "public.child", False)
+    ]
     assert errors[0][2].startswith("{CALL [sp_MSins_publicchild] (")
 
 

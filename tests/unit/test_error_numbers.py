@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tranrepl.error_numbers import SKIPPABLE, Codes
-from tranrepl.errors import ErrorKind
+from tranrepl.error_numbers import SKIPPABLE, Codes, ErrorCodes, is_skippable
+from tranrepl.errors import DataError, ErrorKind
 
 POSTGRES, MARIADB, SQL_SERVER = Codes.POSTGRES.value, Codes.MARIADB.value, Codes.SQL_SERVER.value
 
@@ -46,19 +46,49 @@ def test_a_code_has_a_kind(codes: object, code: str | None, kind: ErrorKind) -> 
 @pytest.mark.parametrize(
     ("numbers", "postgres", "mariadb", "sql_server"),
     [
-        ({20598}, {"20598"}, {"20598"}, {"20598"}),
-        ({2601}, {"23505"}, {"1062"}, {"2601"}),
-        ({2601, 2627}, {"23505"}, {"1062"}, {"2601", "2627"}),
-        ({547}, {"23503", "23514", "23P01"}, {"1451", "1452", "4025"}, {"547"}),
-        ({515}, {"23502"}, {"1048", "1364"}, {"515"}),
+        ({"20598"}, {"20598"}, {"20598"}, {"20598"}),
+        ({"2601"}, {"23505"}, {"1062"}, {"2601"}),
+        ({"2601", "2627"}, {"23505"}, {"1062"}, {"2601", "2627"}),
+        ({"547"}, {"23503", "23514", "23P01"}, {"1451", "1452", "4025"}, {"547"}),
+        ({"515"}, {"23502"}, {"1048", "1364"}, {"515"}),
         (set(), set(), set(), set()),
     ],
 )
 def test_numbers_of_sql_server_stand_for_codes_everywhere(
-    numbers: set[int], postgres: set[str], mariadb: set[str], sql_server: set[str]
+    numbers: set[str], postgres: set[str], mariadb: set[str], sql_server: set[str]
 ) -> None:
     for codes, expected in ((POSTGRES, postgres), (MARIADB, mariadb), (SQL_SERVER, sql_server)):
         assert codes.codes_of(frozenset(numbers)) == expected
+
+
+@pytest.mark.parametrize(
+    ("codes", "named"), [(POSTGRES, "23505"), (POSTGRES, "P0001"), (POSTGRES, "22P05"), (MARIADB, "1062")]
+)
+def test_a_databases_own_code_can_be_skipped_by_itself(codes: ErrorCodes, named: str) -> None:
+    assert is_skippable(named)
+    assert codes.codes_of(frozenset({named})) == {named}
+
+
+@pytest.mark.parametrize("named", ["1205", "40P01", "55P03", "42P01", "23", "", "two"])
+def test_what_is_no_data_error_cannot_be_skipped(named: str) -> None:
+    assert not is_skippable(named)
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "shown"),
+    [
+        (POSTGRES, "23505", "2627 (23505)"),
+        (POSTGRES, "20598", "20598"),
+        (POSTGRES, "55P03", "1222 (55P03)"),
+        (POSTGRES, "53300", "(53300)"),
+        (POSTGRES, None, ""),
+        (MARIADB, "1062", "2627 (1062)"),
+        (MARIADB, "1205", "1222 (1205)"),
+        (SQL_SERVER, "2601", "2601"),
+    ],
+)
+def test_sql_servers_number_comes_first(codes: ErrorCodes, code: str | None, shown: str) -> None:
+    assert DataError("refused", **codes.numbered(code)).to_report().shown_number == shown
 
 
 @pytest.mark.parametrize("codes", list(Codes), ids=lambda it: it.name)

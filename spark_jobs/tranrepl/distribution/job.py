@@ -148,7 +148,7 @@ class _Job:
             not_for_replication=self._settings.not_for_replication,
             lock_timeout_seconds=self._settings.lock_timeout if streams > 1 else None,
             # Several streams would each see a part of the order: the retry over one connection knows what to skip.
-            skip_errors=frozenset(self._settings.skip_errors if streams == 1 else ()),
+            skip_errors=frozenset(map(str, self._settings.skip_errors if streams == 1 else ())),
             apply=self._settings.apply,
         )
         opened = self._opened

@@ -33,6 +33,7 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
+from tranrepl.error_numbers import Codes
 from tranrepl.errors import (
     MUST_BE_REINITIALIZED,
     ConfigurationError,
@@ -180,8 +181,8 @@ class DistributionDatabase:
                 f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"
             )
         if isinstance(error, OperationalError):
-            return TransientError(f"{self.where}: {text}", number=state)
-        return ConfigurationError(f"{self.where}: {text}", number=state)
+            return TransientError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
+        return ConfigurationError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
 
     def migrate(self) -> None:
         """Bring the schema to this version. Idempotent."""
@@ -1035,7 +1036,7 @@ def _error_values(record: PublicationRecord, error: ErrorReport, subscription: s
         "publication_id": record.publication_id,
         "subscription": subscription,
         "error_type": error.kind,
-        "error_code": error.number,
+        "error_code": error.shown_number or None,
         "error_text": "\n".join(filter(None, [error.message, error.remedy])),
         "article": error.article,
         "xact_seqno": bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,

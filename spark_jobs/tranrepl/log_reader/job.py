@@ -97,7 +97,7 @@ class _LogReader:
     def _take(self, readings: Sequence[Reading]) -> None:
         written = self._write(readings)
         for place, it in enumerate(written):
-            if len(written) > 1 and it.read.error is not None and it.read.error.number == ALL_IN_USE:
+            if len(written) > 1 and it.read.error is not None and it.read.error.code == ALL_IN_USE:
                 # Another job was faster: what is left is read by itself.
                 self._remove(written[place:])
                 self._two_at_once = False

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import require_order, xact_seqno_numbers
 from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
@@ -240,13 +241,13 @@ def _translate(plan: Reading, error: Exception) -> ReplicationError:
     # Its SQLSTATE says no more than that some limit is reached; this name is in the message of every language.
     if "temp_file_limit" in message:
         remedy = f'its messages wait in a file there: ALTER ROLE "{plan.connection.login}" SET temp_file_limit = -1'
-        return ConfigurationError(message, remedy=remedy, number=state)
+        return ConfigurationError(message, remedy=remedy, **Codes.POSTGRES.value.numbered(state))
     if says_all_in_use(error):
         message = f"{message}: reading the log takes one for its length"
-        return TransientError(message, remedy=f"wait for other jobs; or {MORE_SLOTS}", number=ALL_IN_USE)
+        return TransientError(message, remedy=f"wait for other jobs; or {MORE_SLOTS}", database_code=ALL_IN_USE)
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
-        return TransientError(message, number=state)
-    return ConfigurationError(message, number=state)
+        return TransientError(message, **Codes.POSTGRES.value.numbered(state))
+    return ConfigurationError(message, **Codes.POSTGRES.value.numbered(state))
 
 
 def _mismatch_error(plan: Reading, mismatch: RelationMismatch) -> ErrorReport:

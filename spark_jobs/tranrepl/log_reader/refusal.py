@@ -89,7 +89,7 @@ def refused_length(changes: Changes) -> RefusedChange | None:
         "after it is read",
         remedy="leave the column out (`columns` of the article), and begin anew after this transaction with "
         "`tranrepl reinitialize FILE`",
-        number="54000",
+        database_code="54000",
         xact_seqno=_seqno(commit_lsn),
         article=str(article.source),
         key=key,

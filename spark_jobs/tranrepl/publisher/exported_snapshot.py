@@ -22,6 +22,7 @@ from psycopg import sql
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
 from tranrepl.publisher.free_slots import ALL_IN_USE, MORE_SLOTS
@@ -108,7 +109,7 @@ def _create_slot(session: psycopg.Connection[tuple[Any, ...]], where: str) -> Ex
 
 def _not_created(where: str, error: psycopg.Error) -> ReplicationError:
     problem = translate(where, error)
-    if problem.number == ALL_IN_USE:
+    if problem.code == ALL_IN_USE:
         problem.remedy = f"wait for other jobs; or {MORE_SLOTS}"
     return problem
 
@@ -223,7 +224,7 @@ def _not_imported(where: str, snapshot_name: str, error: psycopg.Error) -> Repli
         return translate(where, error)
     return TransientError(
         f"{where}: the exported snapshot {snapshot_name} is gone: the job that held it has ended",
-        number=error.sqlstate,
+        **Codes.POSTGRES.value.numbered(error.sqlstate),
     )
 
 

@@ -45,10 +45,10 @@ def none_free(where: str, slots: FreeSlots) -> ReplicationError:
     if slots.temporary:
         return TransientError(
             f"{message}; {slots.temporary} of them end by themselves, as those of other log readers and snapshots do",
-            number=ALL_IN_USE,
+            database_code=ALL_IN_USE,
             remedy=f"wait for them; or {MORE_SLOTS}",
         )
-    return ConfigurationError(message, number=ALL_IN_USE, remedy=MORE_SLOTS)
+    return ConfigurationError(message, database_code=ALL_IN_USE, remedy=MORE_SLOTS)
 
 
 def says_all_in_use(error: Exception) -> bool:

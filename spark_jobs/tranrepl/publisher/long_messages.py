@@ -166,7 +166,7 @@ def long_message_error(connection: Connection, articles: Sequence[RegisteredArti
         remedy="leave the column out (`columns` of the article); where the row before and after the change are too "
         "long together only, set `replica_identity: default` and ALTER TABLE … REPLICA IDENTITY DEFAULT. Then "
         "`tranrepl reinitialize FILE` begins anew after this transaction",
-        number="54000",
+        database_code="54000",
         xact_seqno=found.commit_lsn.to_bytes(XACT_SEQNO_BYTES, "big").hex(),
         article=str(article.source) if article is not None else None,
         key=key,

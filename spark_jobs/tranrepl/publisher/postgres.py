@@ -16,6 +16,7 @@ from psycopg.errors import InsufficientPrivilege, QueryCanceled, UndefinedObject
 
 from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
+from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
 from tranrepl.publisher.commit_search import holds_commit
@@ -136,7 +137,7 @@ class PostgresPublisher:
         except InsufficientPrivilege as error:
             yield ConfigurationError(
                 f"{self.where}: role {self._session.info.user} may not read the log",
-                number=error.sqlstate,
+                **Codes.POSTGRES.value.numbered(error.sqlstate),
                 remedy=RIGHT_TO_READ.format(role=self._session.info.user),
             )
 
@@ -245,7 +246,7 @@ class PostgresPublisher:
             texts = [statement.as_string(self._session) for step in steps for statement in step.statements]
             raise ConfigurationError(
                 f"{self.where}: {error.diag.message_primary}",
-                number=error.sqlstate,
+                **Codes.POSTGRES.value.numbered(error.sqlstate),
                 remedy="let the owner of the tables, with CREATE on the database, run this, then set up again:\n"
                 + "\n".join(f"{text};" for text in texts),
             ) from error
@@ -300,7 +301,7 @@ class PostgresPublisher:
                 f"{self.where}: no replication slot after {_SLOT_TIMEOUT}: a new one waits for the transactions that "
                 f"were open before; the oldest is {self._oldest_writer()}",
                 remedy="end that transaction, or wait for its end, then run `tranrepl setup FILE`",
-                number=error.sqlstate,
+                **Codes.POSTGRES.value.numbered(error.sqlstate),
             ) from error
         return [f"created replication slot {self.object_name} at {self.where}"]
 
@@ -368,7 +369,7 @@ class PostgresPublisher:
         return TransientError(
             f"{self.where}: replication slot {self.object_name} is in use by another session",
             remedy="one log reader at a time: wait for the other one, or end it",
-            number="55006",
+            database_code="55006",
         )
 
     def _invalidated(self, slot: Slot) -> MustBeReinitializedError:

@@ -42,7 +42,9 @@ def _refused(connection: Connection, where: str, text: str) -> ReplicationError:
     message = f"{where}: no replication connection: {text}"
     if _TOO_FEW_SENDERS in text:
         return TransientError(
-            message, number="53300", remedy="wait for other jobs; or raise max_wal_senders and restart the server"
+            message,
+            database_code="53300",
+            remedy="wait for other jobs; or raise max_wal_senders and restart the server",
         )
     if refused_for_good(text):
         right = RIGHT_TO_READ.format(role=connection.login)

@@ -114,14 +114,18 @@ def _mutable_problems(
 
 
 def _not_judged(session: Session, error: ReplicationError) -> ConfigurationError:
-    if error.number != InsufficientPrivilege.sqlstate:
+    if error.code != InsufficientPrivilege.sqlstate:
         return ConfigurationError(
-            error.message, number=error.number, remedy="allowed: what an index's predicate may be"
+            error.message,
+            number=error.number,
+            database_code=error.database_code,
+            remedy="allowed: what an index's predicate may be",
         )
     database, role = (sql.Identifier(it).as_string(None) for it in (session.info.dbname, session.info.user))
     return ConfigurationError(
         f"{error.message}; the condition is judged by an index on a temporary table, which is rolled back",
         number=error.number,
+        database_code=error.database_code,
         remedy=f"GRANT TEMPORARY ON DATABASE {database} TO {role}",
     )
 

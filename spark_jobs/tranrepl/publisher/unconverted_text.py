@@ -32,7 +32,7 @@ def no_utf8(article: RegisteredArticle, column: str, key: Sequence[bytes]) -> Da
     return DataError(
         f"article {article.source}: column {column} holds bytes that are no UTF-8 ({where}): the Publisher's database "
         f"is {SQL_ASCII}, which takes any",
-        number=_NOT_IN_REPERTOIRE,
+        database_code=_NOT_IN_REPERTOIRE,
         remedy=f"UPDATE {article.source} so that {column} is UTF-8 there. The log still has the value, which cannot "
         "be read: then begin anew after it, with `tranrepl reinitialize FILE`",
         article=str(article.source),

@@ -173,7 +173,11 @@ class _Loading:
             fruitless = fruitless + 1 if len(still) == len(left) else 0
             if problem is not None and still and (fruitless >= _FRUITLESS_ATTEMPTS or not _may_pass(problem)):
                 raise CLASS_OF_KIND[problem.kind](
-                    problem.message, remedy=problem.remedy, number=problem.number, article=problem.article
+                    problem.message,
+                    remedy=problem.remedy,
+                    number=problem.number,
+                    database_code=problem.database_code,
+                    article=problem.article,
                 )
             left = still
 

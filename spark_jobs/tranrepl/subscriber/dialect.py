@@ -90,7 +90,7 @@ class ApplierOptions:
     """Foreign keys and ordinary triggers do not act on what it applies."""
     lock_timeout_seconds: float | None = None
     """How long a statement waits for a lock; None: as long as the server's settings say."""
-    skip_errors: frozenset[int] = frozenset()
+    skip_errors: frozenset[str] = frozenset()
     """Numbers of data errors at which the failing command alone is left out."""
     apply: Apply = Apply.AUTO
 

@@ -24,8 +24,8 @@ def apply_in_order(
     """Apply commands (row layout, in order) of which bulk has refused the whole.
 
     `one_by_one` applies all or raises and leaves nothing, `in_bulk` applies all or says that it has left nothing.
-    `refused` are the numbers of errors for which a transaction goes in bulk. Raises what `one_by_one` did where that
-    does not help either.
+    `refused` are a database's codes of errors for which a transaction goes in bulk. Raises what `one_by_one` did where
+    that does not help either.
     """
     while True:
         try:
@@ -33,7 +33,7 @@ def apply_in_order(
         except DataError as problem:
             before, failing, after = _around(commands, problem)
             alone = len(before) == len(after) == 0
-            if problem.number not in refused or alone or len(failing) < 2:
+            if problem.code not in refused or alone or len(failing) < 2:
                 raise
             one_by_one(before)
             if not in_bulk(failing):

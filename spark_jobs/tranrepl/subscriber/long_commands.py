@@ -39,6 +39,6 @@ def too_long(where: str) -> ErrorReport:
     return ErrorReport(
         kind=ErrorKind.DATA,
         message=f"{where}: the values of a command are longer than any buffer",
-        number=LIMIT_EXCEEDED,
+        database_code=LIMIT_EXCEEDED,
         remedy=REMEDY,
     )

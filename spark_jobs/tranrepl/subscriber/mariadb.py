@@ -220,7 +220,7 @@ class MariaDb(NumberedDatabase):
 
     def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
         problem = super().translate(where, error)
-        if problem.number == str(PACKET_TOO_LARGE):
+        if problem.code == str(PACKET_TOO_LARGE):
             problem.remedy = larger_packets()
         return problem
 

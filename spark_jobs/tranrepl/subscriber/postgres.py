@@ -498,9 +498,9 @@ class PostgresSubscriber:
         try:
             yield
         except ReplicationError as error:
-            if error.number == "55P03":
+            if error.code == "55P03":
                 raise self._fenced() from error
-            if error.number in ("42P01", "42703", "3F000"):
+            if error.code in ("42P01", "42703", "3F000"):
                 raise self._not_set_up() from error
             raise
 

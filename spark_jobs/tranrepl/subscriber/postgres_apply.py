@@ -77,7 +77,7 @@ class SerialApply:
         articles: Mapping[int, RegisteredArticle],
         subscriber: PostgresSubscriber,
         targets: Targets,
-        skip_errors: frozenset[int],
+        skip_errors: frozenset[str],
         unedited: frozenset[tuple[int, Operation]],
         unwatched: Mapping[int, Operations],
         at_work: Event,
@@ -190,7 +190,7 @@ class SerialApply:
             try:
                 return self._stage(commands)
             except DataError as error:
-                if error.number not in self._skipped_states or error.xact_seqno is None:
+                if error.code not in self._skipped_states or error.xact_seqno is None:
                     raise
                 self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_stage")
                 self._skipped.append(error.to_report())
@@ -218,7 +218,9 @@ class SerialApply:
             self._failed_command = int(message.removeprefix(FAILED_NOTICE))
         elif message.startswith(SKIPPED_NOTICE):
             state, _, text = (diagnostic.message_detail or "").partition(" ")
-            report = ErrorReport(kind=ErrorKind.DATA, message=f"{self._subscriber.where}: {text}", number=state)
+            report = ErrorReport(
+                kind=ErrorKind.DATA, message=f"{self._subscriber.where}: {text}", **Codes.POSTGRES.value.numbered(state)
+            )
             self._notes.append((int(message.removeprefix(SKIPPED_NOTICE)), report))
         elif self._notices is not None and len(self._notices) < MOST_NOTICES:
             self._notices.append(f"{diagnostic.severity_nonlocalized}: {message}")
@@ -232,7 +234,7 @@ class SerialApply:
             place = None
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
-        if problem.number == LIMIT_EXCEEDED:
+        if problem.code == LIMIT_EXCEEDED:
             problem.remedy = problem.remedy or REMEDY
         return self._placed(problem.to_report(), commands, place).to_exception()
 

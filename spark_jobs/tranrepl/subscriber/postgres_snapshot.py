@@ -282,6 +282,7 @@ class PostgresSnapshot:
             raise DataError(
                 f"{error.message}: the rows of the snapshot do not obey it",
                 number=error.number,
+                database_code=error.database_code,
                 remedy="foreign_keys: false, or publish what it refers to; where it is your own, drop it",
             ) from error
 

@@ -162,7 +162,7 @@ class SqlApplier:
             if not isinstance(problem, DataError | ConfigurationError):
                 # It may have ended the transaction with its savepoints.
                 raise problem from error
-            why = f"error {problem.number}"
+            why = f"error {problem.shown_number}"
         else:
             with translated_errors(self._where, self._database):
                 savepoint.commit()
@@ -251,7 +251,7 @@ class SqlApplier:
         try:
             self._apply_one(prepared, bound)
         except DataError as error:
-            if error.number not in self._skipped_codes:
+            if error.code not in self._skipped_codes:
                 raise
             with translated_errors(self._where, self._database):
                 savepoint.rollback()
@@ -300,6 +300,7 @@ class SqlApplier:
             message,
             remedy=problem.remedy,
             number=problem.number,
+            database_code=problem.database_code,
             xact_seqno=command.xact_seqno.hex(),
             command_id=command.command_id,
             article=str(of_article.article.source),

@@ -208,10 +208,10 @@ class SqlDatabase:
         if not isinstance(error, DBAPIError):
             original = error.orig if isinstance(error, StatementError) else error
             return DataError(f"{where}: {first_line(original or error)}")
-        message, number = f"{where}: {first_line(error.orig or error)}", self.number(error)
+        message, numbers = f"{where}: {first_line(error.orig or error)}", self.error_codes.numbered(self.number(error))
         if error.connection_invalidated:
-            return TransientError(message, number=number)
-        return self.error_class(error)(message, number=number)
+            return TransientError(message, **numbers)
+        return self.error_class(error)(message, **numbers)
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
         """By the DB API's classes (PEP 249)."""
@@ -229,7 +229,7 @@ class SqlDatabase:
         """The error of a connection that did not come about."""
         return TransientError(
             f"connection {connection}: {first_line(error.orig or error)}",
-            number=self.number(error),
+            **self.error_codes.numbered(self.number(error)),
             remedy="check host, port, login and database of this connection, and that the server runs",
         )
 
@@ -246,7 +246,7 @@ class NumberedDatabase(SqlDatabase):
             return super().refused(connection, error)
         return ConfigurationError(
             f"connection {connection}: {first_line(error.orig or error)}",
-            number=self.number(error),
+            **self.error_codes.numbered(self.number(error)),
             remedy="check login, password and database of this connection",
         )
 
@@ -265,10 +265,10 @@ _PLAIN_TYPES: Mapping[Family, TypeEngine[Any]] = {
 }
 
 
-def procedure_ended_transaction(number: str) -> ConfigurationError:
+def procedure_ended_transaction(code: str) -> ConfigurationError:
     return ConfigurationError(
         "a procedure ended the transaction by itself",
-        number=number,
+        database_code=code,
         remedy="a procedure that applies commands holds no COMMIT, no ROLLBACK and no DDL: the commands of a commit "
         "batch and the watermark are committed together",
     )

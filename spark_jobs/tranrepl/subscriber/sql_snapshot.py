@@ -340,6 +340,7 @@ class SqlLoader:
                 raise type(problem)(
                     f"{problem.message} (article {source}, {key})",
                     number=problem.number,
+                    database_code=problem.database_code,
                     remedy=problem.remedy,
                     article=source,
                 ) from error

@@ -351,7 +351,7 @@ class SqlSubscriber:
         try:
             yield
         except TransientError as error:
-            if error.number in self._database.lock_timeouts:
+            if error.code in self._database.lock_timeouts:
                 raise fenced(self.where) from error
             raise
 

@@ -189,7 +189,7 @@ def test_what_fell_back_is_counted_with_its_reason_and_leaves_nothing_behind(mar
     site.execute("CREATE UNIQUE INDEX by_rating ON vendor (rating)")
     before = ("DELETE FROM vendor", "INSERT INTO vendor VALUES (2, 'two', 20, NULL)")
     result = _both_ways(site, _swapped_in_place(vendor), *before, "INSERT INTO vendor VALUES (5, 'five', 50, NULL)")
-    assert (result.error, result.in_bulk, result.fallbacks) == (None, 0, {"error 1062": 1})
+    assert (result.error, result.in_bulk, result.fallbacks) == (None, 0, {"error 2627 (1062)": 1})
 
 
 def _swapped_in_place(vendor: RegisteredArticle) -> History:
@@ -238,7 +238,7 @@ def test_children_go_before_parents_and_come_after_them(mariadb_site: Site) -> N
     orphan = History().insert(vendor, ONE).insert(child, ["2", "7"])
     result = _both_ways(site, orphan, *before, tables=["line", "vendor"])
     assert result.error is not None
-    assert (result.error.number, result.error.command_id) == ("1452", 2)
+    assert (result.error.shown_number, result.error.command_id) == ("547 (1452)", 2)
 
 
 _TABLE = "CREATE TABLE {{0}} (id int PRIMARY KEY, name varchar(40) NOT NULL, rating int, note longtext{0}){1}"
@@ -323,4 +323,4 @@ def test_a_lock_that_is_held_is_no_reason_to_go_one_by_one(mariadb_site: Site, m
         cursor.execute("SELECT * FROM vendor FOR UPDATE")
         result = mariadb_site.deliver(history, seqno(1), options=ApplierOptions(lock_timeout_seconds=1))
     assert result.error is not None
-    assert (result.error.kind, result.error.number, result.fallbacks) == (ErrorKind.TRANSIENT, "1205", {})
+    assert (result.error.kind, result.error.shown_number, result.fallbacks) == (ErrorKind.TRANSIENT, "1222 (1205)", {})

@@ -195,5 +195,5 @@ def test_constraints_act_whatever_the_server_leaves_out(site: Site, strange: Mar
     read_log_into_store(site).raise_error()
     error = deliver_stored(site).error
     assert error is not None
-    assert error.number == "4025"
+    assert error.shown_number == "547 (4025)"
     assert _rows(site, strange) == []

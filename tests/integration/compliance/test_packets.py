@@ -60,7 +60,7 @@ def test_a_value_too_large_is_named_and_goes_once_the_setting_is_larger(
     for key, history in changes.items():
         result = site.deliver(history, site.watermark(), options=options)
         assert result.error is not None
-        assert (result.error.kind, result.error.number) == (ErrorKind.DATA, "1153")
+        assert (result.error.kind, result.error.database_code) == (ErrorKind.DATA, "1153")
         assert result.error.article == "public.item"
         assert f"id = {key}" in result.error.message
         assert f"max_allowed_packet is {_PACKET}" in result.error.message
@@ -96,7 +96,7 @@ def test_a_snapshot_names_the_row_that_is_too_large(site: Site, small_packets: M
         target.begin("first", [it], whole=True, not_for_replication=False)
         with dialect.loader(site.connection, KEY, "first") as loader, pytest.raises(DataError) as refused:
             loader.load(article, 1, [chunk])
-        assert (refused.value.number, refused.value.article) == ("1153", "public.item")
+        assert (refused.value.database_code, refused.value.article) == ("1153", "public.item")
         assert "id = 2" in refused.value.message
         assert f"max_allowed_packet is {_PACKET}" in refused.value.message
         small_packets.execute(f"SET GLOBAL max_allowed_packet = {64 * _PACKET}")

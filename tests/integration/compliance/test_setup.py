@@ -189,7 +189,7 @@ def test_an_error_that_a_trigger_signals_is_a_data_error_of_its_command(procedur
     )
     error = site.deliver(History().insert(vendor, ["1", "one"]).insert(vendor, ["2", "two"])).error
     assert error is not None
-    assert (error.kind, error.number, error.command_id) == (ErrorKind.DATA, "1644", 2)
+    assert (error.kind, error.shown_number, error.command_id) == (ErrorKind.DATA, "50000 (1644)", 2)
     assert "no two" in error.message
 
 
@@ -263,7 +263,7 @@ def test_a_row_that_another_session_keeps_locked_is_transient(mariadb: MariaDbSe
     finally:
         mariadb.execute("SET GLOBAL innodb_lock_wait_timeout = DEFAULT")
     assert error is not None
-    assert (error.kind, error.number) == (ErrorKind.TRANSIENT, "1205")
+    assert (error.kind, error.shown_number) == (ErrorKind.TRANSIENT, "1222 (1205)")
     assert site.rows("vendor") == [(1, "one")]
     assert site.deliver(history, site.watermark()).error is None
     assert site.rows("vendor") == [(1, "uno"), (2, "two")]

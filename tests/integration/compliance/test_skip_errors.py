@@ -38,7 +38,7 @@ def _deliver(site: Site, history: History, skip: set[int], recorded: _Recorded |
         site.articles,
         FIRST_XACT_SEQNO,
         CommitLimits(1000, 10_000),
-        ApplierOptions(skip_errors=frozenset(skip)),
+        ApplierOptions(skip_errors=frozenset(map(str, skip))),
         cast("SkippedCommands", recorded or _Recorded()),
     )
     return deliver(delivery, history.table().to_batches(max_chunksize=site.chunk))

@@ -152,7 +152,7 @@ def test_of_several_the_one_that_fails_is_skipped(plain_site: Site) -> None:
         "CREATE TABLE mine (id int PRIMARY KEY, area int, FOREIGN KEY (area) REFERENCES area (id))",
     )
     site.execute("INSERT INTO mine VALUES (1, 2)")
-    options = ApplierOptions(skip_errors=frozenset({547}))
+    options = ApplierOptions(skip_errors=frozenset({"547"}))
     skipped = cast("SkippedCommands", recorded)
     delivery = Delivery(site.connection, KEY, site.articles, FIRST_XACT_SEQNO, LIMITS, options, skipped)
     history = History().truncate(area).truncate(shelf).truncate(item).insert(item, _row(5, None))
