@@ -18,6 +18,7 @@ from airflow.sdk import BaseNotifier, Context
 from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
+from tranrepl.next_steps import RUNBOOK, Place, named, step_lines, usual_file
 from tranrepl.settings import Alert, Publication
 from tranrepl_airflow.outcome import ReplicationFailed
 
@@ -53,7 +54,11 @@ class AlertFields:
     article: str = ""
     key: str = ""
     browse: str = ""
-    """The `tranrepl` call that shows the command."""
+    """The `tranrepl` call that shows the transaction."""
+    next_steps: str = ""
+    """All calls to go on with, a line each, with what each is for as a comment above it."""
+    runbook: str = ""
+    """The page that says when to take which, in the repository."""
     run_id: str = ""
 
 
@@ -71,7 +76,8 @@ class TaskFailedAlert:
     def __call__(self, context: Context) -> None:
         report = _report(context)
         if self.only is None or report.kind is self.only:
-            fields = alert_fields(self.event, self.publication, self.subscription, report, _run_id(context))
+            place = Place(_settings_file(context, self.publication), self.subscription)
+            fields = alert_fields(self.event, self.publication, place, report, _run_id(context))
             notify(self.alert, fields, context)
 
 
@@ -82,26 +88,27 @@ def task_failed_alerts(
     return [TaskFailedAlert(it, event, publication.publication, subscription, only) for it in publication.alerts]
 
 
-def alert_fields(
-    event: AlertEvent, publication: str, subscription: str, error: ErrorReport, run_id: str
-) -> AlertFields:
+def alert_fields(event: AlertEvent, publication: str, place: Place, error: ErrorReport, run_id: str) -> AlertFields:
     """What there is to say of an error."""
-    where = "/".join(filter(None, [publication, subscription]))
-    number = f" with error {error.number}" if error.number else ""
+    where = "/".join(filter(None, [publication, place.subscription]))
+    number = f" with error {error.shown_number}" if error.shown_number else ""
+    steps = list(step_lines(error, place))
     key = _KEY.search(error.message)
     return AlertFields(
         event=event,
         summary=f"{where}: {event.replace('_', ' ')}{number}",
         publication=publication,
-        subscription=subscription,
-        number=error.number or "",
-        text=error.message,
-        remedy=error.remedy or "",
+        subscription=place.subscription,
+        number=error.shown_number,
+        text=named(error.message, error, place),
+        remedy=named(error.remedy or "", error, place),
         xact_seqno=f"0x{error.xact_seqno}" if error.xact_seqno else "",
         command_id="" if error.command_id is None else str(error.command_id),
         article=error.article or "",
         key=error.key or (key[1] if key else ""),
-        browse=_browse(publication, error),
+        browse=next((line for line in steps if line.startswith("tranrepl browse ")), ""),
+        next_steps="\n".join(steps),
+        runbook=RUNBOOK if error.xact_seqno else "",
         run_id=run_id,
     )
 
@@ -169,8 +176,5 @@ def _run_id(context: Mapping[str, Any]) -> str:
     return str(context.get("run_id") or "")
 
 
-def _browse(publication: str, error: ErrorReport) -> str:
-    if error.xact_seqno is None:
-        return ""
-    seqno = f"0x{error.xact_seqno}"
-    return f"tranrepl browse dags/publications/{publication}.yaml --from {seqno} --to {seqno}"
+def _settings_file(context: Mapping[str, Any], publication: str) -> str:
+    return getattr(context.get("task"), "settings_file", None) or usual_file(publication)

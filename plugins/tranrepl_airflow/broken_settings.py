@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
+
+from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.next_steps import Place
+from tranrepl_airflow.outcome import failure
 
 
 class BrokenSettingsOperator(BaseOperator):
@@ -16,5 +19,5 @@ class BrokenSettingsOperator(BaseOperator):
         self.message = message
 
     def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
-        """Always raises AirflowFailException."""
-        raise AirflowFailException(self.message)
+        """Always raises ReplicationStopped."""
+        raise failure(ErrorReport(kind=ErrorKind.CONFIGURATION, message=self.message), Place())

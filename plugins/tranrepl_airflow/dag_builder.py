@@ -52,13 +52,13 @@ def build_dag(path: Path) -> DAG:
     try:
         publication = load_publication(path)
         _require_own_name(publication, path)
-        return publication_dag(publication)
+        return publication_dag(publication, str(path))
     except ConfigurationError as error:
         return broken_dag(path, str(error))
 
 
-def publication_dag(publication: Publication) -> DAG:
-    """The DAG of a publication.
+def publication_dag(publication: Publication, settings_file: str | None = None) -> DAG:
+    """The DAG of a publication, whose tasks name its file in the commands that they tell.
 
     Raises ConfigurationError for a schedule that is no cron expression, a subscription named as a task, or an alert
     whose notifier cannot be had.
@@ -81,11 +81,12 @@ def publication_dag(publication: Publication) -> DAG:
     ) as dag:
         LogReaderOperator(
             publication=publication.model_dump(mode="json"),
+            settings_file=settings_file,
             on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
             **_arguments(graph.log_reader),
         )
         for group in graph.groups:
-            _add_group(group, publication)
+            _add_group(group, publication, settings_file)
         _connect(dag, graph)
     return dag
 
@@ -140,7 +141,13 @@ def _add_cleanup(path: Path) -> None:
         BrokenSettingsOperator(task_id=task_id, message=str(error))
         return
     settings = publication.model_dump(mode="json")
-    CleanupOperator(task_id=task_id, publication=settings, retries=SEVERAL_TRIES, retry_delay=RETRY_DELAY)
+    CleanupOperator(
+        task_id=task_id,
+        publication=settings,
+        settings_file=str(path),
+        retries=SEVERAL_TRIES,
+        retry_delay=RETRY_DELAY,
+    )
 
 
 def _require_own_name(publication: Publication, path: Path) -> None:
@@ -224,7 +231,7 @@ def _deadline(publication: Publication) -> DeadlineAlert | None:
     )
 
 
-def _add_group(group: Group, publication: Publication) -> None:
+def _add_group(group: Group, publication: Publication, settings_file: str | None) -> None:
     settings = publication.model_dump(mode="json")
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
@@ -234,6 +241,7 @@ def _add_group(group: Group, publication: Publication) -> None:
             attempts.insert(0, group.initialize.task_id)
             InitializeOperator(
                 publication=settings,
+                settings_file=settings_file,
                 subscription=subscription,
                 on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
                 pool=pool,
@@ -241,6 +249,7 @@ def _add_group(group: Group, publication: Publication) -> None:
             )
         DistributionOperator(
             publication=settings,
+            settings_file=settings_file,
             subscription=subscription,
             # After any other error the retry decides.
             on_failure_callback=task_failed_alerts(
@@ -251,6 +260,7 @@ def _add_group(group: Group, publication: Publication) -> None:
         )
         SingleConnectionRetryOperator(
             publication=settings,
+            settings_file=settings_file,
             subscription=subscription,
             first_attempt=group.distribute.task_id,
             on_failure_callback=task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),

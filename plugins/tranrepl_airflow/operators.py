@@ -28,10 +28,11 @@ from tranrepl.jobs import (
     entry_point,
     write_private,
 )
+from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings import Publication
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
-from tranrepl_airflow.outcome import airflow_exception
+from tranrepl_airflow.outcome import RetryWhatMayPass, failure
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
 
 ERROR_KEY = "error"
@@ -60,13 +61,25 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     The job runs in client mode: its driver reads the request and writes the result beside this task, wherever the
     executors are. Passwords reach it through its environment only.
 
-    Raises AirflowFailException (no retries) for data and configuration errors, AirflowException for others. A job
-    that was fenced off ends as one that had nothing to do.
+    `settings_file` is the path that the commands in its log name; without it, where publications usually are.
+
+    Raises ReplicationStopped, which is not tried again for data and configuration errors, and ReplicationCrashed for a
+    bug. A job that was fenced off ends as one that had nothing to do.
     """
 
-    def __init__(self, *, publication: Mapping[str, Any], **kwargs: Any) -> None:
+    subscription: str = ""
+    """Empty: the log reader's."""
+
+    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_policy", RetryWhatMayPass())
         super().__init__(**kwargs)
         self.publication = publication
+        self.settings_file = settings_file or usual_file(publication["publication"])
+
+    @property
+    def place(self) -> Place:
+        """What commands about this task's work name."""
+        return Place(self.settings_file, self.subscription)
 
     @abstractmethod
     def request(self) -> JobRequest:
@@ -88,9 +101,10 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         if error.kind is ErrorKind.FENCED:
             self.log.warning("Nothing done: %s", error.message)
             return JobResult().model_dump(mode="json")
-        context["ti"].xcom_push(ERROR_KEY, error.model_dump(mode="json"))
-        context["ti"].xcom_push(RESULT_KEY, result.model_dump(mode="json"))
-        raise airflow_exception(error)
+        told = result.without_command().model_dump(mode="json")
+        context["ti"].xcom_push(ERROR_KEY, told["error"])
+        context["ti"].xcom_push(RESULT_KEY, told)
+        raise failure(error, self.place)
 
     def _run(self, context: Context) -> JobResult:
         spark = find_spark(self._conn_id, self._deploy_mode)
@@ -199,7 +213,9 @@ class InitializeOperator(ReplicationSparkOperator):
         except ReplicationError as error:
             report = error.to_report()
             context["ti"].xcom_push(ERROR_KEY, report.model_dump(mode="json"))
-            raise airflow_exception(report) from None
+        else:
+            return
+        raise failure(report, self.place)
 
 
 class DistributionOperator(ReplicationSparkOperator):
@@ -283,6 +299,7 @@ def _without_result(failure: str | None, connections: JobConnections) -> Replica
 def _redacted(result: JobResult, connections: JobConnections) -> JobResult:
     if result.error is None:
         return result
-    message, remedy = connections.redact(result.error.message), connections.redact(result.error.remedy or "")
-    error = result.error.model_copy(update={"message": message, "remedy": remedy or None})
+    shown = {name: getattr(result.error, name) for name in ("message", "remedy", "key", "command")}
+    told = {name: None if text is None else connections.redact(text) for name, text in shown.items()}
+    error = result.error.model_copy(update=told)
     return result.model_copy(update={"error": error})

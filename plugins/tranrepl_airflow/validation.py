@@ -32,12 +32,12 @@ def build_validation_dag(path: Path) -> DAG | None:
         publication = load_publication(path)
         if publication.publication != path.stem:
             return None
-        return validation_dag(publication)
+        return validation_dag(publication, str(path))
     except ConfigurationError:
         return None
 
 
-def validation_dag(publication: Publication) -> DAG:
+def validation_dag(publication: Publication, settings_file: str | None = None) -> DAG:
     """Raises ConfigurationError for an alert whose notifier cannot be had."""
     for alert in publication.alerts:
         new_notifier(alert)
@@ -61,6 +61,7 @@ def validation_dag(publication: Publication) -> DAG:
             ValidationOperator(
                 task_id=f"validate_{subscription.name}",
                 publication=publication.model_dump(mode="json"),
+                settings_file=settings_file,
                 subscription=subscription.name,
                 on_failure_callback=task_failed_alerts(publication, AlertEvent.VALIDATION_FAILED, subscription.name),
                 retries=SEVERAL_TRIES,

@@ -138,7 +138,8 @@ class TableProgress(BaseModel):
 
 
 class JobResult(BaseModel):
-    """What a job did. Also the XCom of its task, so nothing secret and no row data is in it."""
+    """What a job did. Also the XCom of its task: nothing secret is in it, and no row data once it is
+    `without_command`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -188,6 +189,12 @@ class JobResult(BaseModel):
             validation=later.validation or self.validation,
             error=later.error,
         )
+
+    def without_command(self) -> JobResult:
+        """Return the same result without the failing command's values: for an XCom, and for whoever stores it."""
+        if self.error is None:
+            return self
+        return self.model_copy(update={"error": self.error.model_copy(update={"command": None})})
 
     def raise_error(self) -> None:
         """Raise what stopped the job, if anything did."""

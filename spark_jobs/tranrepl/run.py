@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, SNAPSHOT_NOT_AVAILABLE
 from tranrepl.jobs import JobResult
 
+LOG_READER = "log reader"
+"""The log reader's step."""
+SNAPSHOT = " snapshot"
+"""What follows a subscription's name, for the step that takes its snapshot."""
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -26,13 +31,13 @@ def run(subscriptions: Iterable[str], steps: Steps) -> dict[str, JobResult]:
     reader, and to whoever needs no snapshot whatever stopped that. Only where the log went back, what is stored is not
     what the Publisher has.
     """
-    results = {"log reader": steps.read_log()}
-    stopped = results["log reader"].error
+    results = {LOG_READER: steps.read_log()}
+    stopped = results[LOG_READER].error
     went_back = stopped is not None and stopped.number == INCONSISTENT_DISTRIBUTION_DATABASE
     for name in () if went_back else subscriptions:
         taken = steps.take_snapshot(name)
         if taken.snapshot or taken.error is not None:
-            results[f"{name} snapshot"] = taken
+            results[f"{name}{SNAPSHOT}"] = taken
         delivered = steps.deliver(name)
         if taken.error is None or not _waits_for_snapshot(delivered):
             results[name] = delivered

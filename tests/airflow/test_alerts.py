@@ -19,6 +19,7 @@ from sandbox.receivers import Hook, Mailbox, Posted, mail_server, web_server
 from tranrepl.distributor.cleanup import Cleanup
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs import JobResult
+from tranrepl.next_steps import Place
 from tranrepl.settings import Alert, Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all, run_is_late
 from tranrepl_airflow.cleanup import CleanupOperator
@@ -62,8 +63,24 @@ FIELDS = {
     "command_id": "7",
     "article": "sales.vendor",
     "key": "id = {{ conn.publisher.password }}",
-    "browse": "tranrepl browse dags/publications/alerted.yaml --from 0x00ab --to 0x00ab",
 }
+
+
+def _fields(file: Path) -> dict[str, str]:
+    """All fields, of a publication in this file."""
+    browse = f"tranrepl browse {file} --from 0x00ab --to 0x00ab"
+    steps = (
+        "# look at the transaction",
+        browse,
+        "# mend the Subscriber's rows, then deliver again",
+        f"tranrepl run {file} -s reporting",
+        "# or pass over the transaction, then correct the rows that it would have changed",
+        f"tranrepl skip {file} -s reporting --xact-seqno 0x00ab",
+        f"tranrepl validate {file} -s reporting --article sales.vendor --repair",
+        "# when to take which: docs/how-to/a-batch-failed.md",
+    )
+    runbook = "docs/how-to/a-batch-failed.md"
+    return {**FIELDS, "browse": browse, "next_steps": "\n".join(steps), "runbook": runbook}
 
 
 @pytest.fixture
@@ -120,10 +137,11 @@ def _failing(fake_spark: FakeSpark, **errors: Exception) -> None:
 
 
 def test_a_batch_that_failed_for_good_is_told_once_with_all_there_is_to_say(
-    run: Callable[[], DagRun], fake_spark: FakeSpark, mailbox: Mailbox, hook: Hook
+    run: Callable[[], DagRun], fake_spark: FakeSpark, mailbox: Mailbox, hook: Hook, publications: Path
 ) -> None:
     _failing(fake_spark, streams=ROW_NOT_FOUND, single_connection=ROW_NOT_FOUND)
     run_id = run().run_id
+    fields = _fields(publications / "alerted.yaml")
     (mail,) = mailbox.messages
     assert (mail["To"], mail["From"]) == ("dba@example.com", "tranrepl@example.com")
     assert mail["Subject"] == FIELDS["summary"]
@@ -131,9 +149,9 @@ def test_a_batch_that_failed_for_good_is_told_once_with_all_there_is_to_say(
     text = part.get_content()
     assert "&#39;sales.vendor&#39;" in text
     assert "{{ conn.publisher.password }}" in text, "what a row holds is no template"
-    assert FIELDS["browse"] in text
+    assert fields["browse"] in text
     assert "reporting.retry_on_single_connection" in text
-    assert hook.posts == [Posted("/services/T0/hook", f"Bearer {TOKEN}", {**FIELDS, "run_id": run_id})]
+    assert hook.posts == [Posted("/services/T0/hook", f"Bearer {TOKEN}", {**fields, "run_id": run_id})]
 
 
 def test_nobody_is_told_of_a_batch_that_the_retry_saved(
@@ -223,7 +241,7 @@ def test_any_notifiers_templates_are_rendered_once_and_each_time_anew() -> None:
     alert = Alert(notifier=f"{__name__}.Remembering", arguments={"text": "{{ alert.key }}"})
     for number in (1, 2):
         error = ErrorReport(kind=ErrorKind.DATA, message=f"x with Primary Key(s): id = {number} {{{{ 7 * 7 }}}}")
-        notify_all([alert], alert_fields(AlertEvent.BATCH_FAILED, "p", "s", error, "r"), {})
+        notify_all([alert], alert_fields(AlertEvent.BATCH_FAILED, "p", Place("p.yaml", "s"), error, "r"), {})
     assert Remembering.told == [(f"id = {number} {{{{ 7 * 7 }}}}",) * 2 for number in (1, 2)]
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
-from airflow.sdk.exceptions import AirflowFailException
 
 from tranrepl.settings import Publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.dag_builder import build_cleanup_dag, publication_dag
+from tranrepl_airflow.outcome import ReplicationStopped
 
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter
@@ -107,7 +107,7 @@ def broken_message(dag: DAG) -> str:
     """What a run of a broken publication's DAG fails with."""
     task = dag.get_task("settings")
     assert isinstance(task, BrokenSettingsOperator)
-    with pytest.raises(AirflowFailException) as raised:
+    with pytest.raises(ReplicationStopped) as raised:
         task.execute({})
     return str(raised.value)
 

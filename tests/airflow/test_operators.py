@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowNotFoundException,
-    AirflowSkipException,
-)
+from airflow.sdk.definitions.retry_policy import RetryAction
+from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
 
 from tranrepl import class_archive
+from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, entry_point
+from tranrepl.next_steps import Place, error_block
 from tranrepl.settings import Publication
 from tranrepl_airflow.operators import (
     DistributionOperator,
@@ -30,6 +28,7 @@ from tranrepl_airflow.operators import (
     ReplicationSparkOperator,
     SingleConnectionRetryOperator,
 )
+from tranrepl_airflow.outcome import ReplicationCrashed, ReplicationStopped
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, IdleChecks
@@ -232,11 +231,11 @@ def test_nothing_to_do_starts_no_spark_job(
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "decision"),
     [
-        (TransientError("connection lost"), AirflowException),
-        (DataError("row not found", remedy="see tranrepl browse", number="20598"), AirflowFailException),
-        (ConfigurationError("no such table", remedy="run tranrepl setup"), AirflowFailException),
+        (TransientError("connection lost"), RetryAction.DEFAULT),
+        (DataError("row not found", remedy="see tranrepl browse", number="20598"), RetryAction.FAIL),
+        (ConfigurationError("no such table", remedy="run tranrepl setup"), RetryAction.FAIL),
     ],
 )
 def test_an_error_decides_about_retries_by_its_class(
@@ -245,13 +244,15 @@ def test_an_error_decides_about_retries_by_its_class(
     fake_spark: FakeSpark,
     ti: FakeTaskInstance,
     error: TransientError | DataError | ConfigurationError,
-    expected: type[AirflowException],
+    decision: RetryAction,
 ) -> None:
     failed = DONE.model_copy(update={"error": error.to_report()})
     fake_spark.answer("streams", failed, exit_code=1)
-    with pytest.raises(AirflowException) as raised:
-        run(distribution(publication))
-    assert isinstance(raised.value, AirflowFailException) is (expected is AirflowFailException)
+    operator = distribution(publication)
+    with pytest.raises(ReplicationStopped) as raised:
+        run(operator)
+    assert operator.retry_policy is not None
+    assert operator.retry_policy.evaluate(raised.value, 1, 2).action is decision
     assert str(raised.value) == str(error)
     assert raised.value.__context__ is None, "a second traceback in the log"
     assert ErrorReport.model_validate(ti.pushed["error"]) == error.to_report()
@@ -265,7 +266,7 @@ def test_an_error_of_the_idle_check_counts_as_the_jobs(
         raise ConfigurationError("wrong password")
 
     monkeypatch.setattr(sys.modules["tranrepl.log_reader.agent"], "idle_result", refuse)
-    with pytest.raises(AirflowFailException, match="wrong password"):
+    with pytest.raises(ReplicationStopped, match="wrong password"):
         run(log_reader(publication))
     assert ti.pushed["error"]["kind"] == "configuration"
 
@@ -289,21 +290,46 @@ def test_a_job_without_a_result_is_tried_again_and_shows_its_last_output(
 ) -> None:
     monkeypatch.setattr("tranrepl_airflow.operators.require_java", lambda: None)
     fake_spark.answer("log_reader", None, exit_code=137, output=f"postgresql://repl:{QUOTED_PASSWORD}@db Killed")
-    with pytest.raises(AirflowException, match=r"postgresql://repl:\*\*\*@db Killed") as raised:
-        run(log_reader(publication))
-    assert not isinstance(raised.value, AirflowFailException)
+    operator = log_reader(publication)
+    with pytest.raises(ReplicationCrashed, match=r"postgresql://repl:\*\*\*@db Killed") as raised:
+        run(operator)
+    assert operator.retry_policy is not None
+    assert operator.retry_policy.evaluate(raised.value, 1, 2).action is RetryAction.DEFAULT
     assert "p%40ss" not in json.dumps(ti.pushed)
 
 
 def test_a_password_in_a_jobs_error_goes_no_further(
-    run: Run, publication: Publication, fake_spark: FakeSpark, ti: FakeTaskInstance
+    run: Run, publication: Publication, fake_spark: FakeSpark, ti: FakeTaskInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
-    error = DataError(f"at {PLUS_QUOTED_PASSWORD}", remedy=f"not {PASSWORD}")
+    error = DataError(f"at {PLUS_QUOTED_PASSWORD}", remedy=f"not {PASSWORD}", key=PASSWORD, command=f"CALL {PASSWORD}")
     fake_spark.answer("streams", JobResult(error=error.to_report()), exit_code=1)
-    with pytest.raises(AirflowFailException) as raised:
+    with pytest.raises(ReplicationStopped) as raised:
         run(distribution(publication))
     assert str(raised.value) == "at ***\nnot ***"
     assert (ti.pushed["error"]["message"], ti.pushed["return_value"]["error"]["remedy"]) == ("at ***", "not ***")
+    assert "CALL ***" in caplog.text
+    assert not [spelling for spelling in (PASSWORD, PLUS_QUOTED_PASSWORD) if spelling in caplog.text]
+
+
+def test_the_log_has_the_commands_to_go_on_with_and_the_xcom_no_values(
+    run: Run, publication: Publication, fake_spark: FakeSpark, ti: FakeTaskInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = DataError(
+        "row not found",
+        **Codes.POSTGRES.value.numbered("23505"),
+        xact_seqno="00ab",
+        command_id=7,
+        article='sales."Order Details"',
+        key="id = 5",
+        command="{CALL [sp_MSins] (5, 'secret row')}",
+    )
+    fake_spark.answer("streams", JobResult(error=error.to_report()), exit_code=1)
+    with pytest.raises(ReplicationStopped):
+        run(distribution(publication, settings_file="/dags/my publications/purchasing.yaml"))
+    place = Place("/dags/my publications/purchasing.yaml", "reporting")
+    assert caplog.messages[-1] == error_block(error.to_report(), place)
+    assert "secret row" not in json.dumps(ti.pushed)
+    assert (ti.pushed["error"]["number"], ti.pushed["error"]["database_code"]) == ("2627", "23505")
 
 
 def test_a_missing_java_is_told_instead(
@@ -311,7 +337,7 @@ def test_a_missing_java_is_told_instead(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_spark.folder))
     fake_spark.answer("log_reader", None, exit_code=1, output="JAVA_HOME is not set")
-    with pytest.raises(AirflowFailException, match="Spark needs Java"):
+    with pytest.raises(ReplicationStopped, match="Spark needs Java"):
         run(log_reader(publication))
 
 
@@ -321,7 +347,7 @@ def test_a_result_cut_short_is_no_result(
     fake_spark.answer("log_reader", DONE)
     answer = fake_spark.folder / "log_reader.answer"
     answer.write_text(answer.read_text().replace('"result": "{', '"result": "'))
-    with pytest.raises(AirflowException, match="left no result"):
+    with pytest.raises(ReplicationCrashed, match="left no result"):
         run(log_reader(publication))
 
 
@@ -336,7 +362,7 @@ def test_missing_connections_are_all_named(
     run: Run, publication: Publication, connections: dict[str, Any], fake_spark: FakeSpark
 ) -> None:
     del connections["publisher"], connections["distribution"]
-    with pytest.raises(AirflowFailException, match=r"(?s)connection publisher, distribution.*airflow connections add"):
+    with pytest.raises(ReplicationStopped, match=r"(?s)connection publisher, distribution.*airflow connections add"):
         run(log_reader(publication))
     assert fake_spark.calls == []
 
@@ -361,7 +387,7 @@ def test_a_spark_connection_that_would_show_passwords_or_is_missing_is_refused(
     del connections["spark_default"]
     if spark_connection is not None:
         connections["spark_default"] = spark_connection
-    with pytest.raises(AirflowFailException, match=message):
+    with pytest.raises(ReplicationStopped, match=message):
         run(log_reader(publication))
     assert fake_spark.calls == []
 
@@ -380,7 +406,7 @@ def test_no_spark_submit_at_all_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(fake_spark.folder / "python"))
     monkeypatch.setenv("PATH", str(fake_spark.folder))
-    with pytest.raises(AirflowFailException, match="neither on PATH nor beside"):
+    with pytest.raises(ReplicationStopped, match="neither on PATH nor beside"):
         run(log_reader(publication))
 
 

@@ -30,9 +30,15 @@ def test_a_failing_command_is_told_with_the_call_that_shows_it(monkeypatch: pyte
     error = DataError("no row", number="20598", xact_seqno="00ab", command_id=7, article="sales.customer")
     assert _told(error, monkeypatch) == (
         "error: no row\n"
-        "  in 0x00ab, command 7, article sales.customer\n"
-        "  tranrepl browse FILE --from 0x00ab --to 0x00ab shows it\n"
+        "  error 20598, transaction 0x00ab, command 7, article sales.customer\n"
+        "  # look at the transaction\n"
+        "  tranrepl browse purchasing.yaml --from 0x00ab --to 0x00ab\n"
     )
+
+
+def test_a_remedy_names_the_file_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = _told(ConfigurationError("not set up", remedy="run `tranrepl setup FILE`"), monkeypatch)
+    assert told == "error: not set up\n  → run `tranrepl setup purchasing.yaml`\n"
 
 
 VERBS = ["check", "setup", "script", "run", "log-reader", "distribute", "browse", "status"]

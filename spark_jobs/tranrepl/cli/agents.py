@@ -28,7 +28,7 @@ from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.errors import ErrorKind, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
-from tranrepl.run import Steps
+from tranrepl.run import LOG_READER, Steps
 from tranrepl.run import run as run_steps
 from tranrepl.settings import Publication
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
@@ -45,8 +45,8 @@ def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOptio
     with failing_clearly():
         publication, connections = load(file)
         result = _read_log(publication, connections, master)
-        report({"log reader": result}, as_json)
-        raise_first({"log reader": result})
+        report({LOG_READER: result}, as_json)
+        raise_first({LOG_READER: result})
 
 
 @app.command(epilog="Example: [bold]tranrepl distribute purchasing.yaml -s reporting[/]")

@@ -10,13 +10,16 @@ import typer
 
 from tranrepl.check import Checked
 from tranrepl.check import check as check_publication
-from tranrepl.cli.output import err
+from tranrepl.cli.output import err, remember_file
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings import Publication, load_publication
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The publication's settings, a YAML file.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE", help="The publication's settings, a YAML file.", show_default=False, callback=remember_file
+    ),
 ]
 SubscriptionOption = Annotated[
     str | None, typer.Option("--subscription", "-s", help="Only this subscription.", show_default="all")

@@ -6,15 +6,21 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from tranrepl.errors import ReplicationError
+from tranrepl.next_steps import Place, facts, named, step_lines
 
 out = Console(soft_wrap=not sys.stdout.isatty())
 err = Console(stderr=True, soft_wrap=True)
+
+_settings_file: ContextVar[str] = ContextVar("settings_file", default="FILE")
+"""That of this call, for errors which do not know it."""
 
 
 @contextmanager
@@ -27,14 +33,23 @@ def failing_clearly() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def print_error(error: ReplicationError) -> None:
-    err.print(f"[bold red]error[/]: {escape(error.message)}", highlight=False)
-    if error.xact_seqno:
-        seqno = f"0x{error.xact_seqno}"
-        err.print(f"  in {seqno}, command {error.command_id}, article {error.article}", highlight=False, markup=False)
-        err.print(f"  tranrepl browse FILE --from {seqno} --to {seqno} shows it", highlight=False, markup=False)
-    if error.remedy:
-        err.print(f"  [green]→[/] {escape(error.remedy)}", highlight=False)
+def print_error(error: ReplicationError, subscription: str = "") -> None:
+    """Print what happened, where, and the commands to go on with, which name the file that this call was given."""
+    report, place = error.to_report(), Place(_settings_file.get(), subscription)
+    err.print(f"[bold red]error[/]: {escape(named(report.message, report, place))}", highlight=False)
+    where = ", ".join(f"{name} {value}" for name, value in facts(report).items())
+    if where:
+        err.print(f"  {where}", highlight=False, markup=False)
+    if report.remedy:
+        err.print(f"  [green]→[/] {escape(named(report.remedy, report, place))}", highlight=False)
+    for line in step_lines(report, place):
+        err.print(f"  {line}", highlight=False, markup=False, style="dim" if line.startswith("#") else None)
+
+
+def remember_file(file: Path) -> Path:
+    """Let the commands that errors name have this file. A callback of the argument; returns the same file."""
+    _settings_file.set(str(file))
+    return file
 
 
 def print_json(value: object) -> None:

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import typer
 from rich.markup import escape
 from rich.table import Table
 
 from tranrepl.cli.output import err, out, print_error, print_json, warn
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs import JobResult
+from tranrepl.run import LOG_READER, SNAPSHOT
 
 
 def raise_first(results: Mapping[str, JobResult]) -> None:
-    """Print what stopped a job and raise the last of it. To be fenced off is to end cleanly, with nothing done."""
+    """Print what stopped jobs and end with status 1. To be fenced off is to end cleanly, with nothing done."""
     for name, result in results.items():
         if result.error is not None and result.error.kind is ErrorKind.FENCED:
             err.print(f"{name}: {escape(result.error.message)}", highlight=False)
-    stopped = [it.error for it in results.values() if it.error is not None and it.error.kind is not ErrorKind.FENCED]
     # What is wrong with the file, each step says.
-    failed = list({it.message: it for it in stopped}.values())
-    for error in failed[:-1]:
-        print_error(error.to_exception())
+    failed = {
+        it.error.message: (name, it.error)
+        for name, it in results.items()
+        if it.error is not None and it.error.kind is not ErrorKind.FENCED
+    }
+    for name, error in failed.values():
+        print_error(error.to_exception(), "" if name == LOG_READER else name.removesuffix(SNAPSHOT))
     if failed:
-        raise failed[-1].to_exception()
+        raise typer.Exit(1)
 
 
 def report(results: Mapping[str, JobResult], as_json: bool) -> None:
     if as_json:
-        print_json({name: result.model_dump(mode="json") for name, result in results.items()})
+        print_json({name: result.without_command().model_dump(mode="json") for name, result in results.items()})
         return
     for name, result in results.items():
         warn([f"{name}: {notice}" for notice in result.notices])

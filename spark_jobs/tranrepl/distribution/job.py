@@ -29,7 +29,7 @@ from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch
-from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
 from tranrepl.settings import CommandOrder, StreamAssignment
 from tranrepl.subscriber.commit_batches import CommitLimits
@@ -57,14 +57,7 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
             opened.database.end_run(row, _timed(JobResult(error=error.to_report()), clock))
             raise
         opened.database.end_run(row, result)
-    return _without_command(result)
-
-
-def _without_command(result: JobResult) -> JobResult:
-    """The failing command's values stay in the distribution database."""
-    if result.error is None:
-        return result
-    return result.model_copy(update={"error": result.error.model_copy(update={"command": None})})
+    return result
 
 
 def _timed(result: JobResult, clock: float) -> JobResult:
@@ -96,6 +89,7 @@ def _deliver(
         for group in groups(*cut_after(batches, before, last), most, partial(is_intact, record)):
             total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             if total.error is not None:
+                total = job.deliver_before(total.error, group, total)
                 break
             total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
             total = job.pass_over(group, total)
@@ -173,6 +167,18 @@ class _Job:
             with MeetingPlace(*_driver_addresses(self._spark), self._streams) as meetings:
                 streams = StreamDelivery(delivery, self._streams, meetings.address)
                 return _collect_streams(commands, self._divider(), streams)
+
+    def deliver_before(self, error: ErrorReport, group: Group, total: JobResult) -> JobResult:
+        """Deliver what shares a commit batch with the transaction that failed, and comes before it: then it is the next
+        one and can be skipped. Not over several streams, after which a single connection decides."""
+        if self._streams > 1 or error.kind is not ErrorKind.DATA or error.xact_seqno is None:
+            return total
+        failed = bytes.fromhex(error.xact_seqno)
+        batches = tuple(batch for batch in group.batches if batch.first_xact_seqno < failed)
+        if not batches:
+            return total
+        done = self.deliver(Group(batches, failed), bytes.fromhex(total.last_xact_seqno or ""))
+        return total.plus(done).model_copy(update={"error": error})
 
     def _divider(self) -> Divider:
         assignment = self._settings.stream_assignment

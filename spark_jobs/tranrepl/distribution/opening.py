@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,7 +102,8 @@ class OpenDistribution:
                 raise ConfigurationError(
                     f"article {article} of subscription {name}: its Subscriber does not know the snapshot that the "
                     "article began with, as one that was restored from a backup of before: it must be reinitialized",
-                    remedy=f"`tranrepl setup FILE`, then `tranrepl reinitialize FILE -s {name} --article {article}`",
+                    remedy=f"`tranrepl setup FILE`, then `tranrepl reinitialize FILE -s {name} --article "
+                    f"{shlex.quote(article)}`",
                     number=MUST_BE_REINITIALIZED,
                     article=article,
                 )
@@ -131,12 +133,12 @@ class OpenDistribution:
 
     def _stopped(self, article: str, reason: str) -> ConfigurationError:
         name = self.subscription.subscription
-        one = f" --article {article}" if self.takes_snapshots else ""
+        one = f" --article {shlex.quote(article)}" if self.takes_snapshots else ""
         loaded = "takes them anew" if self.takes_snapshots else "begins after them, where they were loaded by hand"
         return ConfigurationError(
             f"article {article} of subscription {name} is stopped: {reason}",
-            remedy=f"`tranrepl validate FILE -s {name} --article {article} --repair` compares its rows, corrects what "
-            f"differs and lets it go on; `tranrepl reinitialize FILE -s {name}{one}` {loaded}",
+            remedy=f"`tranrepl validate FILE -s {name} --article {shlex.quote(article)} --repair` compares its rows, "
+            f"corrects what differs and lets it go on; `tranrepl reinitialize FILE -s {name}{one}` {loaded}",
             number=MUST_BE_REINITIALIZED,
             article=article,
         )

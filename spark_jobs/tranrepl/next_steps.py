@@ -1,0 +1,123 @@
+"""The ways on after an error, as commands that can be pasted: for the shell, a task's log, alerts and status."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tranrepl.errors import ErrorKind, ErrorReport
+
+RUNBOOK = "docs/how-to/a-batch-failed.md"
+"""Says when to take which way."""
+
+LONGEST_COMMAND = 1000
+"""Characters of a stored command that are shown."""
+
+_COMMAND = re.compile(r"`tranrepl [^`]*`")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an error happened, as commands name it."""
+
+    settings_file: str = "FILE"
+    """Path of the publication's settings."""
+    subscription: str = ""
+    """Empty: the log reader's, or nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What a command is for, and the command. One without a purpose goes on with the step before it."""
+
+    purpose: str
+    command: str
+
+
+def usual_file(publication: str) -> str:
+    """Return the path of a publication's settings in a checkout, for whoever knows no other."""
+    return f"dags/publications/{publication}.yaml"
+
+
+def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
+    """Return what can be done about an error, in the order to think of it; nothing where its remedy says it all."""
+    file, subscription = shlex.quote(place.settings_file), shlex.quote(place.subscription)
+    if error.kind is ErrorKind.TRANSIENT:
+        only = f" -s {subscription}" if place.subscription else ""
+        return (NextStep("it may pass by itself: the next run goes on from here", f"tranrepl run {file}{only}"),)
+    if error.xact_seqno is None:
+        return ()
+    seqno = f"0x{error.xact_seqno}"
+    look = NextStep("look at the transaction", f"tranrepl browse {file} --from {seqno} --to {seqno}")
+    if error.kind is not ErrorKind.DATA or not place.subscription:
+        return (look,)
+    article = f" --article {shlex.quote(error.article)}" if error.article else ""
+    return (
+        look,
+        NextStep("mend the Subscriber's rows, then deliver again", f"tranrepl run {file} -s {subscription}"),
+        NextStep(
+            "or pass over the transaction, then correct the rows that it would have changed",
+            f"tranrepl skip {file} -s {subscription} --xact-seqno {seqno}",
+        ),
+        NextStep("", f"tranrepl validate {file} -s {subscription}{article} --repair"),
+    )
+
+
+def named(text: str, error: ErrorReport, place: Place) -> str:
+    """Return a remedy whose commands name the file, and the subscription and article where these are known."""
+    names = {"FILE": place.settings_file, "NAME": place.subscription, "ARTICLE": error.article}
+
+    def with_names(found: re.Match[str]) -> str:
+        command = found[0]
+        for word, name in names.items():
+            if name:
+                command = re.sub(rf"(?<= ){word}\b", lambda _, name=name: shlex.quote(name), command)  # type: ignore[misc]
+        return command
+
+    return _COMMAND.sub(with_names, text)
+
+
+def facts(error: ErrorReport) -> dict[str, str]:
+    """Return what is known of where the error happened, by name; what is not known is left out."""
+    known = {
+        "error": error.shown_number,
+        "transaction": f"0x{error.xact_seqno}" if error.xact_seqno else "",
+        "command": "" if error.command_id is None else str(error.command_id),
+        "article": error.article or "",
+        "key": error.key or "",
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def step_lines(error: ErrorReport, place: Place) -> Iterator[str]:
+    """Yield the ways on as lines of a shell: each purpose is a comment."""
+    steps = next_steps(error, place)
+    for step in steps:
+        if step.purpose:
+            yield f"# {step.purpose}"
+        yield step.command
+    if len(steps) > 1:
+        yield f"# when to take which: {RUNBOOK}"
+
+
+def error_block(error: ErrorReport, place: Place) -> str:
+    """Return all there is to say of an error, with the stored command: for those who may see the rows."""
+    lines = [named(error.message, error, place)]
+    shown = facts(error)
+    if error.command:
+        shown["stored as"] = shortened(error.command)
+    width = max(map(len, shown), default=0)
+    lines += [f"  {name:{width}}  {value}" for name, value in shown.items()]
+    if error.remedy:
+        lines += ["", f"→ {named(error.remedy, error, place)}"]
+    steps = list(step_lines(error, place))
+    return "\n".join([*lines, *(["", *steps] if steps else [])])
+
+
+def shortened(command: str) -> str:
+    """Return a stored command; the beginning of a long one, with how long it is."""
+    if len(command) <= LONGEST_COMMAND:
+        return command
+    return f"{command[:LONGEST_COMMAND]}… (the first {LONGEST_COMMAND:,} characters; browse shows all)"

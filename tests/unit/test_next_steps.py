@@ -1,0 +1,101 @@
+"""The ways on after an error, as commands that can be pasted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tranrepl.errors import (
+    ConfigurationError,
+    DataError,
+    ErrorReport,
+    InternalError,
+    ReplicationError,
+    TransientError,
+)
+from tranrepl.next_steps import LONGEST_COMMAND, RUNBOOK, Place, error_block, named, next_steps
+
+PLACE = Place("dags/my publications/purchasing.yaml", "reporting")
+FILE = "'dags/my publications/purchasing.yaml'"
+DUPLICATE = DataError(
+    "Subscriber reporting: duplicate key",
+    number="2627",
+    database_code="23505",
+    xact_seqno="00ab",
+    command_id=7,
+    article='sales."Order Details"',
+    key="id = 5",
+    command="{CALL [sp_MSins_salesorder] (5)}",
+)
+
+
+def test_the_block_says_all_there_is_and_ends_with_the_commands() -> None:
+    assert error_block(DUPLICATE.to_report(), PLACE) == "\n".join(
+        [
+            "Subscriber reporting: duplicate key",
+            "  error        2627 (23505)",
+            "  transaction  0x00ab",
+            "  command      7",
+            '  article      sales."Order Details"',
+            "  key          id = 5",
+            "  stored as    {CALL [sp_MSins_salesorder] (5)}",
+            "",
+            "# look at the transaction",
+            f"tranrepl browse {FILE} --from 0x00ab --to 0x00ab",
+            "# mend the Subscriber's rows, then deliver again",
+            f"tranrepl run {FILE} -s reporting",
+            "# or pass over the transaction, then correct the rows that it would have changed",
+            f"tranrepl skip {FILE} -s reporting --xact-seqno 0x00ab",
+            f"tranrepl validate {FILE} -s reporting --article 'sales.\"Order Details\"' --repair",
+            f"# when to take which: {RUNBOOK}",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "verbs"),
+    [
+        (DUPLICATE, ["browse", "run", "skip", "validate"]),
+        (DataError("rows differ", number="20574"), []),
+        (ConfigurationError("no procedure", xact_seqno="00ab"), ["browse"]),
+        (ConfigurationError("no table"), []),
+        (TransientError("lost", xact_seqno="00ab"), ["run"]),
+        (InternalError("never"), []),
+    ],
+)
+def test_only_what_makes_sense_for_an_error_is_offered(error: ReplicationError, verbs: list[str]) -> None:
+    assert [it.command.split()[1] for it in next_steps(error.to_report(), PLACE)] == verbs
+
+
+def test_nothing_is_skipped_where_no_subscription_is_known() -> None:
+    assert [it.command.split()[1] for it in next_steps(DUPLICATE.to_report(), Place("a.yaml"))] == ["browse"]
+
+
+def test_a_long_command_is_cut_and_says_so() -> None:
+    report = DUPLICATE.to_report().model_copy(update={"command": "x" * 5000})
+    line = next(it for it in error_block(report, PLACE).splitlines() if "stored as" in it)
+    assert line.endswith(f"{'x' * 100}… (the first 1,000 characters; browse shows all)")
+    assert line.count("x") == LONGEST_COMMAND
+
+
+@pytest.mark.parametrize(
+    ("remedy", "filled"),
+    [
+        ("run `tranrepl setup FILE`", f"run `tranrepl setup {FILE}`"),
+        ("`tranrepl run FILE`, then `tranrepl setup FILE`", f"`tranrepl run {FILE}`, then `tranrepl setup {FILE}`"),
+        (
+            "`tranrepl reinitialize FILE -s NAME --article ARTICLE`",
+            f"`tranrepl reinitialize {FILE} -s reporting --article public.item`",
+        ),
+        ("a FILE that is no command", "a FILE that is no command"),
+        (r"`tranrepl validate FILE -s FILE_1`", rf"`tranrepl validate {FILE} -s FILE_1`"),
+    ],
+)
+def test_a_remedys_commands_name_what_is_known(remedy: str, filled: str) -> None:
+    error = ErrorReport(kind="configuration", message="x", article="public.item")
+    assert named(remedy, error, PLACE) == filled
+
+
+def test_what_is_not_known_stays_as_it_is() -> None:
+    error = ErrorReport(kind="configuration", message="x")
+    text = "`tranrepl reinitialize FILE -s NAME --article ARTICLE`"
+    assert named(text, error, Place()) == text
