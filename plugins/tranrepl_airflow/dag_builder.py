@@ -16,7 +16,8 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.pools import pool_name
-from tranrepl.settings import Publication, SyncType, load_publication
+from tranrepl.settings import Publication, SyncType
+from tranrepl.settings_file import load_publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.cleanup import CleanupOperator

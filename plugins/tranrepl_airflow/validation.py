@@ -11,7 +11,8 @@ from airflow.sdk import DAG, Context, CronTriggerTimetable, Param
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import JobResult, Repair, ValidationRequest
-from tranrepl.settings import Publication, load_publication
+from tranrepl.settings import Publication
+from tranrepl.settings_file import load_publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
 from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX, dag_id_of
 from tranrepl_airflow.graph import SEVERAL_TRIES

@@ -9,10 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from croniter import croniter
 from pydantic import (
     AfterValidator,
@@ -22,17 +20,15 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from tranrepl.commands import CallSyntax, Method, Operation, Propagation
 from tranrepl.error_numbers import SKIPPABLE, is_skippable
 from tranrepl.errors import ConfigurationError
-
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
+from tranrepl.names import ConnectionId, ImportPath, Name, name_parts
+from tranrepl.propagation import DeleteCommand, InsertCommand, UpdateCommand
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,6 +48,8 @@ class TableName:
             parts = name_parts(text)
         except ValueError:
             parts = []
+        if len(parts) == 1:
+            raise ValueError(f"allowed: schema.table, as in {cls('public', *parts)}")
         if len(parts) != 2:
             raise ValueError("allowed: schema.table, a part with a dot, a space or a quote in double quotes")
         return cls(*parts)
@@ -76,89 +74,6 @@ Table = Annotated[
     WithJsonSchema({"type": "string", "examples": ["purchasing.vendor", 'sales."Order Details"']}),
 ]
 
-_DEFAULT_SYNTAXES = {
-    Operation.INSERT: CallSyntax.CALL,
-    Operation.UPDATE: CallSyntax.SCALL,
-    Operation.DELETE: CallSyntax.CALL,
-}
-_SYNTAXES: dict[Operation, tuple[CallSyntax, ...]] = {
-    Operation.INSERT: (CallSyntax.CALL,),
-    Operation.UPDATE: (CallSyntax.CALL, CallSyntax.SCALL, CallSyntax.MCALL, CallSyntax.XCALL),
-    Operation.DELETE: (CallSyntax.CALL, CallSyntax.XCALL),
-}
-_WITHOUT_PROCEDURE = {"SQL": Method.STATEMENT, "NONE": Method.NONE}
-
-
-def name_parts(text: str) -> list[str]:
-    """The parts of a dotted name; a part that holds a dot, a space or a quote stands in double quotes, as in SQL.
-
-    Raises ValueError where the text is no such name.
-    """
-    parts: list[str] = []
-    position = 0
-    while match := _PART.match(text, position):
-        parts.append(match[1].replace('""', '"') if match[1] else match[2])
-        position = match.end()
-        if position == len(text) or text[position] != ".":
-            break
-        position += 1
-    if position != len(text):
-        raise ValueError("a part with a dot, a space or a quote stands in double quotes")
-    return parts
-
-
-def _parse_propagation(value: object, operation: Operation) -> Propagation:
-    """`SYNTAX`, `SYNTAX procedure`, `SQL` or `NONE`."""
-    if isinstance(value, Propagation):
-        return value
-    syntaxes = _SYNTAXES[operation]
-    allowed = f"allowed: {', '.join(syntaxes)} (each alone or with the name of a procedure), SQL, NONE"
-    word, _, rest = value.strip().partition(" ") if isinstance(value, str) else ("", "", "")
-    if word in _WITHOUT_PROCEDURE and not rest:
-        return Propagation(_WITHOUT_PROCEDURE[word])
-    if word == "VCALL":
-        raise ValueError(f"VCALL is for SQL Server's internal use; {allowed}")
-    if word not in syntaxes:
-        raise ValueError(allowed)
-    return Propagation(Method.PROCEDURE, CallSyntax(word), _custom_procedure(rest.strip()) if rest else None)
-
-
-def _custom_procedure(text: str) -> str:
-    try:
-        parts = name_parts(text)
-    except ValueError:
-        parts = []
-    if len(parts) not in (1, 2):
-        raise ValueError("allowed: procedure or schema.procedure, a part with a dot or a space in double quotes")
-    return text
-
-
-def _propagation(operation: Operation) -> Any:
-    syntaxes = "|".join(_SYNTAXES[operation])
-    return (
-        BeforeValidator(lambda value: _parse_propagation(value, operation)),
-        PlainSerializer(str, return_type=str),
-        WithJsonSchema(
-            {
-                "type": "string",
-                "pattern": f"^\\s*(SQL|NONE|({syntaxes})( +\\S.*)?)\\s*$",
-                "default": str(_DEFAULT_SYNTAXES[operation]),
-                "examples": [*_SYNTAXES[operation], f"{_SYNTAXES[operation][-1]} my_procedure", "SQL", "NONE"],
-            }
-        ),
-    )
-
-
-InsertCommand = Annotated[Propagation, *_propagation(Operation.INSERT)]
-UpdateCommand = Annotated[Propagation, *_propagation(Operation.UPDATE)]
-DeleteCommand = Annotated[Propagation, *_propagation(Operation.DELETE)]
-
-
-def _identifier(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", value):
-        raise ValueError("allowed: letters, digits, _ and -")
-    return value
-
 
 def _cron_expression(value: str) -> str:
     if not croniter.is_valid(value):
@@ -172,16 +87,21 @@ def _lsn(value: str) -> str:
     return value
 
 
-def _skippable(value: int | str) -> str:
-    if not is_skippable(str(value)):
+def _skippable(value: object) -> str:
+    if isinstance(value, bool) or not is_skippable(str(value)):
         allowed = ", ".join(sorted(SKIPPABLE, key=int))
         raise ValueError(f"not a data error; allowed: {allowed}, and a database's own, as 23505 or P0001")
     return str(value)
 
 
-SkippableError = Annotated[int | str, AfterValidator(_skippable)]
-Name = Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_identifier)]
-ConnectionId = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
+WholeNumber = Annotated[int, Field(strict=True)]
+"""Neither text nor yes and no are numbers."""
+Hours = Annotated[WholeNumber, Field(le=876_000)]
+SkippableError = Annotated[
+    str,
+    BeforeValidator(_skippable),
+    WithJsonSchema({"type": ["integer", "string"], "examples": [2627, 20598, 23505, "P0001"]}),
+]
 
 
 class ReplicaIdentity(StrEnum):
@@ -278,7 +198,7 @@ class _Settings(BaseModel):
 class PublisherSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the Publisher; a shell sets AIRFLOW_CONN_<ID>."""
-    snapshot_timeout: Annotated[int, Field(ge=1)] = 3600
+    snapshot_timeout: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] = 3600
     """Seconds that a snapshot waits for transactions that were open at the Publisher when it began."""
 
 
@@ -288,11 +208,11 @@ class DistributorSettings(_Settings):
     store: Annotated[str, Field(min_length=1)]
     """Where commands are stored: any path that Spark can write (a folder, s3a://…, hdfs://…). It belongs to this
     distribution database alone: clean-up removes batches that are not registered there."""
-    min_distretention: Annotated[int, Field(ge=0)] = 0
+    min_distretention: Annotated[Hours, Field(ge=0)] = 0
     """Hours that a stored batch is kept at least, though every subscription has it."""
-    max_distretention: Annotated[int, Field(ge=1)] = 72
+    max_distretention: Annotated[Hours, Field(ge=1)] = 72
     """Hours that a command waits for a Subscriber at most; then its subscription is deactivated."""
-    history_retention: Annotated[int, Field(ge=1)] = 48
+    history_retention: Annotated[Hours, Field(ge=1)] = 48
     """Hours that history rows and the errors they refer to are kept."""
 
     @model_validator(mode="after")
@@ -306,9 +226,9 @@ class DistributorSettings(_Settings):
 
 
 class LogReaderSettings(_Settings):
-    read_batch_size: Annotated[int, Field(ge=1)] = 500_000
+    read_batch_size: Annotated[WholeNumber, Field(ge=1, le=1_000_000_000)] = 500_000
     """A batch ends with the transaction that reaches this number of transactions. Transactions are never split."""
-    read_batch_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024 * 1024
+    read_batch_bytes: Annotated[WholeNumber, Field(ge=1, le=1024**4)] = 1024 * 1024 * 1024
     """A batch ends with the transaction that reaches this number of bytes read from the log."""
 
 
@@ -384,12 +304,12 @@ class Subscription(_Settings):
     subscription_lsn: Annotated[str, AfterValidator(_lsn)] | None = None
     """LSN of the Publisher, as in 16/B374D848: the Subscriber has every transaction committed before it. For
     initialize_from_lsn."""
-    subscription_streams: Annotated[int, Field(ge=1, le=64)] = 1
+    subscription_streams: Annotated[WholeNumber, Field(ge=1, le=64)] = 1
     """Subscriber connections that apply each commit batch in parallel: all commit, or all roll back. Never more than
     Spark has cores."""
     stream_assignment: StreamAssignment = StreamAssignment.KEY
     """How a commit batch is divided among streams: key or dependencies."""
-    lock_timeout: Annotated[int, Field(ge=1, le=3600)] = 10
+    lock_timeout: Annotated[WholeNumber, Field(ge=1, le=3600)] = 10
     """Seconds that one of several streams waits for a lock, before the batch is rolled back and retried over a single
     connection."""
     apply: Apply = Apply.AUTO
@@ -397,10 +317,12 @@ class Subscription(_Settings):
     skip_errors: list[SkippableError] = []
     """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors: SQL Server's
     (2627), or the database's own (23505, P0001)."""
-    commit_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default_factory=_commit_batch_size)
+    commit_batch_size: Annotated[WholeNumber, Field(ge=1, le=1_000_000)] = Field(default_factory=_commit_batch_size)
     """A commit at the Subscriber holds at most this many transactions (CommitBatchSize); default 10,000, and 1,000
     with apply: commands."""
-    commit_batch_threshold: Annotated[int, Field(ge=1, le=10_000_000)] = Field(default_factory=_commit_batch_threshold)
+    commit_batch_threshold: Annotated[WholeNumber, Field(ge=1, le=10_000_000)] = Field(
+        default_factory=_commit_batch_threshold
+    )
     """… or ends with the transaction that reaches this many commands (CommitBatchThreshold); default 100,000, and
     10,000 with apply: commands."""
     not_for_replication: bool = False
@@ -418,7 +340,7 @@ class Subscription(_Settings):
 
 
 class Alert(_Settings):
-    notifier: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
+    notifier: ImportPath
     """Import path of an Airflow notifier."""
     arguments: dict[str, JsonValue] = {}
     """Its arguments. Templates find what there is to say as `alert`. Secrets belong into a connection."""
@@ -437,7 +359,7 @@ class Publication(_Settings):
     log_reader: LogReaderSettings = LogReaderSettings()
     alerts: list[Alert] = []
     """Whom to tell when a batch has failed for good, when a subscription was deactivated, when a run is late."""
-    latency_threshold: Annotated[int, Field(ge=1)] | None = None
+    latency_threshold: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
     """Seconds after which a run that has not ended is late, and a subscription's latency critical."""
 
     @model_validator(mode="after")
@@ -466,76 +388,6 @@ def _refuse_repeated(values: Sequence[str], what: str) -> None:
     repeated = sorted({value for value in values if values.count(value) > 1})
     if repeated:
         raise ValueError(f"{what}: {', '.join(repeated)} more than once; allowed: each once")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key written twice, of which it would forget the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value}: more than once", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def load_publication(path: Path) -> Publication:
-    """Read and check one file.
-
-    Raises ConfigurationError that names the file and, for each mistake, the key, the value and what is allowed.
-    """
-    try:
-        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 — a SafeLoader
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{path}: allowed: a mapping with the keys {_keys(Publication)}")
-    try:
-        return Publication.model_validate(document)
-    except ValidationError as error:
-        lines = [_describe(detail) for detail in error.errors(include_url=False)]
-        raise ConfigurationError("\n".join(f"{path}: {line}" for line in lines)) from None
-
-
-def _describe(detail: ErrorDetails) -> str:
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
-    match detail["type"]:
-        case "extra_forbidden":
-            return f"{where}: unknown key; allowed: {_keys(_model_at(detail['loc'][:-1]))}"
-        case "missing":
-            return f"{where}: missing"
-        case "model_type":
-            problem = f"allowed: a mapping with the keys {_keys(_model_at(detail['loc']))}"
-        case "value_error":
-            problem = str(detail["ctx"]["error"])
-        case _:
-            problem = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
-    value = "" if isinstance(detail["input"], (dict, BaseModel)) else f"{_without_login(repr(detail['input']))}: "
-    return f"{where}: {value}{problem}".lstrip(": ")
-
-
-def _without_login(text: str) -> str:
-    """A connection's URI where its id belongs is an easy mistake, and messages end in logs."""
-    return re.sub(r"://\S*@", "://***@", text)
-
-
-def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
-    models: dict[str | int, type[BaseModel]] = {
-        "publisher": PublisherSettings,
-        "distributor": DistributorSettings,
-        "articles": Article,
-        "subscriptions": Subscription,
-        "log_reader": LogReaderSettings,
-        "alerts": Alert,
-    }
-    return models[location[0]] if location else Publication
-
-
-def _keys(model: type[BaseModel]) -> str:
-    return ", ".join(model.model_fields)
 
 
 def json_schema() -> dict[str, Any]:

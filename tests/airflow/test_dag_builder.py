@@ -117,7 +117,11 @@ def broken_message(dag: DAG) -> str:
     [
         ("publication: [", "not valid YAML"),
         ("- one", "allowed: a mapping with the keys"),
-        ("publication: broken\nsubscribtions: []\n", "subscribtions: unknown key"),
+        (
+            "publication: broken\nsubscribtions: []\n",
+            "broken.yaml:2: subscribtions: unknown key; did you mean subscriptions?",
+        ),
+        ("publication: broken\nsubscriptions: [{apply: bulk}]\n", "apply: 'bulk': allowed: auto, commands"),
     ],
 )
 def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path, text: str, message: str) -> None:
@@ -127,6 +131,7 @@ def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path,
     broken = dags["broken"]
     assert message in broken_message(broken)
     assert message in str(broken.doc_md)
+    assert "default factory" not in broken_message(broken)
     assert broken.tags == {"replication", "broken"}
     assert broken.dag_display_name == "broken (broken settings)"
     assert dags["purchasing"].tags == {"replication"}

@@ -69,7 +69,7 @@ def test_help_and_wrong_use_end_with_their_status() -> None:
 def test_a_file_that_is_not_there_is_told_with_status_1(tmp_path: Path) -> None:
     outcome = tranrepl("check", tmp_path / "absent.yaml", environment={})
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.errors[0].startswith(f"{tmp_path}/absent.yaml: cannot be read")
+    assert outcome.errors[0].startswith(f"{tmp_path}/absent.yaml: there is no such file")
 
 
 def test_the_schema_is_that_of_a_publication_file(tmp_path: Path) -> None:

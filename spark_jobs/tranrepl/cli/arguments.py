@@ -13,7 +13,8 @@ from tranrepl.check import check as check_publication
 from tranrepl.cli.output import err, remember_file
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Publication, load_publication
+from tranrepl.settings import Publication
+from tranrepl.settings_file import load_publication
 
 File = Annotated[
     Path,

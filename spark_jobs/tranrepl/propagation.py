@@ -1,0 +1,72 @@
+"""`ins_cmd`, `upd_cmd` and `del_cmd` as a publication file writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from tranrepl.commands import CallSyntax, Method, Operation, Propagation
+from tranrepl.names import name_parts
+from tranrepl.spelling import did_you_mean
+
+_DEFAULT_SYNTAXES = {
+    Operation.INSERT: CallSyntax.CALL,
+    Operation.UPDATE: CallSyntax.SCALL,
+    Operation.DELETE: CallSyntax.CALL,
+}
+_SYNTAXES: dict[Operation, tuple[CallSyntax, ...]] = {
+    Operation.INSERT: (CallSyntax.CALL,),
+    Operation.UPDATE: (CallSyntax.CALL, CallSyntax.SCALL, CallSyntax.MCALL, CallSyntax.XCALL),
+    Operation.DELETE: (CallSyntax.CALL, CallSyntax.XCALL),
+}
+_WITHOUT_PROCEDURE = {"SQL": Method.STATEMENT, "NONE": Method.NONE}
+
+
+def _parse_propagation(value: object, operation: Operation) -> Propagation:
+    """`SYNTAX`, `SYNTAX procedure`, `SQL` or `NONE`."""
+    if isinstance(value, Propagation):
+        return value
+    syntaxes = _SYNTAXES[operation]
+    allowed = f"allowed: {', '.join(syntaxes)} (each alone or with the name of a procedure), SQL, NONE"
+    word, _, rest = value.strip().partition(" ") if isinstance(value, str) else ("", "", "")
+    if word in _WITHOUT_PROCEDURE and not rest:
+        return Propagation(_WITHOUT_PROCEDURE[word])
+    if word == "VCALL":
+        raise ValueError(f"VCALL is for SQL Server's internal use; {allowed}")
+    if word not in syntaxes:
+        known = word in (*CallSyntax, *_WITHOUT_PROCEDURE)
+        question = "" if known else did_you_mean(word, (*syntaxes, *_WITHOUT_PROCEDURE))
+        raise ValueError(f"{question} {allowed}".lstrip())
+    return Propagation(Method.PROCEDURE, CallSyntax(word), _custom_procedure(rest.strip()) if rest else None)
+
+
+def _custom_procedure(text: str) -> str:
+    try:
+        parts = name_parts(text)
+    except ValueError:
+        parts = []
+    if len(parts) not in (1, 2):
+        raise ValueError("allowed: procedure or schema.procedure, a part with a dot or a space in double quotes")
+    return text
+
+
+def _propagation(operation: Operation) -> Any:
+    syntaxes = "|".join(_SYNTAXES[operation])
+    return (
+        BeforeValidator(lambda value: _parse_propagation(value, operation)),
+        PlainSerializer(str, return_type=str),
+        WithJsonSchema(
+            {
+                "type": "string",
+                "pattern": f"^\\s*(SQL|NONE|({syntaxes})( +\\S.*)?)\\s*$",
+                "default": str(_DEFAULT_SYNTAXES[operation]),
+                "examples": [*_SYNTAXES[operation], f"{_SYNTAXES[operation][-1]} my_procedure", "SQL", "NONE"],
+            }
+        ),
+    )
+
+
+InsertCommand = Annotated[Propagation, *_propagation(Operation.INSERT)]
+UpdateCommand = Annotated[Propagation, *_propagation(Operation.UPDATE)]
+DeleteCommand = Annotated[Propagation, *_propagation(Operation.DELETE)]

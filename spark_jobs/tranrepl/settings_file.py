@@ -1,0 +1,231 @@
+"""Reading a publication file (`dags/publications/<name>.yaml`): every mistake with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.settings import Publication
+from tranrepl.settings_mistakes import Location, Mistake, allowed_keys, describe, key_path, shown, without_login
+from tranrepl.spelling import likeliest
+
+_ENDINGS = (".yaml", ".yml")
+_TAG = "tag:yaml.org,2002:"
+_TEXT = f"{_TAG}str"
+_MERGE = f"{_TAG}merge"
+_NUMBER = f"{_TAG}int"
+_PLAIN = {_TEXT, _NUMBER, f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null"}
+_COLLECTIONS = {f"{_TAG}seq", f"{_TAG}map"}
+_NO_PLAIN = {f"{_TAG}timestamp": "a date", f"{_TAG}value": "a default value"}
+_MOST_DIGITS = 30
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_IN_QUOTES = 'put a text that begins with it in quotes, as in schedule: "*/5 * * * *"'
+_HINTS = {
+    "'\\t'": "indent with spaces, not with a tab",
+    "'@'": _IN_QUOTES,
+    "'`'": _IN_QUOTES,
+    "'%'": _IN_QUOTES,
+    "alias": _IN_QUOTES.replace("with it", "with *"),
+    "mapping values are not allowed": "a text that holds a colon and a space stands in quotes",
+    "could not find expected ':'": "a key is followed by a colon and a space",
+    "expected <block end>": "keys of one mapping, and items of one list, begin in the same column",
+    "expected ',' or": "a list in [ ] and a mapping in { } end with their bracket, and have commas between",
+    "quoted scalar": "a quote is closed by the same one; a backslash is written twice in double quotes",
+    "found another document": "a file holds one publication: no second ---",
+}
+"""By words of YAML's own message."""
+
+
+def load_publication(path: Path) -> Publication:
+    """Read and check one file.
+
+    Raises ConfigurationError that names the file and, for each mistake, its line, the key, the value and what is
+    allowed.
+    """
+    text = _read(path)
+    root = _compose(path, text)
+    if not isinstance(root, yaml.MappingNode):
+        what = "is empty" if root is None else "holds no mapping"
+        raise ConfigurationError(f"{path}: {what}; allowed: a mapping with the keys {allowed_keys()}")
+    _refuse(path, root, list(_misread(root)))
+    document = _construct(path, root)
+    try:
+        return Publication.model_validate(document)
+    except ValidationError as error:
+        _refuse(path, root, list(describe(error.errors(include_url=False))))
+        raise ConfigurationError(f"{path}: not a publication") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"{path}: there is no such file", remedy=_others(path)) from error
+    except IsADirectoryError as error:
+        raise ConfigurationError(f"{path}: is a folder, not a file", remedy=_inside(path)) from error
+    except PermissionError as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read: this user may not", remedy=f"ls -l {path} shows who may"
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        # A byte order mark, which some editors write, is no part of the text.
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(
+            f"{path}:{line}: cannot be read: byte 0x{content[error.start]:02x} is not UTF-8",
+            remedy="save the file as UTF-8",
+        ) from None
+
+
+def _others(path: Path) -> str:
+    """The file that was meant, or those that are there."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder} either"
+    names = _publications(folder)
+    name = likeliest(path.name, names) or likeliest(f"{path.name}{_ENDINGS[0]}", names)
+    if name is not None:
+        return f"did you mean {folder / name}?"
+    return _inside(folder)
+
+
+def _inside(folder: Path) -> str:
+    names = _publications(folder)
+    return f"in {folder}: {', '.join(names)}" if names else f"no .yaml file is in {folder}"
+
+
+def _publications(folder: Path) -> list[str]:
+    try:
+        return sorted(it.name for it in folder.iterdir() if it.suffix in _ENDINGS)
+    except OSError:
+        return []
+
+
+def _compose(path: Path, text: str) -> yaml.Node | None:
+    try:
+        root: yaml.Node | None = yaml.compose(text, yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _not_yaml(path, line, f"character U+{error.character:04X} is not allowed") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        raise _not_yaml(path, mark.line + 1 if mark else 1, said) from None
+    except RecursionError:
+        raise _not_yaml(path, 1, "lists and mappings are nested too deeply") from None
+    return root
+
+
+def _not_yaml(path: Path, line: int, said: str) -> ConfigurationError:
+    hint = next((hint for words, hint in _HINTS.items() if words in said), None)
+    return ConfigurationError(f"{path}:{line}: not valid YAML: {without_login(said)}", remedy=hint)
+
+
+def _construct(path: Path, root: yaml.MappingNode) -> Any:
+    """The document. Merge keys are resolved in the nodes, too."""
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or root.start_mark
+        raise _not_yaml(path, mark.line + 1, error.problem or "a value cannot be read") from None
+    except (RecursionError, ValueError):
+        raise _not_yaml(path, 1, "lists and mappings are nested too deeply") from None
+
+
+def _refuse(path: Path, root: yaml.Node, mistakes: list[Mistake]) -> None:
+    lines = [f"{path}:{_line(root, it.location)}: {without_login(it.text)}" for it in mistakes]
+    if lines:
+        raise ConfigurationError("\n".join(lines))
+
+
+def _line(root: yaml.Node, location: Location) -> int:
+    """Of the key, or of the nearest thing around it that the file has."""
+    node, line = root, root.start_mark.line
+    for part in location:
+        found = _inner(node, part)
+        if found is None:
+            break
+        line, node = found
+    return line + 1
+
+
+def _inner(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
+    """The line of a key or of an item, and its value."""
+    if isinstance(node, yaml.MappingNode):
+        # Of a merged mapping's key and the mapping's own, the own one comes last.
+        found = [(key.start_mark.line, value) for key, value in node.value if key.value == part]
+        return found[-1] if found else None
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part].start_mark.line, node.value[part]
+    return None
+
+
+def _misread(root: yaml.Node) -> Iterator[Mistake]:
+    """What YAML reads otherwise than it was meant, or not at all: keys written twice, of which it forgets the first,
+    keys that are no text to it, numbers that are not decimal, text that no database takes."""
+    seen: set[int] = set()
+    left: list[tuple[Location, yaml.Node]] = [((), root)]
+    while left:
+        location, node = left.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode):
+            yield from _misread_scalar(location, node)
+        elif node.tag not in _COLLECTIONS:
+            kind = node.tag.removeprefix(_TAG)
+            yield Mistake(location, f"{key_path(location)}: {kind}: allowed: its tag left out".lstrip(": "))
+        elif isinstance(node, yaml.SequenceNode):
+            left += [((*location, at), it) for at, it in reversed(list(enumerate(node.value)))]
+        elif isinstance(node, yaml.MappingNode):
+            yield from _misread_keys(location, node)
+            left += [((*location, str(key.value)), value) for key, value in reversed(node.value)]
+
+
+def _misread_keys(location: Location, node: yaml.MappingNode) -> Iterator[Mistake]:
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            yield Mistake(location, f"{key_path(location)}: a key is a list or a mapping; allowed: text".lstrip(": "))
+            continue
+        at = key_path((*location, key.value))
+        if key.tag not in (_TEXT, _MERGE):
+            yield Mistake((*location, key.value), f'{at}: YAML reads this key as no text; allowed: "{key.value}"')
+        elif key.value in lines:
+            yield Mistake(
+                (*location, key.value), f"{at}: more than once, first in line {lines[key.value]}; allowed: each once"
+            )
+        lines.setdefault(key.value, line)
+
+
+def _misread_scalar(location: Location, node: yaml.ScalarNode) -> Iterator[Mistake]:
+    at, written = key_path(location), shown(node.value)
+    if node.tag not in _PLAIN:
+        what = _NO_PLAIN.get(node.tag, f"a value of another kind, {node.tag.removeprefix(_TAG)}")
+        yield Mistake(location, f"{at}: {written}: YAML reads it as {what}; allowed: text in quotes, a number")
+    elif node.tag != _TEXT and _tag_of(node.value) != node.tag:
+        yield Mistake(location, f"{at}: {written}: no {node.tag.removeprefix(_TAG)}; allowed: its tag left out")
+    elif node.tag == _NUMBER and len(node.value) > _MOST_DIGITS:
+        yield Mistake(location, f"{at}: a number of {len(node.value)} digits; allowed: at most {_MOST_DIGITS}")
+    elif node.tag == _NUMBER and not _DECIMAL.fullmatch(node.value):
+        number = yaml.safe_load(node.value)
+        allowed = f'{number}, or text: "{node.value}"'
+        yield Mistake(location, f"{at}: {written}: YAML reads it as the number {number}; allowed: {allowed}")
+    elif any(it == "\0" or "\ud800" <= it <= "\udfff" for it in node.value):
+        yield Mistake(location, f"{at}: {node.value[:_MOST_DIGITS]!a}: holds a character that no database takes")
+
+
+def _tag_of(text: str) -> str:
+    """Of a text without quotes."""
+    return str(yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
