@@ -6,12 +6,12 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from airflow.sdk import Connection
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import LOCAL_MASTER_SETTINGS
+from tranrepl.jobs import LOCAL_MASTER_SETTINGS, spark_submit_binary
+from tranrepl.spark_home import require_spark_submit
 from tranrepl_airflow.job_connections import find_connection
 
 SPARK_SUBMIT = "spark-submit"
@@ -38,17 +38,13 @@ class SparkConnection:
     def submit_binary(self) -> str | None:
         """spark-submit beside this Python, where neither the connection nor PATH has one; else None.
 
-        Raises ConfigurationError where there is none at all.
+        Raises ConfigurationError where there is none at all, or it cannot be started.
         """
         if self.binary or shutil.which(SPARK_SUBMIT):
+            require_spark_submit(self.binary or SPARK_SUBMIT)
             return None
-        beside_python = Path(sys.executable).with_name(SPARK_SUBMIT)
-        if not beside_python.is_file():
-            raise ConfigurationError(
-                f"{SPARK_SUBMIT} is neither on PATH nor beside {sys.executable}",
-                remedy="install pyspark in Airflow's environment",
-            )
-        return str(beside_python)
+        require_spark_submit()
+        return spark_submit_binary()
 
 
 def find_spark(connection_id: str, deploy_mode: str | None) -> SparkConnection:

@@ -20,6 +20,7 @@ from pathlib import Path
 from tranrepl.errors import InternalError
 from tranrepl.java import find_java, require_java
 from tranrepl.jobs import LOCAL_MASTER_SETTINGS, spark_submit_binary
+from tranrepl.spark_home import require_spark_submit
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 """What spark-submit hands to the driver's JVM (in client mode its own), whatever the master and Spark's settings."""
@@ -50,10 +51,11 @@ def find_archive(environment: Mapping[str, str] = os.environ) -> Path | None:
 def make_archive(environment: Mapping[str, str] = os.environ) -> Path:
     """Make the archive unless it is there: one Spark job is run, and its JVM writes down what it has loaded (20 s).
 
-    Safe beside running jobs and beside another making. Raises ConfigurationError without Java, InternalError with what
-    Spark said where it could not be made, OSError where no folder can be written.
+    Safe beside running jobs and beside another making. Raises ConfigurationError without Java or Spark, InternalError
+    with what Spark said where it could not be made, OSError where no folder can be written.
     """
     require_java()
+    require_spark_submit()
     found, name = find_archive(environment), _name(environment)
     if found is not None:
         return found

@@ -22,6 +22,7 @@ from tranrepl.jobs import (
     spark_submit_binary,
     write_private,
 )
+from tranrepl.spark_home import require_spark_submit
 
 _LAST_LINES = 30
 
@@ -31,9 +32,10 @@ def submit(
 ) -> JobResult:
     """Run the job and wait. Connections are read from this process's environment, which the job inherits.
 
-    Raises ConfigurationError without Java, InternalError where the job ended without a result.
+    Raises ConfigurationError without Java or Spark, InternalError where the job ended without a result.
     """
     require_java()
+    require_spark_submit()
     with tempfile.TemporaryDirectory(prefix="tranrepl-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
         write_private(request_path, request.model_dump_json())
