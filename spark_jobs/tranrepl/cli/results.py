@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import typer
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
@@ -37,21 +38,47 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
         return
     for name, result in results.items():
         warn([f"{name}: {notice}" for notice in result.notices])
+    taken = {name: result for name, result in results.items() if result.snapshot}
+    if taken:
+        out.print(_snapshots(taken))
     table = Table("step", "status")
     for heading in ("transactions", "commands", "seconds", "commands/s"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, result in results.items():
-        done = result.commands or sum(it.rows for it in result.snapshot)
-        rate = f"{done / result.seconds:,.0f}" if result.seconds and done else ""
+        if name in taken:
+            continue
         table.add_row(
             name,
             _state(result),
-            "" if result.snapshot else f"{result.transactions:,}",
-            f"{done:,} rows" if result.snapshot else f"{done:,}",
+            f"{result.transactions:,}",
+            f"{result.commands:,}",
             f"{result.seconds:.1f}",
-            rate,
+            _rate(result.commands, result.seconds),
         )
-    out.print(table)
+    if table.rows:
+        out.print(table)
+
+
+def _snapshots(taken: Mapping[str, JobResult]) -> Table:
+    table = Table("snapshot", "status")
+    for heading in ("tables", "rows", "size", "seconds", "rows/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, result in taken.items():
+        rows = sum(it.rows for it in result.snapshot)
+        table.add_row(
+            name.removesuffix(" snapshot"),
+            _state(result),
+            f"{len(result.snapshot):,}",
+            f"{rows:,}",
+            decimal(sum(it.bytes for it in result.snapshot)),
+            f"{result.seconds:.1f}",
+            _rate(rows, result.seconds),
+        )
+    return table
+
+
+def _rate(done: int, seconds: float) -> str:
+    return f"{done / seconds:,.0f}" if done and seconds else ""
 
 
 def _state(result: JobResult) -> str:

@@ -1,0 +1,47 @@
+"""The tables with which `run` ends."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from tranrepl.cli import results
+from tranrepl.jobs import JobResult, TableProgress
+
+_COPIED = TableProgress(article="public.orders", rows=6_172_839, bytes=1_200_000_000, share=1.0, seconds=61.0)
+
+
+def _lines(told: dict[str, JobResult], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    out = StringIO()
+    monkeypatch.setattr(results, "out", Console(file=out, width=80, color_system=None))
+    results.report(told, as_json=False)
+    return out.getvalue().splitlines()
+
+
+def _cells(lines: list[str]) -> list[list[str]]:
+    rows = [line.replace("┃", "│").split("│")[1:-1] for line in lines if line.startswith(("│", "┃"))]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_rows_of_a_snapshot_stand_apart_from_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "log reader": JobResult(seconds=0.24),
+        "reporting snapshot": JobResult(snapshot=(_COPIED, _COPIED), seconds=100.0),
+        "reporting": JobResult(transactions=1_234_567, commands=2_345_678, seconds=50.0),
+    }
+    lines = _lines(told, monkeypatch)
+    assert max(map(len, lines)) <= 80
+    assert _cells(lines) == [
+        ["snapshot", "status", "tables", "rows", "size", "seconds", "rows/s"],
+        ["reporting", "done", "2", "12,345,678", "2.4 GB", "100.0", "123,457"],
+        ["step", "status", "transactions", "commands", "seconds", "commands/s"],
+        ["log reader", "nothing to do", "0", "0", "0.2", ""],
+        ["reporting", "done", "1,234,567", "2,345,678", "50.0", "46,914"],
+    ]
+
+
+def test_a_snapshot_by_itself_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = _cells(_lines({"reporting": JobResult(snapshot=(_COPIED,), seconds=1.0)}, monkeypatch))
+    assert [row[0] for row in cells] == ["snapshot", "reporting"]
