@@ -41,7 +41,6 @@ app = typer.Typer(
     name="tranrepl",
     cls=_Verbs,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Transactional replication in SQL Server's model, moved by Spark.",

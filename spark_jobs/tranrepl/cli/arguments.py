@@ -10,6 +10,7 @@ import typer
 
 from tranrepl.check import Checked
 from tranrepl.check import check as check_publication
+from tranrepl.cli.completion import complete_article, complete_file, complete_subscription
 from tranrepl.cli.output import err, remember_file
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ConfigurationError
@@ -19,11 +20,22 @@ from tranrepl.settings_file import load_publication
 File = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="The publication's settings, a YAML file.", show_default=False, callback=remember_file
+        metavar="FILE",
+        help="The publication's settings, a YAML file.",
+        show_default=False,
+        autocompletion=complete_file,
+        callback=remember_file,
     ),
 ]
 SubscriptionOption = Annotated[
-    str | None, typer.Option("--subscription", "-s", help="Only this subscription.", show_default="all")
+    str | None,
+    typer.Option(
+        "--subscription",
+        "-s",
+        help="Only this subscription.",
+        show_default="all",
+        autocompletion=complete_subscription,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MasterOption = Annotated[
@@ -32,11 +44,27 @@ MasterOption = Annotated[
 
 
 ArticleOption = Annotated[
-    str | None, typer.Option("--article", "-a", help="Only this article, by its source table.", show_default="all")
+    str | None,
+    typer.Option(
+        "--article",
+        "-a",
+        help="Only this article, by its source table.",
+        show_default="all",
+        autocompletion=complete_article,
+    ),
 ]
 
 
-SubscriptionName = Annotated[str, typer.Option("--subscription", "-s", help="The subscription.", show_default=False)]
+SubscriptionName = Annotated[
+    str,
+    typer.Option(
+        "--subscription",
+        "-s",
+        help="The subscription.",
+        show_default=False,
+        autocompletion=complete_subscription,
+    ),
+]
 
 
 def load(file: Path) -> tuple[Publication, dict[str, Connection]]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tranrepl.cli.agents import attempt
 from tranrepl.cli.app import app
-from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, chosen, load
+from tranrepl.cli.arguments import ArticleOption, File, JsonOption, MasterOption, SubscriptionOption, chosen, load
 from tranrepl.cli.output import counted, err, failing_clearly, out, print_json
 from tranrepl.cli.results import raise_first
 from tranrepl.errors import ConfigurationError
@@ -25,9 +25,7 @@ from tranrepl.validation_report import ArticleValidation, DifferingRow
 def validate(
     file: File,
     subscription: SubscriptionOption = None,
-    article: Annotated[
-        str | None, typer.Option(help="Only this article, by its source table.", show_default="all")
-    ] = None,
+    article: ArticleOption = None,
     rowcount_only: Annotated[
         bool, typer.Option("--rowcount-only", help="Count rows, and do not compare them.")
     ] = False,

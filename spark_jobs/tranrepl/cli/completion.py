@@ -1,0 +1,78 @@
+"""What a shell offers for a word that is not finished: settings files, and what a settings file names.
+
+Nothing but the file is asked, and no mistake in it is told here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_MOST_LOOKED_AT = 5_000
+_DEEPEST = 3
+"""Folders below the one that is named so far."""
+_SUFFIXES = (".yaml", ".yml")
+
+
+def complete_file(incomplete: str) -> list[str]:
+    """Return the YAML files, in folders below too, whose path begins so."""
+    folder, _, _ = incomplete.rpartition("/")
+    root = Path(folder or ("/" if incomplete.startswith("/") else ".")).expanduser()
+    written = f"{folder}/" if "/" in incomplete else ""
+    found = (f"{written}{path}" for path in islice(_below(root), _MOST_LOOKED_AT) if path.endswith(_SUFFIXES))
+    return sorted(it for it in found if it.startswith(incomplete))
+
+
+def _below(root: Path) -> Iterator[str]:
+    """Files of folders that are not hidden, relative to the root."""
+    for folder, folders, files in os.walk(root):
+        place = Path(folder).relative_to(root)
+        deep = len(place.parts) >= _DEEPEST
+        folders[:] = [] if deep else sorted(it for it in folders if not it.startswith((".", "__")))
+        yield from (str(place / it) for it in files)
+
+
+def complete_subscription(incomplete: str) -> list[str]:
+    """Return the file's subscriptions whose names begin so."""
+    return _named("subscriptions", "name", incomplete)
+
+
+def complete_article(incomplete: str) -> list[str]:
+    """Return the file's articles whose source tables begin so."""
+    return _named("articles", "source", incomplete)
+
+
+def _named(key: str, name: str, incomplete: str) -> list[str]:
+    entries = _document().get(key)
+    if not isinstance(entries, list):
+        return []
+    names = (entry.get(name) if isinstance(entry, dict) else entry for entry in entries)
+    return [it for it in names if isinstance(it, str) and it.startswith(incomplete)]
+
+
+def _document() -> Mapping[str, Any]:
+    """The settings file among the words of the line; empty where there is none that can be read."""
+    for word in _words():
+        with suppress(OSError, UnicodeDecodeError, RuntimeError, yaml.YAMLError):
+            document = yaml.safe_load(Path(word).expanduser().read_text(encoding="utf-8"))
+            if isinstance(document, dict):
+                return document
+    return {}
+
+
+def _words() -> list[str]:
+    """Those of the line that end as a settings file. Bash hands the line over under one name, other shells under
+    another: what Typer has parsed lacks the file where an option's value is still to come."""
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    return [it for it in words if it.endswith(_SUFFIXES)]
