@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event, Thread
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -19,13 +18,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tranrepl.connections import Connection
-from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.errors import ReplicationError
 from tranrepl.jobs import TableProgress
 
-_LOOKED_EVERY_SECONDS = 1.0
 _LINE_EVERY_SECONDS = 10.0
 _LINES_BESIDE = 4
 _NUMBERS_WIDTH = 47
@@ -53,42 +48,12 @@ def showing(console: Console, subscription: str) -> Iterator[Display]:
         console.print(table_bars(bars.tables, console.width, len(bars.tables)))
 
 
-@contextmanager
-def following(display: Display, distribution: Connection, publication: str, subscription: str) -> Iterator[None]:
-    """Show what the history says of a run that begins after this."""
-    over, history = Event(), _History(DistributionDatabase(distribution), publication, subscription)
-    before = history.last().get("id")
-    follower = Thread(target=_follow, args=[display, history, before, over], name="tranrepl-display", daemon=True)
-    follower.start()
-    try:
-        yield
-    finally:
-        over.set()
-        follower.join()
-        history.database.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _History:
-    database: DistributionDatabase
-    publication: str
-    subscription: str
-
-    def last(self) -> dict[str, Any]:
-        """The subscription's newest row; empty where there is none, or it cannot be read."""
-        with suppress(ReplicationError):
-            record = self.database.publication(self.publication)
-            return self.database.last_history(record, self.database.subscription(record, self.subscription)) or {}
-        return {}
-
-
-def _follow(display: Display, history: _History, before: int | None, over: Event) -> None:
-    while not over.wait(_LOOKED_EVERY_SECONDS):
-        row = history.last()
-        if row.get("id") != before and row.get("runstatus") == RunStatus.IN_PROGRESS:
-            said = row["comments"]
-            tables = [TableProgress.model_validate(it) for it in row["snapshot"] or ()]
-            display.show(tables, None if said.startswith("Snapshot: ") else said)
+def show_row(display: Display, row: Mapping[str, Any]) -> None:
+    """Show what a snapshot's history row says."""
+    if row["runstatus"] == RunStatus.IN_PROGRESS:
+        said = row["comments"]
+        tables = [TableProgress.model_validate(it) for it in row["snapshot"] or ()]
+        display.show(tables, None if said.startswith("Snapshot: ") else said)
 
 
 @dataclass(slots=True)

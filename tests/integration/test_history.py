@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from conftest import DatabasesFactory
-from integration.observed import ITEM, distribution_rows, insert_transactions
+from integration.observed import ITEM, distribution_rows, insert_transactions, wait_until
 from integration.shell import publication_file, typed
 from sandbox.site import Site
+from tranrepl.distribution.delivery import Tally
+from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.distributor.database import DistributionDatabase, RunRow
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import JobResult
@@ -63,6 +69,51 @@ def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch)
     rate = "delivered_transactions, delivery_rate > 0, xact_seqno IS NOT NULL, commands_by_article::text"
     for table in (reader, delivery):
         assert distribution_rows(site, f"SELECT {rate} FROM {table}") == [(3, True, True, '{"public.item": 6}')]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_what_is_committed_is_told_while_a_delivery_goes_on(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int
+) -> None:
+    subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
+    streaming = {"subscription_streams": streams, "lock_timeout": 60}
+    site = Site(databases(), tmp_path / "store", ["public.item"], spark, [subscription | streaming])
+    site.at_publisher(ITEM)
+    site.set_up()
+    insert_transactions(site, 1)
+    site.run()
+    insert_transactions(site, 7)
+    site.at_publisher("UPDATE item SET note = 'held' WHERE id = 1")
+    site.read_log().raise_error()
+    newest = "FROM msdistribution_history ORDER BY id DESC LIMIT 1"
+    subscriber = site.databases.subscriber.libpq_parameters("test")
+    with ThreadPoolExecutor(1) as thread, psycopg.connect(**subscriber) as at_subscriber:  # type: ignore[arg-type]
+        at_subscriber.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+        delivery = thread.submit(site.deliver)
+        try:
+            wait_until(
+                lambda: (
+                    distribution_rows(site, f"SELECT delivered_transactions, delivered_commands {newest}") == [(1, 7)]
+                ),
+                lambda: not delivery.done(),
+            )
+            row = distribution_rows(
+                site,
+                f"SELECT runstatus, commands_by_article::text, comments, delivery_rate > 0 {newest}",
+            )
+        finally:
+            at_subscriber.rollback()
+        delivery.result().raise_error()
+    comments = "1 transactions with 7 commands were delivered."
+    assert row == [(3, '{ "public.item" : 7 }', comments, True)]
+    ended = distribution_rows(site, f"SELECT runstatus, delivered_commands, commands_by_article::text {newest}")
+    assert ended == [(2, 8, '{"public.item": 8}')]
+
+
+def test_a_delivery_does_without_a_history_that_it_cannot_reach(site: Site) -> None:
+    site_away = replace(site.connections["distribution"], port=1)
+    with telling(RunToTell(site_away, 1), Tally(commands=5)):
+        time.sleep(1.2)
 
 
 def test_a_job_that_was_killed_leaves_what_it_last_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

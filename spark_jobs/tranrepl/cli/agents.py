@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -30,9 +31,11 @@ from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRe
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.run import LOG_READER, Steps
 from tranrepl.run import run as run_steps
+from tranrepl.run_display import UndeliveredCommands, UnreadLog, showing_run
+from tranrepl.run_following import following
 from tranrepl.settings import Publication
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
-from tranrepl.snapshot_display import following, showing
+from tranrepl.snapshot_display import show_row, showing
 from tranrepl.submit import submit
 
 _PAUSES = (1.0, 4.0)
@@ -128,7 +131,7 @@ def take_snapshot(
     request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
     distribution = connections[publication.distributor.connection]
     with showing(err, name) as display:
-        with following(display, distribution, publication.publication, name):
+        with following(distribution, publication.publication, name, partial(show_row, display)):
             for pause in (*_PAUSES, None):
                 result = attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
                 if pause is None or result.error is None or result.error.kind is not ErrorKind.TRANSIENT:
@@ -145,8 +148,16 @@ def _in_utc(time: datetime) -> datetime:
 
 def _read_log(publication: Publication, connections: Mapping[str, Connection], master: str) -> JobResult:
     request = LogReaderRequest(publication=publication)
-    with err.status(f"reading the log of {publication.publication}"):
-        result = attempt(lambda: idle_log_reader(request, connections) or submit(request, master))
+    distribution = connections[publication.distributor.connection]
+    with (
+        showing_run(err, "log reader") as display,
+        following(distribution, publication.publication, None, display.show),
+    ):
+
+        def expect(start: int, end: int) -> None:
+            display.expect(UnreadLog(start, end))
+
+        result = attempt(lambda: idle_log_reader(request, connections, expect) or submit(request, master))
     warn(list(result.notices))
     return result
 
@@ -160,8 +171,16 @@ def _deliver(
     master: str,
 ) -> JobResult:
     request = DistributionRequest(publication=publication, subscription=name, committed_before=bound, mode=mode)
-    with err.status(f"delivering to {name}"):
-        return attempt(lambda: idle_distribution(request, connections) or submit(request, master))
+    distribution = connections[publication.distributor.connection]
+    with (
+        showing_run(err, name) as display,
+        following(distribution, publication.publication, name, display.show),
+    ):
+
+        def expect(commands: int) -> None:
+            display.expect(UndeliveredCommands(commands))
+
+        return attempt(lambda: idle_distribution(request, connections, expect) or submit(request, master))
 
 
 def attempt(job: Callable[[], JobResult]) -> JobResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
@@ -11,9 +11,13 @@ from tranrepl.distributor.database import Batch
 from tranrepl.jobs import DistributionRequest, JobResult
 
 
-def idle_result(request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult | None:
+def idle_result(
+    request: DistributionRequest,
+    connections: Mapping[str, Connection],
+    expect: Callable[[int], object] = lambda _: None,
+) -> JobResult | None:
     """The finished result of a run that has nothing to deliver, recorded in the history; None where there is
-    something, which takes a Spark job."""
+    something, which takes a Spark job. `expect` is told of how many commands, at most."""
     clock = time.perf_counter()
     with open_distribution(request, connections) as opened:
         watermark = opened.subscriber.watermark()
@@ -21,6 +25,7 @@ def idle_result(request: DistributionRequest, connections: Mapping[str, Connecti
         batches = opened.database.batches_after(opened.record, watermark)
         opened.left_out(deliver_stopped=request.deliver_stopped)
         if any(_is_deliverable(request, batch) for batch in batches[:1]):
+            expect(sum(batch.commands for batch in batches if _is_deliverable(request, batch)))
             return None
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)
         opened.database.record_distribution(opened.record, opened.subscription, result)
@@ -28,7 +33,7 @@ def idle_result(request: DistributionRequest, connections: Mapping[str, Connecti
 
 
 def _is_deliverable(request: DistributionRequest, batch: Batch) -> bool:
-    """Whether a transaction of the first batch may be before the request's bounds."""
+    """Whether a transaction of the batch may be before the request's bounds."""
     before, last = request.committed_before, request.up_to
     in_time = before is None or batch.first_commit_time < before
     return in_time and (last is None or batch.first_xact_seqno <= bytes.fromhex(last))

@@ -18,6 +18,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.planned import Planned, Planner, ahead
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over
+from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult
@@ -60,6 +61,8 @@ class Delivery:
     """The commands are those of a commit batch that other connections have applied in part."""
     own_order: frozenset[int] = frozenset()
     """Articles whose commands keep their order among themselves only, where they go one by one."""
+    run: RunToTell | None = None
+    """Whose progress is told."""
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
         bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
@@ -145,7 +148,10 @@ def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
     error: ReplicationError | None = None
     try:
         dialect = dialect_of(delivery.connection)
-        with dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier:
+        with (
+            telling(delivery.run, tally),
+            dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier,
+        ):
             stream = _Connection(delivery, applier, tally)
             planner = delivery.planner(applier, _itself)
             with closing(ahead(planner.plan(pieces))) as planned:

@@ -28,7 +28,8 @@ from tranrepl.distribution.stored import (
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
-from tranrepl.distributor.database import Batch
+from tranrepl.distribution.telling import RunToTell
+from tranrepl.distributor.database import Batch, RunRow
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
 from tranrepl.settings import CommandOrder, StreamAssignment
@@ -52,7 +53,7 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
             opened.database.tell_progress(row, _timed(so_far, clock))
 
         try:
-            result = _timed(_deliver(spark, request, opened, tell), clock)
+            result = _timed(_deliver(spark, request, opened, row, tell), clock)
         except ReplicationError as error:
             opened.database.end_run(row, _timed(JobResult(error=error.to_report()), clock))
             raise
@@ -65,9 +66,13 @@ def _timed(result: JobResult, clock: float) -> JobResult:
 
 
 def _deliver(
-    spark: SparkSession, request: DistributionRequest, opened: OpenDistribution, tell: Callable[[JobResult], None]
+    spark: SparkSession,
+    request: DistributionRequest,
+    opened: OpenDistribution,
+    row: RunRow,
+    tell: Callable[[JobResult], None],
 ) -> JobResult:
-    job = _Job(spark, request, opened)
+    job = _Job(spark, request, opened, row)
     standing = opened.subscriber.standing()
     job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
     opened.refuse_incomplete(standing.watermark)
@@ -103,9 +108,12 @@ def _deliver(
 class _Job:
     """How one job delivers: over one connection, or over several streams."""
 
-    def __init__(self, spark: SparkSession, request: DistributionRequest, opened: OpenDistribution) -> None:
+    def __init__(
+        self, spark: SparkSession, request: DistributionRequest, opened: OpenDistribution, row: RunRow
+    ) -> None:
         self._spark = spark
         self._opened = opened
+        self._run = RunToTell(opened.distribution, row.id)
         self._settings = request.publication.subscription(request.subscription)
         self._articles = opened.database.all_articles(opened.record)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
@@ -155,6 +163,7 @@ class _Job:
             options,
             self._skipped,
             own_order=self._own_order,
+            run=self._run,
         )
 
     def deliver(self, group: Group, watermark: bytes) -> JobResult:

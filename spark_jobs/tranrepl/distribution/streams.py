@@ -20,6 +20,7 @@ from tranrepl.distribution.meeting_place import Address
 from tranrepl.distribution.planned import Planned, ahead
 from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
+from tranrepl.distribution.telling import telling
 from tranrepl.distribution.vote import Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
@@ -60,7 +61,10 @@ def deliver_stream(delivery: Delivery, stream: Stream, pieces: Iterable[StreamPi
     worker = _Worker(delivery, stream, vote, delivery.watermark)
     try:
         dialect = dialect_of(delivery.connection)
-        with dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier:
+        with (
+            telling(delivery.run, worker.tally),
+            dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier,
+        ):
             worker.deliver(applier, pieces)
     except ReplicationError as problem:
         worker.failure = worker.failure or problem.to_report()

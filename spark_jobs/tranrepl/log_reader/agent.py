@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tranrepl.connections import Connection
 from tranrepl.jobs import JobResult, LogReaderRequest
@@ -14,9 +14,13 @@ from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 log = logging.getLogger(__name__)
 
 
-def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult | None:
+def idle_result(
+    request: LogReaderRequest,
+    connections: Mapping[str, Connection],
+    expect: Callable[[int, int], object] = lambda *_: None,
+) -> JobResult | None:
     """The finished result of a run that has nothing to read, recorded in the history; None where there is
-    something, which takes a Spark job.
+    something, which takes a Spark job: `expect` is told from where in the log to where.
 
     The log is passed over up to now, so that an idle publication never holds the Publisher's log.
     """
@@ -24,7 +28,10 @@ def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]
     with open_log_reader(request, connections) as opened:
         articles = opened.database.active_articles(request.publication, opened.record)
         notices: list[str] = []
-        if not _pass_over(opened, opened.publisher.readable_end_of_log(notices.append)):
+        up_to = opened.publisher.readable_end_of_log(notices.append)
+        empty_up_to, found_change = _pass_over(opened, up_to)
+        if found_change:
+            expect(empty_up_to, up_to)
             return None
         notices += see_to_tables(opened, request.publication, articles)
         seqno = opened.record.registered_xact_seqno
@@ -39,8 +46,8 @@ def idle_result(request: LogReaderRequest, connections: Mapping[str, Connection]
     return result
 
 
-def _pass_over(opened: OpenLogReader, up_to: int) -> bool:
-    """Pass over the log up to there, or up to its first change. Returns whether there was none."""
+def _pass_over(opened: OpenLogReader, up_to: int) -> tuple[int, bool]:
+    """Pass over the log up to there, or up to its first change. Returns how far, and whether there was a change."""
     record = opened.record
     while True:
         probe = opened.publisher.probe(up_to)
@@ -48,6 +55,6 @@ def _pass_over(opened: OpenLogReader, up_to: int) -> bool:
             record = opened.database.register_batch(record, None, probe.empty_up_to)
         opened.publisher.advance(probe.empty_up_to)
         if probe.found_change:
-            return False
+            return probe.empty_up_to, True
         if probe.empty_up_to >= up_to:
-            return True
+            return probe.empty_up_to, False

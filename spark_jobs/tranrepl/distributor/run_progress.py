@@ -1,0 +1,58 @@
+"""What a delivery adds to its history row while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psycopg.types.json import Json
+
+from tranrepl.distributor.tables import RunStatus
+from tranrepl.postgres import Session
+
+# A worker that the job did not outlive, or that is late, changes nothing of a run that has ended.
+_ADD = """
+UPDATE msdistribution_history AS run
+SET runstatus = %(in_progress)s,
+    time = now(),
+    duration = greatest(run.duration, extract(epoch FROM now() - run.start_time)),
+    delivered_transactions = run.delivered_transactions + %(transactions)s,
+    delivered_commands = run.delivered_commands + %(commands)s,
+    delivery_rate = (run.delivered_commands + %(commands)s)
+        / greatest(1, run.duration, extract(epoch FROM now() - run.start_time)),
+    bulk_commands = run.bulk_commands + %(in_bulk)s,
+    commands_by_article = (
+        SELECT coalesce(json_object_agg(article, commands), '{}')
+        FROM (
+            SELECT article, sum(commands::bigint) AS commands
+            FROM (
+                SELECT * FROM json_each_text(run.commands_by_article)
+                UNION ALL
+                SELECT * FROM json_each_text(%(by_article)s)
+            ) AS counts (article, commands)
+            GROUP BY article
+        ) AS summed
+    ),
+    comments = format(
+        '%%s transactions with %%s commands were delivered.',
+        run.delivered_transactions + %(transactions)s, run.delivered_commands + %(commands)s
+    )
+WHERE id = %(run_id)s AND runstatus IN (%(start)s, %(in_progress)s)
+"""
+
+
+def add_to_run(
+    session: Session, run_id: int, transactions: int, commands: int, in_bulk: int, by_article: Mapping[str, int]
+) -> None:
+    """Add what was committed meanwhile to the history row of a run that goes on. Raises psycopg.Error."""
+    session.execute(
+        _ADD,
+        {
+            "run_id": run_id,
+            "start": RunStatus.START.value,
+            "in_progress": RunStatus.IN_PROGRESS.value,
+            "transactions": transactions,
+            "commands": commands,
+            "in_bulk": in_bulk,
+            "by_article": Json(by_article),
+        },
+    )

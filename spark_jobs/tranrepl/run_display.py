@@ -1,0 +1,154 @@
+"""How the log reader and a delivery get on, for whoever waits at a shell: a line in a terminal that is written anew,
+elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from tranrepl.distributor.tables import RunStatus
+
+_LINE_EVERY_SECONDS = 10.0
+_SHORTEST_MEASURED_SECONDS = 1.0
+_BESIDE = 2
+"""Columns of the spinner."""
+
+
+class Backlog(Protocol):
+    """What a run has before it."""
+
+    def told(self, row: Mapping[str, Any]) -> str:
+        """How far it is, by its history row, in words."""
+        ...
+
+    def share(self, row: Mapping[str, Any]) -> float:
+        """Of it that is done, from 0 to 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UndeliveredCommands:
+    commands: int
+    """At most: of the first batch, some may be delivered, of the last, some may be after the run's bound."""
+
+    def told(self, row: Mapping[str, Any]) -> str:
+        done = row["delivered_commands"]
+        return f"{done:,} of {max(done, self.commands):,} commands"
+
+    def share(self, row: Mapping[str, Any]) -> float:
+        return min(1.0, row["delivered_commands"] / self.commands) if self.commands else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadLog:
+    """From one position of the Publisher's log to another."""
+
+    start: int
+    end: int
+
+    def told(self, row: Mapping[str, Any]) -> str:
+        return f"{row['delivered_commands']:,} commands in {self.share(row):.0%} of the log"
+
+    def share(self, row: Mapping[str, Any]) -> float:
+        at = int.from_bytes(row["xact_seqno"] or b"", "big")
+        return min(1.0, max(0.0, (at - self.start) / max(1, self.end - self.start)))
+
+
+@dataclass(slots=True)
+class RunDisplay:
+    """What is known of the run by now; `line` says it."""
+
+    name: str
+    backlog: Backlog | None = None
+    row: Mapping[str, Any] | None = None
+    began: float = 0.0
+    changed: float = 0.0
+
+    def expect(self, backlog: Backlog) -> None:
+        """What is to be done, once it is known."""
+        self.backlog = backlog
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """The run's history row, as it is now."""
+        now = time.monotonic()
+        if self.row is None:
+            self.began = self.changed = now
+        elif row["delivered_commands"] != self.row["delivered_commands"]:
+            self.changed = now
+        self.row = row
+
+    def parts(self) -> list[str]:
+        """What there is to say, the most important first."""
+        row, backlog = self.row, self.backlog
+        if backlog is None:
+            return ["looking what there is to do"]
+        if row is None:
+            return ["starting Spark"]
+        if not row["delivered_commands"] or row["runstatus"] != RunStatus.IN_PROGRESS:
+            return [backlog.told(row)]
+        return [backlog.told(row), *self._pace(row, backlog)]
+
+    def _pace(self, row: Mapping[str, Any], backlog: Backlog) -> list[str]:
+        elapsed, share = self.changed - self.began, backlog.share(row)
+        if elapsed < _SHORTEST_MEASURED_SECONDS or not share:
+            return []
+        left = max(0.0, elapsed / share - (time.monotonic() - self.began))
+        return [f"{row['delivered_commands'] / elapsed:,.0f}/s", f"{_duration(left)} left"]
+
+
+def line(display: RunDisplay, width: int, between: str = "  ") -> str:
+    """Return as much of it as there is room for: the name may be cut, whole parts may be left out."""
+    parts = display.parts()
+    while len(parts) > 1 and len(between.join([display.name, *parts])) > width:
+        parts.pop(1)
+    numbers = between.join(parts)
+    room = max(1, width - len(between) - len(numbers))
+    name = display.name if len(display.name) <= room else display.name[: room - 1] + "…"
+    return f"{name}{between}{numbers}"[: max(1, width)]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@contextmanager
+def showing_run(console: Console, name: str) -> Iterator[RunDisplay]:
+    """A line that follows the run, and is gone when it is over; without a terminal, a line every ten seconds."""
+    display = RunDisplay(name) if console.is_terminal else _LoggedDisplay(name, console=console)
+    if not console.is_terminal:
+        yield display
+        return
+    spinner = Spinner("dots", style="status.spinner")
+
+    def shown() -> Spinner:
+        # One column less than there are: some terminals begin a new line after the last.
+        text = line(display, console.width - _BESIDE - 1)
+        spinner.update(text=Text(text, no_wrap=True, overflow="crop", end=""))
+        return spinner
+
+    with Live(console=console, get_renderable=shown, refresh_per_second=4, transient=True):
+        yield display
+
+
+@dataclass(slots=True)
+class _LoggedDisplay(RunDisplay):
+    console: Console = field(kw_only=True)
+    shown: float = field(default_factory=lambda: time.monotonic())
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        RunDisplay.show(self, row)
+        if time.monotonic() - self.shown >= _LINE_EVERY_SECONDS:
+            self.shown = time.monotonic()
+            text = ", ".join(self.parts())
+            self.console.print(f"{self.name}: {text}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,69 @@
+"""What the history says of a job that goes on in a process of its own, for whoever waits for it at a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from threading import Event, Thread
+from typing import Any
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.errors import ReplicationError
+
+_LOOKED_EVERY_SECONDS = 1.0
+_WAITED_SECONDS = 2.0
+"""For a look that is under way when the run is over: nobody waits longer for what nobody will see."""
+
+Show = Callable[[Mapping[str, Any]], None]
+"""Is given the run's history row."""
+
+
+@contextmanager
+def following(distribution: Connection, publication: str, subscription: str | None, show: Show) -> Iterator[None]:
+    """Show, once a second, the history row of a run that begins after this: a subscription's, or (None) the log
+    reader's. The looks have a connection of their own; one that fails is left out."""
+    over, history = Event(), _History(DistributionDatabase(distribution), publication, subscription)
+    follower = Thread(target=_follow, args=[history, show, over], name="tranrepl-display", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join(_WAITED_SECONDS)
+
+
+def _follow(history: _History, show: Show, over: Event) -> None:
+    while not over.wait(_LOOKED_EVERY_SECONDS):
+        row = history.row()
+        if row is not None and not over.is_set():
+            show(row)
+    history.database.close()
+
+
+@dataclass
+class _History:
+    database: DistributionDatabase
+    publication: str
+    subscription: str | None
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def row(self) -> Mapping[str, Any] | None:
+        """The newest run's; None where that began before, or cannot be read."""
+        with suppress(ReplicationError):
+            row: Mapping[str, Any] | None = self.database.last_history(self._record, self._subscription)
+            # The job notes its start by this machine's clock.
+            if row is not None and row["start_time"] >= self.since:
+                return row
+        return None
+
+    @cached_property
+    def _record(self) -> PublicationRecord:
+        return self.database.publication(self.publication)
+
+    @cached_property
+    def _subscription(self) -> SubscriptionRecord | None:
+        return None if self.subscription is None else self.database.subscription(self._record, self.subscription)
