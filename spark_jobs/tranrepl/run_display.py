@@ -101,7 +101,7 @@ class RunDisplay:
         if elapsed < _SHORTEST_MEASURED_SECONDS or not share:
             return []
         left = max(0.0, elapsed / share - (time.monotonic() - self.began))
-        return [f"{row['delivered_commands'] / elapsed:,.0f}/s", f"{_duration(left)} left"]
+        return [f"{_rounded(row['delivered_commands'] / elapsed):,}/s", f"{_duration(left)} left"]
 
 
 def line(display: RunDisplay, width: int, between: str = "  ") -> str:
@@ -113,6 +113,11 @@ def line(display: RunDisplay, width: int, between: str = "  ") -> str:
     room = max(1, width - len(between) - len(numbers))
     name = display.name if len(display.name) <= room else display.name[: room - 1] + "…"
     return f"{name}{between}{numbers}"[: max(1, width)]
+
+
+def _rounded(rate: float) -> int:
+    """To two digits that count: looks are a second apart."""
+    return int(float(f"{rate:.1e}"))
 
 
 def _duration(seconds: float) -> str:

@@ -14,6 +14,9 @@ from tranrepl.errors import ErrorKind
 from tranrepl.jobs import JobResult
 from tranrepl.run import LOG_READER, SNAPSHOT
 
+_WIDTH_OF_NUMBERS = 80
+"""In a terminal that is narrower, numbers may be broken: what a step is called and how it ended would be gone."""
+
 
 def raise_first(results: Mapping[str, JobResult]) -> None:
     """Print what stopped jobs and end with status 1. To be fenced off is to end cleanly, with nothing done."""
@@ -43,7 +46,7 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
         out.print(_snapshots(taken))
     table = Table("step", "status")
     for heading in ("transactions", "commands", "seconds", "commands/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS)
     for name, result in results.items():
         if name in taken:
             continue
@@ -62,7 +65,7 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
 def _snapshots(taken: Mapping[str, JobResult]) -> Table:
     table = Table("snapshot", "status")
     for heading in ("tables", "rows", "size", "seconds", "rows/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS)
     for name, result in taken.items():
         rows = sum(it.rows for it in result.snapshot)
         table.add_row(
