@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, Param, TaskGroup
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
@@ -86,6 +87,7 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
             on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
             **_arguments(graph.log_reader),
         )
+        EmptyOperator(**_arguments(graph.log_was_read))
         for group in graph.groups:
             _add_group(group, publication, settings_file)
         _connect(dag, graph)
@@ -172,7 +174,7 @@ def _require_own_name(publication: Publication, path: Path) -> None:
 
 def _require_free_group_names(graph: Graph) -> None:
     for group in graph.groups:
-        if group.subscription == graph.log_reader.task_id:
+        if group.subscription in (graph.log_reader.task_id, graph.log_was_read.task_id):
             raise ConfigurationError(f"subscriptions: name: {group.subscription!r} is the name of a task")
 
 

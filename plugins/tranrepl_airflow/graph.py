@@ -1,7 +1,7 @@
 """The tasks of a publication's DAG and what each waits for, as plain values that know nothing of Airflow.
 
 The start rules are those of the measured truth table: of the rules that look alike, the others turn a failed run
-green or a rescued one red.
+green or a rescued one red. Every task of a good run succeeds; none is skipped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import StrEnum
 from tranrepl.settings import Publication, Subscription, SyncType
 
 LOG_READER = "log_reader"
+LOG_WAS_READ = "log_was_read"
 SEVERAL_TRIES = 2
 """Retries where an error may pass by itself: a lost connection, a Publisher that restarts."""
 
@@ -21,10 +22,11 @@ class StartRule(StrEnum):
     """When a task starts. The values are Airflow's trigger rules."""
 
     ALL_SUCCEEDED = "all_success"
-    ONE_FAILED = "one_failed"
+    ALL_ENDED = "all_done"
+    """However they ended."""
+    ONE_RAN = "one_done"
+    """After success and after failure, and not where the task before it never ran."""
     ONE_SUCCEEDED = "one_success"
-    NONE_FAILED = "none_failed"
-    """Also after one that was skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,38 +61,40 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Graph:
     log_reader: Task
+    log_was_read: Task
+    """Does nothing and has nothing after it: the last tasks of a run decide its state, and without this one a log
+    reader that failed would not, because what is stored is delivered all the same."""
     groups: tuple[Group, ...]
 
     def tasks(self) -> Iterator[Task]:
         """Every task, each after those it waits for."""
-        yield self.log_reader
+        yield from (self.log_reader, self.log_was_read)
         for group in self.groups:
             yield from [group.initialize] if group.initialize is not None else []
             yield from (group.distribute, group.retry_on_single_connection, group.delivered)
 
 
 def replication_graph(publication: Publication) -> Graph:
-    """`log_reader`, then for each subscription `initialize` where it takes a snapshot, `distribute`,
+    """`log_reader` and `log_was_read`, and for each subscription `initialize` where it takes a snapshot, `distribute`,
     `retry_on_single_connection` and `delivered`."""
     log_reader = Task(LOG_READER, retries=SEVERAL_TRIES)
-    return Graph(log_reader, tuple(_group(subscription) for subscription in publication.subscriptions))
+    log_was_read = Task(LOG_WAS_READ, after=(Dependency(LOG_READER),))
+    return Graph(log_reader, log_was_read, tuple(_group(subscription) for subscription in publication.subscriptions))
 
 
 def _group(settings: Subscription) -> Group:
     subscription, initialize = settings.name, None
+    # What is stored is delivered whatever stopped the log reader.
+    first_after, first_starts = (Dependency(LOG_READER),), StartRule.ALL_ENDED
     if settings.sync_type is SyncType.AUTOMATIC:
-        initialize = Task(f"{subscription}.initialize", after=(Dependency(LOG_READER),), retries=SEVERAL_TRIES)
-    distribute = Task(
-        f"{subscription}.distribute",
-        # The log reader's failure comes through it.
-        after=(Dependency(initialize.task_id if initialize is not None else LOG_READER),),
-        starts=StartRule.ALL_SUCCEEDED if initialize is None else StartRule.NONE_FAILED,
-    )
+        initialize = Task(f"{subscription}.initialize", first_after, first_starts, SEVERAL_TRIES)
+        first_after, first_starts = (Dependency(initialize.task_id),), StartRule.ALL_SUCCEEDED
+    distribute = Task(f"{subscription}.distribute", first_after, first_starts)
     retry = Task(
         f"{subscription}.retry_on_single_connection",
-        # With the log reader upstream as well, its failure or success would decide instead of the batch's.
+        # With another task upstream as well, its failure or success would decide instead of the batch's.
         after=(Dependency(distribute.task_id, "a batch failed"),),
-        starts=StartRule.ONE_FAILED,
+        starts=StartRule.ONE_RAN,
         retries=SEVERAL_TRIES,
     )
     delivered = Task(

@@ -30,13 +30,12 @@ from tranrepl.jobs import (
 )
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings import Publication
+from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
+from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, failure
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
-
-ERROR_KEY = "error"
-"""XCom of a task that failed: its ErrorReport."""
 
 RESULT_KEY = "return_value"
 """XCom of a job: its JobResult. A job that failed has one too: it may have delivered before."""
@@ -175,8 +174,27 @@ class LogReaderOperator(ReplicationSparkOperator):
         return LogReaderRequest(publication=Publication.model_validate(self.publication))
 
 
-class InitializeOperator(ReplicationSparkOperator):
-    """Gives a subscription, or articles of it, that wait for it their initial snapshot. Skipped where none does.
+class SubscriptionOperator(ReplicationSparkOperator):
+    """A job for one subscription. It runs also where the log reader failed: what is stored is delivered.
+
+    Skipped where that would be wrong, or would only fail in the same way. The run is a failed one then in any case.
+    """
+
+    def execute(self, context: Context) -> Any:
+        """Run the job. Raises AirflowSkipException where the Publisher's log went back."""
+        if went_back(log_reader_error(context)):
+            raise AirflowSkipException("the Publisher's log went back: what is stored is not what the Publisher has")
+        return super().execute(context)
+
+    def _stopped(self, result: JobResult, error: ErrorReport, context: Context) -> Any:
+        stopped = log_reader_error(context)
+        if stopped is not None and stopped.message == error.message:
+            raise AirflowSkipException(f"the same as stopped {LOG_READER}: {error.message}")
+        return super()._stopped(result, error, context)
+
+
+class InitializeOperator(SubscriptionOperator):
+    """Gives a subscription, or articles of it, that wait for it their initial snapshot. Says so where none does.
 
     A run's parameter `reinitialize` names subscriptions that are to begin anew, or articles of them as
     `subscription:schema.table`.
@@ -191,12 +209,15 @@ class InitializeOperator(ReplicationSparkOperator):
         return SnapshotRequest(publication=Publication.model_validate(self.publication), subscription=self.subscription)
 
     def execute(self, context: Context) -> Any:
-        """Run the job. Raises AirflowSkipException where nothing waits for a snapshot."""
-        self._reinitialize(context)
+        """Run the job, after what the run's parameters say."""
         result = super().execute(context)
         if not result["snapshot"]:
-            raise AirflowSkipException(f"no article of subscription {self.subscription} waits for a snapshot")
+            self.log.info("No article of subscription %s waits for a snapshot", self.subscription)
         return result
+
+    def _run(self, context: Context) -> JobResult:
+        self._reinitialize(context)
+        return super()._run(context)
 
     def _reinitialize(self, context: Context) -> None:
         wanted = [it.partition(":") for it in context["params"].get(REINITIALIZE) or ()]
@@ -206,19 +227,11 @@ class InitializeOperator(ReplicationSparkOperator):
         # Imported here: database drivers are not for whoever parses a DAG file.
         from tranrepl.snapshot.anew import subscribe_anew
 
-        articles = () if "" in mine else tuple(mine)
-        request = self.request().model_copy(update={"articles": articles})
-        try:
-            subscribe_anew(request, resolve_connections(request.connection_ids()).by_id)
-        except ReplicationError as error:
-            report = error.to_report()
-            context["ti"].xcom_push(ERROR_KEY, report.model_dump(mode="json"))
-        else:
-            return
-        raise failure(report, self.place)
+        request = self.request().model_copy(update={"articles": () if "" in mine else tuple(mine)})
+        subscribe_anew(request, resolve_connections(request.connection_ids()).by_id)
 
 
-class DistributionOperator(ReplicationSparkOperator):
+class DistributionOperator(SubscriptionOperator):
     """Delivers stored commands to one subscription, up to the run's bound.
 
     `committed_before` is a time in ISO format: no transaction committed at or after it is delivered. Empty: all are.
@@ -251,10 +264,9 @@ class DistributionOperator(ReplicationSparkOperator):
 
 
 class SingleConnectionRetryOperator(DistributionOperator):
-    """Delivers over one connection what `first_attempt` (a task id) could not.
+    """Delivers over one connection what `first_attempt` (a task id) could not. Nothing to do where that delivered.
 
-    Skipped where that task never ran, and where its error is one that only a person can mend: a second attempt
-    would say the same again.
+    Skipped where its error is one that only a person can mend: a second attempt would say the same again.
     """
 
     def __init__(self, *, first_attempt: str, **kwargs: Any) -> None:
@@ -262,20 +274,15 @@ class SingleConnectionRetryOperator(DistributionOperator):
         self.first_attempt = first_attempt
 
     def execute(self, context: Context) -> Any:
-        """Run the job, unless no batch failed. Raises AirflowSkipException then."""
-        self._require_failed_batch(context)
-        return super().execute(context)
-
-    def _require_failed_batch(self, context: Context) -> None:
-        ti = context["ti"]
-        # ONE_FAILED counts a task that never ran because its own upstream failed.
-        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[self.first_attempt], run_ids=[ti.run_id])
-        if states.get(ti.run_id, {}).get(self.first_attempt) != "failed":
-            raise AirflowSkipException(f"{self.first_attempt} did not run, so no batch failed")
+        """Run the job where a batch failed. Raises AirflowSkipException where a person must mend something first."""
+        if state_of(self.first_attempt, context) == "success":
+            self.log.info("Nothing to retry: no batch of %s failed", self.first_attempt)
+            return JobResult().model_dump(mode="json")
         # A worker that was killed leaves no report; its batch failed all the same.
-        report = ti.xcom_pull(task_ids=self.first_attempt, key=ERROR_KEY)
-        if report and ErrorReport.model_validate(report).kind is ErrorKind.CONFIGURATION:
+        report = error_of(self.first_attempt, context)
+        if report is not None and report.kind is ErrorKind.CONFIGURATION:
             raise AirflowSkipException(f"{self.first_attempt} failed for a reason that must be mended first")
+        return super().execute(context)
 
 
 def _read_result(path: Path) -> JobResult | None:

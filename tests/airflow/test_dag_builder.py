@@ -37,9 +37,10 @@ def dag(publications: Path) -> DAG:
 
 
 def test_each_subscription_is_a_group_of_the_publications_dag(dag: DAG) -> None:
-    assert set(dag.task_group.children) == {"log_reader", "reporting", "audit"}
+    assert set(dag.task_group.children) == {"log_reader", "log_was_read", "reporting", "audit"}
     assert {task.task_id for task in dag.tasks} == {
         "log_reader",
+        "log_was_read",
         *(
             f"{subscription}.{task}"
             for subscription in ("reporting", "audit")
@@ -52,9 +53,10 @@ def test_each_subscription_is_a_group_of_the_publications_dag(dag: DAG) -> None:
     ("task_id", "upstream", "rule", "retries"),
     [
         ("log_reader", set(), TriggerRule.ALL_SUCCESS, 2),
-        (INITIALIZE, {"log_reader"}, TriggerRule.ALL_SUCCESS, 2),
-        (DISTRIBUTE, {INITIALIZE}, TriggerRule.NONE_FAILED, 0),
-        (RETRY, {DISTRIBUTE}, TriggerRule.ONE_FAILED, 2),
+        ("log_was_read", {"log_reader"}, TriggerRule.ALL_SUCCESS, 0),
+        (INITIALIZE, {"log_reader"}, TriggerRule.ALL_DONE, 2),
+        (DISTRIBUTE, {INITIALIZE}, TriggerRule.ALL_SUCCESS, 0),
+        (RETRY, {DISTRIBUTE}, TriggerRule.ONE_DONE, 2),
         (DELIVERED, {DISTRIBUTE, RETRY}, TriggerRule.ONE_SUCCESS, 2),
     ],
 )
@@ -142,6 +144,7 @@ def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path,
     [
         ({"schedule": "every five minutes"}, "schedule: 'every five minutes'"),
         ({"subscriptions": [{"name": "log_reader", "connection": "subscriber"}]}, "is the name of a task"),
+        ({"subscriptions": [{"name": "log_was_read", "connection": "subscriber"}]}, "is the name of a task"),
     ],
 )
 def test_what_only_airflow_can_tell_is_told_in_the_same_way(

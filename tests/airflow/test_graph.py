@@ -12,19 +12,20 @@ from tranrepl_airflow.graph import Dependency, StartRule, Task, replication_grap
 def test_each_subscription_is_a_group_behind_one_log_reader(publication: Publication) -> None:
     graph = replication_graph(publication)
     assert graph.log_reader == Task("log_reader", retries=2)
+    assert graph.log_was_read == Task("log_was_read", (Dependency("log_reader"),))
     assert [group.subscription for group in graph.groups] == ["reporting", "audit"]
 
 
 def test_a_group_retries_only_what_its_own_distribution_failed_at(publication: Publication) -> None:
     group = replication_graph(publication).groups[0]
-    assert group.initialize == Task("reporting.initialize", (Dependency("log_reader"),), StartRule.ALL_SUCCEEDED, 2)
+    assert group.initialize == Task("reporting.initialize", (Dependency("log_reader"),), StartRule.ALL_ENDED, 2)
     assert group.distribute == Task(
-        "reporting.distribute", (Dependency("reporting.initialize"),), StartRule.NONE_FAILED, 0
+        "reporting.distribute", (Dependency("reporting.initialize"),), StartRule.ALL_SUCCEEDED, 0
     )
     assert group.retry_on_single_connection == Task(
         "reporting.retry_on_single_connection",
         (Dependency("reporting.distribute", "a batch failed"),),
-        StartRule.ONE_FAILED,
+        StartRule.ONE_RAN,
         2,
     )
     assert group.delivered == Task(
@@ -40,14 +41,14 @@ def test_tasks_come_after_those_they_wait_for(publication: Publication) -> None:
     for task in replication_graph(publication).tasks():
         assert {dependency.task_id for dependency in task.after} <= seen
         seen.add(task.task_id)
-    assert len(seen) == 9
+    assert len(seen) == 10
 
 
 def test_a_subscription_that_takes_no_snapshot_begins_with_its_distribution(publication: Publication) -> None:
     without = publication.subscriptions[0].model_copy(update={"sync_type": SyncType.REPLICATION_SUPPORT_ONLY})
     group = replication_graph(publication.model_copy(update={"subscriptions": [without]})).groups[0]
     assert group.initialize is None
-    assert group.distribute == Task("reporting.distribute", (Dependency("log_reader"),), StartRule.ALL_SUCCEEDED, 0)
+    assert group.distribute == Task("reporting.distribute", (Dependency("log_reader"),), StartRule.ALL_ENDED, 0)
 
 
 def test_the_graph_needs_no_airflow() -> None:

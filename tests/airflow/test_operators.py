@@ -53,8 +53,8 @@ class FakeTaskInstance:
         self.pushed[key] = json.loads(json.dumps(value))
 
     def xcom_pull(self, **wanted: str) -> Any:
-        assert wanted == {"task_ids": "distribute", "key": "error"}
-        return self.error
+        assert wanted["key"] == "error"
+        return {"distribute": self.error, "log_reader": None}[wanted["task_ids"]]
 
     def get_task_states(self, **wanted: Any) -> dict[str, dict[str, str]]:
         assert wanted == {"dag_id": self.dag_id, "task_ids": ["distribute"], "run_ids": [self.run_id]}
@@ -410,13 +410,11 @@ def test_no_spark_submit_at_all_is_told(
         run(log_reader(publication))
 
 
-@pytest.mark.parametrize("state", ["upstream_failed", "success", "skipped"])
-def test_the_retry_is_skipped_where_no_batch_failed(
-    run: Run, publication: Publication, ti: FakeTaskInstance, fake_spark: FakeSpark, state: str
+def test_the_retry_does_nothing_where_no_batch_failed(
+    run: Run, publication: Publication, ti: FakeTaskInstance, fake_spark: FakeSpark
 ) -> None:
-    ti.first_attempt_state = state
-    with pytest.raises(AirflowSkipException):
-        run(retry(publication))
+    ti.first_attempt_state = "success"
+    assert run(retry(publication)) == JobResult().model_dump(mode="json")
     assert fake_spark.calls == []
 
 

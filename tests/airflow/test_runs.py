@@ -19,7 +19,14 @@ from airflow.utils.session import create_session
 from airflow.utils.types import DagRunType
 from sqlalchemy import select
 
-from tranrepl.errors import ConfigurationError, DataError, FencedError, ReplicationError, TransientError
+from tranrepl.errors import (
+    INCONSISTENT_DISTRIBUTION_DATABASE,
+    ConfigurationError,
+    DataError,
+    FencedError,
+    ReplicationError,
+    TransientError,
+)
 from tranrepl.jobs import JobResult, SnapshotRequest, TableProgress
 
 if TYPE_CHECKING:
@@ -78,10 +85,11 @@ def states(finished: DagRun) -> dict[str, str]:
 
 
 def outcome(
-    log_reader: str, distribute: str, retry: str, delivered: str, initialize: str = "skipped"
+    log_reader: str, distribute: str, retry: str, delivered: str, initialize: str = "success"
 ) -> dict[str, str]:
     return {
         "log_reader": log_reader,
+        "log_was_read": SUCCEEDED if log_reader == SUCCEEDED else NOT_RUN,
         "initialize": initialize,
         "distribute": distribute,
         "retry_on_single_connection": retry,
@@ -95,7 +103,7 @@ Run = Callable[..., DagRun]
 def test_all_fine(run: Run, fake_spark: FakeSpark) -> None:
     finished = run()
     assert finished.state == SUCCEEDED
-    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SKIPPED, SUCCEEDED)
+    assert set(states(finished).values()) == {SUCCEEDED}
     assert fake_spark.jobs == ["log_reader", "streams"]
 
 
@@ -127,12 +135,38 @@ def test_a_transient_error_over_a_single_connection_is_tried_again(run: Run, fak
     assert fake_spark.jobs == ["log_reader", "streams", *["single_connection"] * 3]
 
 
-def test_a_log_reader_that_failed_fails_the_run(run: Run, fake_spark: FakeSpark) -> None:
+def test_what_is_stored_is_delivered_though_the_log_reader_failed(run: Run, fake_spark: FakeSpark) -> None:
     fake_spark.answer("log_reader", failing(ConfigurationError("wal_level is replica")), exit_code=1)
     finished = run()
     assert finished.state == FAILED
-    assert states(finished) == outcome(FAILED, NOT_RUN, SKIPPED, NOT_RUN, initialize=NOT_RUN)
+    assert states(finished) == outcome(FAILED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
+    assert fake_spark.jobs == ["log_reader", "streams"]
+    assert len(events_of(finished)) == 1
+
+
+def test_nothing_is_delivered_where_the_log_went_back(run: Run, fake_spark: FakeSpark) -> None:
+    went_back = DataError("another server", number=INCONSISTENT_DISTRIBUTION_DATABASE)
+    fake_spark.answer("log_reader", failing(went_back), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert states(finished) == outcome(FAILED, SKIPPED, SKIPPED, SKIPPED, initialize=SKIPPED)
     assert fake_spark.jobs == ["log_reader"]
+
+
+def test_what_stopped_the_log_reader_is_no_second_failure_of_a_delivery(run: Run, fake_spark: FakeSpark) -> None:
+    for job in ("log_reader", "streams"):
+        fake_spark.answer(job, failing(TransientError("distribution database: connection refused")), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert states(finished) == outcome(FAILED, SKIPPED, SKIPPED, SKIPPED)
+
+
+def test_what_fails_after_a_failed_log_reader_is_tried_again(run: Run, fake_spark: FakeSpark) -> None:
+    fake_spark.answer("log_reader", failing(ConfigurationError("wal_level is replica")), exit_code=1)
+    fake_spark.answer("streams", failing(DataError("row not found")), exit_code=1)
+    finished = run()
+    assert finished.state == FAILED
+    assert states(finished) == outcome(FAILED, FAILED, SUCCEEDED, SUCCEEDED)
 
 
 SNAPSHOT = JobResult(
@@ -147,7 +181,7 @@ def test_a_subscription_that_waits_for_its_snapshot_is_initialized_first(
     idle_checks.results = {"snapshot": None}
     fake_spark.answer("snapshot", SNAPSHOT)
     finished = run()
-    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SKIPPED, SUCCEEDED, initialize=SUCCEEDED)
+    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
     assert fake_spark.jobs == ["log_reader", "snapshot", "streams"]
     (event,) = events_of(finished).values()
     assert event["commands"] == 7 + 5
@@ -188,7 +222,7 @@ def test_a_fenced_distribution_is_a_run_that_did_nothing(run: Run, fake_spark: F
     fake_spark.answer("streams", failing(FencedError("another job applies it")), exit_code=1)
     finished = run()
     assert finished.state == SUCCEEDED
-    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SKIPPED, SUCCEEDED)
+    assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
 
 
 def test_with_nothing_to_do_no_spark_job_is_started(run: Run, fake_spark: FakeSpark, idle_checks: IdleChecks) -> None:

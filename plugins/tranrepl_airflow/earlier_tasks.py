@@ -1,0 +1,35 @@
+"""How the tasks that ran before this one in the same run have ended."""
+
+from __future__ import annotations
+
+from airflow.sdk import Context
+
+from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, ErrorReport
+from tranrepl_airflow.graph import LOG_READER
+
+ERROR_KEY = "error"
+"""XCom of a task that failed: its ErrorReport."""
+
+
+def state_of(task_id: str, context: Context) -> str | None:
+    """The task's state in this run, as Airflow spells it."""
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+    state = states.get(ti.run_id, {}).get(task_id)
+    return None if state is None else str(state)
+
+
+def error_of(task_id: str, context: Context) -> ErrorReport | None:
+    """What the task failed with; None where it did not, or its worker was killed."""
+    report = context["ti"].xcom_pull(task_ids=task_id, key=ERROR_KEY)
+    return ErrorReport.model_validate(report) if report else None
+
+
+def log_reader_error(context: Context) -> ErrorReport | None:
+    """What the run's log reader failed with."""
+    return error_of(LOG_READER, context)
+
+
+def went_back(error: ErrorReport | None) -> bool:
+    """Whether the log reader found that what is registered does not lie on the Publisher's log."""
+    return error is not None and error.number == INCONSISTENT_DISTRIBUTION_DATABASE
