@@ -10,28 +10,28 @@ from typing import Any
 
 import yaml
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, Param, TaskGroup
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.pools import pool_name
-from tranrepl.settings import Publication, SyncType
+from tranrepl.settings import Publication
 from tranrepl.settings_file import load_publication
+from tranrepl_airflow import documentation
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.delivered import DeliveredOperator
-from tranrepl_airflow.documentation import publication_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES, Graph, Group, Task, replication_graph
 from tranrepl_airflow.operators import (
-    REINITIALIZE,
     DistributionOperator,
     InitializeOperator,
     LogReaderOperator,
     SingleConnectionRetryOperator,
 )
+from tranrepl_airflow.parameters import run_parameters
 
 TAG = "replication"
 BROKEN_TAG = "broken"
@@ -77,17 +77,18 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
         catchup=False,
         max_active_runs=1,
         tags=[TAG],
-        doc_md=publication_doc(publication),
+        doc_md=documentation.publication_doc(publication),
         deadline=_deadline(publication),
-        params=_parameters(publication),
+        params=run_parameters(publication),
     ) as dag:
         LogReaderOperator(
             publication=publication.model_dump(mode="json"),
             settings_file=settings_file,
             on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
+            doc_md=documentation.LOG_READER,
             **_arguments(graph.log_reader),
         )
-        EmptyOperator(**_arguments(graph.log_was_read))
+        EmptyOperator(doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read))
         for group in graph.groups:
             _add_group(group, publication, settings_file)
         _connect(dag, graph)
@@ -111,7 +112,7 @@ def broken_dag(path: Path, message: str) -> DAG:
         tags=[TAG, BROKEN_TAG],
         doc_md=f"Nothing is replicated: the settings cannot be used.\n\n```\n{message}\n```\n",
     ) as dag:
-        BrokenSettingsOperator(task_id="settings", message=message)
+        BrokenSettingsOperator(task_id="settings", message=message, doc_md=documentation.BROKEN_SETTINGS)
     return dag
 
 
@@ -141,13 +142,14 @@ def _add_cleanup(path: Path) -> None:
         publication = load_publication(path)
         _require_own_name(publication, path)
     except ConfigurationError as error:
-        BrokenSettingsOperator(task_id=task_id, message=str(error))
+        BrokenSettingsOperator(task_id=task_id, message=str(error), doc_md=documentation.BROKEN_SETTINGS)
         return
     settings = publication.model_dump(mode="json")
     CleanupOperator(
         task_id=task_id,
         publication=settings,
         settings_file=str(path),
+        doc_md=documentation.CLEANUP,
         retries=SEVERAL_TRIES,
         retry_delay=RETRY_DELAY,
     )
@@ -204,23 +206,6 @@ def _last_known_timetable(path: Path) -> CronDataIntervalTimetable | None:
     return timetable
 
 
-def _parameters(publication: Publication) -> dict[str, Param]:
-    """Of a manual run."""
-    names = [it.name for it in publication.subscriptions if it.sync_type is SyncType.AUTOMATIC]
-    if not names:
-        return {}
-    wanted = [*names, *(f"{name}:{article.source}" for name in names for article in publication.articles)]
-    return {
-        REINITIALIZE: Param(
-            [],
-            type="array",
-            items={"type": "string", "enum": wanted},
-            title="Reinitialize",
-            description="Subscriptions, or articles of them, that begin anew with a snapshot",
-        )
-    }
-
-
 def _deadline(publication: Publication) -> DeadlineAlert | None:
     threshold = publication.latency_threshold
     if threshold is None or not publication.alerts:
@@ -248,6 +233,7 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
                 subscription=subscription,
                 on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
                 pool=pool,
+                doc_md=documentation.INITIALIZE,
                 **_arguments(group.initialize),
             )
         DistributionOperator(
@@ -259,6 +245,7 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
                 publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION
             ),
             pool=pool,
+            doc_md=documentation.DISTRIBUTE,
             **_arguments(group.distribute),
         )
         SingleConnectionRetryOperator(
@@ -268,10 +255,15 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             first_attempt=group.distribute.task_id,
             on_failure_callback=task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
             pool=pool,
+            doc_md=documentation.RETRY,
             **_arguments(group.retry_on_single_connection),
         )
         DeliveredOperator(
-            publication=settings, subscription=subscription, attempts=attempts, **_arguments(group.delivered)
+            publication=settings,
+            subscription=subscription,
+            attempts=attempts,
+            doc_md=documentation.DELIVERED,
+            **_arguments(group.delivered),
         )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import quote
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
+from airflow.sdk import BaseOperator, Context
 
 from tranrepl.jobs import JobResult
-from tranrepl.settings import Publication, TableName
+from tranrepl.settings import Publication
+from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.operators import RESULT_KEY
 
 
@@ -22,40 +22,39 @@ class Delivery:
     commands: int
     commands_by_article: Mapping[str, int]
     last_xact_seqno: str | None
+    latency_ms: int | None = None
+    """Of the last transaction, from its commit at the Publisher."""
+    snapshot_rows: int = 0
+    repaired: Mapping[str, int] = field(default_factory=dict)
+    """Rows that a validation corrected, by article."""
 
 
 def delivery_of(attempts: Sequence[JobResult]) -> Delivery:
     """Add up attempts, the first one first: one that failed may have delivered before it did."""
-    by_article: dict[str, int] = {}
+    total = JobResult()
     for attempt in attempts:
-        for article, commands in attempt.commands_by_article.items():
-            by_article[article] = by_article.get(article, 0) + commands
-        for table in attempt.snapshot:
-            # An empty one may have replaced a table that was not.
-            by_article[table.article] = by_article.get(table.article, 0) + max(1, table.rows)
-    watermarks = [attempt.last_xact_seqno for attempt in attempts if attempt.last_xact_seqno is not None]
+        total = total.plus(attempt)
+    validated = total.validation.articles if total.validation is not None else ()
     return Delivery(
-        transactions=sum(attempt.transactions for attempt in attempts),
-        commands=sum(attempt.commands for attempt in attempts),
-        commands_by_article=by_article,
-        last_xact_seqno=watermarks[-1] if watermarks else None,
+        transactions=total.transactions,
+        commands=total.commands,
+        commands_by_article=total.commands_by_article,
+        last_xact_seqno=total.last_xact_seqno,
+        latency_ms=total.latency_ms,
+        snapshot_rows=sum(table.rows for table in total.snapshot),
+        repaired={it.article: it.repaired for it in validated if it.repaired},
     )
 
 
-def subscriber_table(publication: str, subscription: str, table: TableName) -> Asset:
-    """The asset of a Subscriber's table: `x-tranrepl://publication/subscription/schema.table`."""
-    return Asset(uri=f"x-tranrepl://{publication}/{subscription}/{quote(str(table))}")
-
-
 class DeliveredOperator(BaseOperator):
-    """Emits one Asset event for each Subscriber table that had commands, whichever of `attempts` (task ids)
-    delivered them. Returns the Delivery as XCom.
+    """Emits one Asset event for each Subscriber table that had commands or was repaired, whichever of `attempts` (task
+    ids) did it. Returns the Delivery as XCom. A snapshot's events are those of the task that took it.
     """
 
     def __init__(
         self, *, publication: Mapping[str, Any], subscription: str, attempts: Sequence[str], **kwargs: Any
     ) -> None:
-        self.tables = AssetAlias(f"{publication['publication']}/{subscription}")
+        self.tables = subscription_alias(publication["publication"], subscription)
         super().__init__(outlets=[self.tables], **kwargs)
         self.publication = publication
         self.subscription = subscription
@@ -66,11 +65,17 @@ class DeliveredOperator(BaseOperator):
         results = [context["ti"].xcom_pull(task_ids=task_id, key=RESULT_KEY) for task_id in self.attempts]
         delivery = delivery_of([JobResult.model_validate(result) for result in results if result is not None])
         publication = Publication.model_validate(self.publication)
-        for article in publication.articles:
-            commands = delivery.commands_by_article.get(str(article.source), 0)
-            if commands:
-                context["outlet_events"][self.tables].add(
-                    subscriber_table(publication.publication, self.subscription, article.destination_table),
-                    extra={"commands": commands, "last_xact_seqno": delivery.last_xact_seqno},
-                )
+        add_events(context, self.tables, publication, self.subscription, _extras(delivery))
         return asdict(delivery)
+
+
+def _extras(delivery: Delivery) -> dict[str, Any]:
+    """By article, where something was written."""
+    extras: dict[str, Any] = {
+        article: {"commands": commands, "last_xact_seqno": delivery.last_xact_seqno}
+        for article, commands in delivery.commands_by_article.items()
+        if commands
+    }
+    for article, rows in delivery.repaired.items():
+        extras[article] = {**extras.get(article, {"last_xact_seqno": delivery.last_xact_seqno}), "repaired": rows}
+    return extras

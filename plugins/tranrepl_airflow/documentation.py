@@ -1,4 +1,4 @@
-"""What Airflow's UI says of a publication: its articles, how each operation is propagated, its subscriptions."""
+"""What Airflow's UI says of DAGs and tasks: what each is for, and what to do where it fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,54 @@ from tranrepl.commands import Operation
 from tranrepl.settings import Article, Publication, Subscription
 
 _PROPAGATED = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
+
+_RUNBOOK = "`docs/how-to/a-batch-failed.md`"
+
+LOG_READER = (
+    "Reads the Publisher's log from where the last run ended, and stores the commands of all subscriptions. With "
+    "nothing to read, no Spark job is started.\n\n"
+    "**If it fails**, the end of its log says what to do. What is stored already is delivered all the same; the run is "
+    "a failed one. Where the log went back (error 18846) nothing is delivered.\n"
+)
+LOG_WAS_READ = (
+    "Does nothing. It succeeds after `log_reader` only, and so makes the run of a failed log reader a failed one, "
+    "though what was stored is delivered.\n"
+)
+INITIALIZE = (
+    "Gives the subscription, or articles that joined, the Publisher's rows by a snapshot. On most runs nothing waits "
+    "for one, and it says so.\n\n"
+    "**If it fails**, nothing is delivered to this subscription until a snapshot succeeds; the next run tries again.\n"
+)
+DISTRIBUTE = (
+    "Delivers what is stored, in commit order, up to the end of the run's interval (a manual run: all of it).\n\n"
+    "**If a batch fails**, all of it is rolled back, and `retry_on_single_connection` delivers it: a run in which this "
+    f"task is red and that one green has delivered everything. Otherwise: {_RUNBOOK}.\n"
+)
+RETRY = (
+    "Delivers over a single connection what `distribute` could not. Where no batch failed it says so and ends.\n\n"
+    "**If it fails**, the subscription stands at one command that cannot be applied; nothing after it is delivered. "
+    f"The end of its log names the command and the ways on; {_RUNBOOK} says when to take which. It is skipped where "
+    "`distribute` failed for a reason that a person must mend first.\n"
+)
+DELIVERED = (
+    "Tells DAGs that are scheduled by the Subscriber's tables what arrived in which (Asset events; "
+    "`docs/how-to/wait-for-a-delivery.md`). Its XCom has the counts, and the run's note says them in words.\n"
+)
+VALIDATE = (
+    "Compares the Subscriber's rows with the Publisher's, both at one transaction; for that it reads the log and "
+    "delivers up to there. The parameter `repair` corrects what differs.\n\n"
+    "**If it fails with error 20574**, rows differ: its log names them. Trigger this DAG with `repair`, or begin the "
+    f"article anew. A batch that cannot be delivered: {_RUNBOOK}.\n"
+)
+EQUAL = "Does nothing. It succeeds where the rows are equal, or were repaired; otherwise the run is a failed one.\n"
+BROKEN_SETTINGS = (
+    "Fails with what is wrong in the settings file. Mend the file (`tranrepl check FILE` says whether it is), and the "
+    "next run is the publication's own again.\n"
+)
+CLEANUP = (
+    "Removes what this publication needs no more. **If it fails**, nothing is lost: the next run removes it. It fails "
+    "for good where the settings or a connection are wrong.\n"
+)
 
 
 def publication_doc(publication: Publication) -> str:
@@ -24,8 +72,18 @@ def publication_doc(publication: Publication) -> str:
         f"Publisher `{publication.publisher.connection}`, "
         f"distribution database `{publication.distributor.connection}`, {_schedule(publication.schedule)}.\n\n"
         f"{articles}\n\n{subscriptions}\n\n"
-        "A scheduled run or a backfill delivers the transactions committed before the end of its interval; "
-        "a manual run delivers all there are.\n"
+        "A scheduled run or a backfill (`docs/how-to/backfill.md`) delivers the transactions committed before the end "
+        "of its interval; a manual run delivers all there are. The run's note says what was delivered.\n\n"
+        f"A red task: its log ends with what to do, and {_RUNBOOK} says more.\n"
+    )
+
+
+def validation_doc(publication: Publication) -> str:
+    """Markdown for the page of its validation's DAG."""
+    return (
+        f"Compares the Subscribers of `{publication.publication}` with its Publisher, both at one transaction, "
+        "while writes go on. A task fails where rows differ and were not repaired.\n\n"
+        "Trigger it to choose subscriptions and articles, or to repair.\n"
     )
 
 

@@ -30,18 +30,17 @@ from tranrepl.jobs import (
 )
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings import Publication
+from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, failure
+from tranrepl_airflow.parameters import articles_to_begin_anew
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
 
 RESULT_KEY = "return_value"
 """XCom of a job: its JobResult. A job that failed has one too: it may have delivered before."""
-
-REINITIALIZE = "reinitialize"
-"""The run's parameter that lets subscriptions begin anew."""
 
 RUN_BOUND = (
     "{% if dag_run.run_type in ('scheduled', 'backfill') and data_interval_end is defined %}"
@@ -196,13 +195,13 @@ class SubscriptionOperator(ReplicationSparkOperator):
 class InitializeOperator(SubscriptionOperator):
     """Gives a subscription, or articles of it, that wait for it their initial snapshot. Says so where none does.
 
-    A run's parameter `reinitialize` names subscriptions that are to begin anew, or articles of them as
-    `subscription:schema.table`.
+    The run's parameters say what is to begin anew. An Asset event is emitted for each table that was copied.
     """
 
     def __init__(self, *, publication: Mapping[str, Any], subscription: str, **kwargs: Any) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-snapshot")
-        super().__init__(publication=publication, **kwargs)
+        self.tables = subscription_alias(publication["publication"], subscription)
+        super().__init__(publication=publication, outlets=[self.tables], **kwargs)
         self.subscription = subscription
 
     def request(self) -> SnapshotRequest:
@@ -213,6 +212,11 @@ class InitializeOperator(SubscriptionOperator):
         result = super().execute(context)
         if not result["snapshot"]:
             self.log.info("No article of subscription %s waits for a snapshot", self.subscription)
+        extras = {
+            it["article"]: {"snapshot_rows": it["rows"], "last_xact_seqno": result["last_xact_seqno"]}
+            for it in result["snapshot"]
+        }
+        add_events(context, self.tables, Publication.model_validate(self.publication), self.subscription, extras)
         return result
 
     def _run(self, context: Context) -> JobResult:
@@ -220,14 +224,13 @@ class InitializeOperator(SubscriptionOperator):
         return super()._run(context)
 
     def _reinitialize(self, context: Context) -> None:
-        wanted = [it.partition(":") for it in context["params"].get(REINITIALIZE) or ()]
-        mine = [article for subscription, _, article in wanted if subscription == self.subscription]
-        if not mine:
+        articles = articles_to_begin_anew(context, self.subscription)
+        if articles is None:
             return
         # Imported here: database drivers are not for whoever parses a DAG file.
         from tranrepl.snapshot.anew import subscribe_anew
 
-        request = self.request().model_copy(update={"articles": () if "" in mine else tuple(mine)})
+        request = self.request().model_copy(update={"articles": articles})
         subscribe_anew(request, resolve_connections(request.connection_ids()).by_id)
 
 

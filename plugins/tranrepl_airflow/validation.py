@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, Context, CronTriggerTimetable, Param
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Context, CronTriggerTimetable
+from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import JobResult, Repair, ValidationRequest
@@ -15,8 +18,11 @@ from tranrepl.settings import Publication
 from tranrepl.settings_file import load_publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
 from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX, dag_id_of
-from tranrepl_airflow.graph import SEVERAL_TRIES
+from tranrepl_airflow.delivered import DeliveredOperator
+from tranrepl_airflow.documentation import DELIVERED, EQUAL, VALIDATE, validation_doc
+from tranrepl_airflow.graph import SEVERAL_TRIES, StartRule
 from tranrepl_airflow.operators import ReplicationSparkOperator
+from tranrepl_airflow.parameters import is_to_be_validated, validation_parameters
 
 _MOST_ROWS = 20
 """Differing rows of an article that are named in the log and in the XCom."""
@@ -50,42 +56,56 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
         catchup=False,
         max_active_runs=1,
         tags=[TAG],
-        params={
-            "article": Param(None, type=["null", "string"], description="Source table of the only article; all"),
-            "rowcount_only": Param(False, type="boolean", description="Count rows, and do not compare them"),
-            "repair": Param(False, type="boolean", description="Correct the rows that differ at the Subscriber"),
-        },
-        doc_md=f"Compares the Subscribers of `{publication.publication}` with its Publisher, both at one transaction, "
-        "while writes go on. A task fails where rows differ and were not repaired.",
+        params=validation_parameters(publication),
+        doc_md=validation_doc(publication),
     ) as dag:
         for subscription in publication.subscriptions:
-            ValidationOperator(
-                task_id=f"validate_{subscription.name}",
-                publication=publication.model_dump(mode="json"),
-                settings_file=settings_file,
-                subscription=subscription.name,
-                on_failure_callback=task_failed_alerts(publication, AlertEvent.VALIDATION_FAILED, subscription.name),
-                retries=SEVERAL_TRIES,
-                retry_delay=RETRY_DELAY,
-                max_active_tis_per_dag=1,
-            )
+            _add_tasks(publication, subscription.name, settings_file)
     return dag
+
+
+def _add_tasks(publication: Publication, subscription: str, settings_file: str | None) -> None:
+    settings = publication.model_dump(mode="json")
+    validate = ValidationOperator(
+        task_id=f"validate_{subscription}",
+        publication=settings,
+        settings_file=settings_file,
+        subscription=subscription,
+        on_failure_callback=task_failed_alerts(publication, AlertEvent.VALIDATION_FAILED, subscription),
+        doc_md=VALIDATE,
+        retries=SEVERAL_TRIES,
+        retry_delay=RETRY_DELAY,
+        max_active_tis_per_dag=1,
+    )
+    # What was delivered on the way counts though rows differ. The last task then makes the run a failed one.
+    validate >> DeliveredOperator(
+        task_id=f"delivered_{subscription}",
+        publication=settings,
+        subscription=subscription,
+        attempts=[validate.task_id],
+        trigger_rule=StartRule.ONE_RAN.value,
+        doc_md=DELIVERED,
+        retries=SEVERAL_TRIES,
+        retry_delay=RETRY_DELAY,
+    )
+    validate >> EmptyOperator(task_id=f"equal_{subscription}", doc_md=EQUAL)
 
 
 class ValidationOperator(ReplicationSparkOperator):
     """Compares one subscription with the Publisher; fails for good with error 20574 where rows differ.
 
-    `article`, `rowcount_only` and `repair` are taken from the run's parameters.
+    What to compare and whether to repair are the run's parameters (`articles` as a JSON list). Skipped where others
+    were chosen.
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "article", "rowcount_only", "repair")
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "articles", "rowcount_only", "repair")
 
     def __init__(
         self,
         *,
         publication: Mapping[str, Any],
         subscription: str,
-        article: str = "{{ params.article or '' }}",
+        articles: str = "{{ (params.articles or []) | tojson }}",
         rowcount_only: str = "{{ params.rowcount_only }}",
         repair: str = "{{ params.repair }}",
         **kwargs: Any,
@@ -93,7 +113,7 @@ class ValidationOperator(ReplicationSparkOperator):
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-validation")
         super().__init__(publication=publication, **kwargs)
         self.subscription = subscription
-        self.article = article
+        self.articles = articles
         self.rowcount_only = rowcount_only
         self.repair = repair
 
@@ -101,10 +121,16 @@ class ValidationOperator(ReplicationSparkOperator):
         return ValidationRequest(
             publication=Publication.model_validate(self.publication),
             subscription=self.subscription,
-            article=self.article or None,
+            articles=tuple(json.loads(self.articles)),
             rowcount_only=self.rowcount_only == "True",
             repair=Repair.APPLY if self.repair == "True" else Repair.NONE,
         )
+
+    def execute(self, context: Context) -> Any:
+        """Run the job. Raises AirflowSkipException where the subscription was not chosen."""
+        if not is_to_be_validated(context, self.subscription):
+            raise AirflowSkipException(f"subscription {self.subscription} was not chosen")
+        return super().execute(context)
 
     def _run(self, context: Context) -> JobResult:
         """What differs is in the log and, shortened, in the XCom."""

@@ -105,8 +105,8 @@ class ValidationRequest(_SubscriptionRequest):
     """Compare one subscription's tables with the Publisher's, at one transaction."""
 
     job: Literal["validation"] = "validation"
-    article: str | None = None
-    """Source table of the only article to compare. None: all."""
+    articles: tuple[str, ...] = ()
+    """Source tables of the only articles to compare. Empty: all."""
     rowcount_only: bool = False
     repair: Repair = Repair.NONE
     repair_script: Path | None = None

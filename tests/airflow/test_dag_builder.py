@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
+from airflow.sdk.exceptions import ParamValidationError
 
 from tranrepl.settings import Publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
@@ -96,6 +97,29 @@ def test_the_documentation_shows_how_each_operation_is_propagated(dag: DAG) -> N
     assert '| sales."Order Details" | sales.order_details | id, quantity | CALL | SCALL | CALL |' in lines
     assert "| reporting | subscriber | 1 | 10000 |" in lines
     assert "schedule `*/5 * * * *` (UTC)" in lines[0]
+
+
+def test_every_task_says_what_it_is_for(dag: DAG, publications: Path) -> None:
+    (publications / "broken.yaml").write_text("publication: [")
+    cleanup = build_cleanup_dag(sorted(publications.glob("*.yaml")))
+    broken = parsed(publications)["broken"]
+    for it in (dag, broken, cleanup):
+        assert all(task.doc_md for task in (it, *it.tasks)), it.dag_id
+    assert "docs/how-to/a-batch-failed.md" in str(dag.get_task(RETRY).doc_md)
+
+
+def test_a_manual_run_offers_lists_to_choose_from_and_requires_none(dag: DAG) -> None:
+    offered = {name: dag.params.get_param(name).schema for name in dag.params}
+    assert {name: it["examples"] for name, it in offered.items()} == {
+        "reinitialize": ["reporting", "audit"],
+        "articles": ["purchasing.vendor", 'sales."Order Details"'],
+    }
+    # The form sends null where all that was chosen is taken out again, and stars what may not be null.
+    assert all("null" in it["type"] for it in offered.values())
+    dag.params.update({"reinitialize": None, "articles": ["purchasing.vendor"]})
+    dag.params.validate()
+    with pytest.raises(ParamValidationError):
+        dag.params["reinitialize"] = ["reportin"]
 
 
 def test_nothing_of_the_settings_is_taken_for_a_template(dag: DAG) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tranrepl.jobs import JobResult
 from tranrepl.settings import TableName
-from tranrepl_airflow.delivered import Delivery, delivery_of, subscriber_table
+from tranrepl_airflow.assets import subscriber_table
+from tranrepl_airflow.delivered import Delivery, delivery_of
 
 
 def test_attempts_are_added_up_and_the_last_watermark_counts() -> None:

@@ -13,7 +13,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.models import dagrun
 from airflow.models.asset import AssetEvent
-from airflow.models.dagrun import DagRun
+from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.sdk import DAG, Context
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunType
@@ -28,12 +28,17 @@ from tranrepl.errors import (
     TransientError,
 )
 from tranrepl.jobs import JobResult, SnapshotRequest, TableProgress
+from tranrepl_airflow.run_note import on_dag_run_success
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
 
 DELIVERED = JobResult(
-    transactions=2, commands=5, commands_by_article={"purchasing.vendor": 5}, last_xact_seqno="0000000000000010"
+    transactions=2,
+    commands=5,
+    commands_by_article={"purchasing.vendor": 5},
+    last_xact_seqno="0000000000000010",
+    latency_ms=3120,
 )
 LATE = datetime(2026, 1, 2, 3, 7, tzinfo=UTC)
 END_OF_INTERVAL = "2026-01-02T03:05:00Z"
@@ -64,15 +69,17 @@ def run(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DagRun]:
     """Run the DAG once; `dag.test()` itself only makes manual runs."""
     create = dagrun.get_or_create_dagrun
 
-    def run_as(run_type: DagRunType = DagRunType.MANUAL, logical_date: datetime | None = None) -> DagRun:
-        def create_as(**arguments: Any) -> DagRun:
-            created = create(**arguments)
+    def run_as(
+        run_type: DagRunType = DagRunType.MANUAL, logical_date: datetime | None = None, **arguments: Any
+    ) -> DagRun:
+        def create_as(**given: Any) -> DagRun:
+            created = create(**given)
             created.run_type = run_type
-            arguments["session"].commit()
+            given["session"].commit()
             return created
 
         monkeypatch.setattr(dagrun, "get_or_create_dagrun", create_as)
-        finished: DagRun = dag.test(logical_date=logical_date)
+        finished: DagRun = dag.test(logical_date=logical_date, **arguments)
         return finished
 
     return run_as
@@ -104,6 +111,7 @@ def test_all_fine(run: Run, fake_spark: FakeSpark) -> None:
     finished = run()
     assert finished.state == SUCCEEDED
     assert set(states(finished).values()) == {SUCCEEDED}
+    assert note_of(finished) == "reporting: delivered 5 commands, latency 3.1 s"
     assert fake_spark.jobs == ["log_reader", "streams"]
 
 
@@ -124,6 +132,7 @@ def test_a_data_error_over_a_single_connection_fails_the_run_at_once(run: Run, f
     finished = run()
     assert finished.state == FAILED
     assert states(finished) == outcome(SUCCEEDED, FAILED, FAILED, NOT_RUN)
+    assert note_of(finished) == "reporting: row not found"
     assert fake_spark.jobs == ["log_reader", "streams", "single_connection"]
 
 
@@ -167,6 +176,9 @@ def test_what_fails_after_a_failed_log_reader_is_tried_again(run: Run, fake_spar
     finished = run()
     assert finished.state == FAILED
     assert states(finished) == outcome(FAILED, FAILED, SUCCEEDED, SUCCEEDED)
+    assert note_of(finished) == (
+        "log reader: wal_level is replica\nreporting: nothing to deliver; a batch failed first, row not found"
+    )
 
 
 SNAPSHOT = JobResult(
@@ -183,8 +195,11 @@ def test_a_subscription_that_waits_for_its_snapshot_is_initialized_first(
     finished = run()
     assert states(finished) == outcome(SUCCEEDED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
     assert fake_spark.jobs == ["log_reader", "snapshot", "streams"]
-    (event,) = events_of(finished).values()
-    assert event["commands"] == 7 + 5
+    assert all_events_of(finished) == [
+        {"snapshot_rows": 7, "last_xact_seqno": "0000000000000008"},
+        {"commands": 5, "last_xact_seqno": "0000000000000010"},
+    ]
+    assert note_of(finished) == "reporting: snapshot of 7 rows, delivered 5 commands, latency 3.1 s"
 
 
 def test_a_snapshot_that_failed_fails_the_run_before_anything_is_delivered(
@@ -206,9 +221,28 @@ def test_a_run_can_be_told_to_reinitialize(
     module.__dict__["subscribe_anew"] = lambda request, _: anew.append(request)
     monkeypatch.setitem(sys.modules, "tranrepl.snapshot.anew", module)
     idle_checks.results = {"snapshot": SNAPSHOT}
-    assert dag.test(run_conf={"reinitialize": ["reporting:purchasing.vendor"]}).state == SUCCEEDED
+    conf = {"reinitialize": ["reporting"], "articles": ["purchasing.vendor"]}
+    assert dag.test(run_conf=conf).state == SUCCEEDED
     assert [(it.subscription, it.articles) for it in anew] == [("reporting", ("purchasing.vendor",))]
     assert fake_spark.jobs == ["log_reader", "streams"]
+
+
+@pytest.mark.parametrize(
+    ("conf", "run_type", "message"),
+    [
+        ({"reinitialize": ["reporting"]}, DagRunType.BACKFILL_JOB, "a backfill cannot begin a subscription anew"),
+        ({"articles": ["purchasing.vendor"]}, DagRunType.MANUAL, 'as in {"reinitialize": ["reporting"]}'),
+    ],
+)
+def test_what_cannot_begin_anew_is_refused(
+    run: Run, fake_spark: FakeSpark, conf: dict[str, Any], run_type: DagRunType, message: str
+) -> None:
+    finished = run(run_type, LATE, run_conf=conf)
+    assert finished.state == FAILED
+    assert fake_spark.jobs == ["log_reader"]
+    (failed,) = (it for it in finished.get_task_instances() if it.state == FAILED)
+    error = failed.xcom_pull(task_ids="reporting.initialize", key="error")
+    assert message in f"{error['message']}; {error['remedy']}"
 
 
 def test_a_configuration_error_is_left_to_a_person(run: Run, fake_spark: FakeSpark) -> None:
@@ -285,6 +319,24 @@ def test_a_table_without_commands_emits_none(run: Run) -> None:
     assert list(events_of(run())) == ["x-tranrepl://purchasing/reporting/purchasing.vendor"]
 
 
+def all_events_of(finished: DagRun) -> list[dict[str, Any]]:
+    """What they say, in the order in which they were emitted."""
+    with create_session() as session:
+        mine = select(AssetEvent).where(AssetEvent.source_run_id == finished.run_id).order_by(AssetEvent.id)
+        return [event.extra for event in session.scalars(mine)]
+
+
+def note_of(finished: DagRun) -> str | None:
+    """What the scheduler's listener writes of the run; `dag.test()` holds it in no session when it ends."""
+    with create_session() as session:
+        held = session.get_one(DagRun, finished.id)
+        held.dag = finished.dag
+        for _ in range(2):
+            on_dag_run_success(held, "again, as after a run was cleared")
+        notes = session.scalars(select(DagRunNote.content).where(DagRunNote.dag_run_id == finished.id))
+        return notes.one()
+
+
 def events_of(finished: DagRun) -> dict[str, dict[str, Any]]:
     with create_session() as session:
         events = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == finished.run_id))
@@ -301,4 +353,7 @@ def test_results_are_the_tasks_xcom(run: Run, fake_spark: FakeSpark) -> None:
         "commands": 5,
         "commands_by_article": {"purchasing.vendor": 5},
         "last_xact_seqno": "0000000000000010",
+        "latency_ms": 3120,
+        "snapshot_rows": 0,
+        "repaired": {},
     }

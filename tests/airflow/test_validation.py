@@ -64,8 +64,8 @@ def _different() -> JobResult:
 
 
 def test_a_task_for_each_subscription_on_its_own_schedule(dag: DAG) -> None:
-    assert [task.task_id for task in dag.tasks] == ["validate_reporting"]
-    (task,) = dag.tasks
+    assert [task.task_id for task in dag.tasks] == ["validate_reporting", "delivered_reporting", "equal_reporting"]
+    task = dag.get_task("validate_reporting")
     assert (task.pool, task.retries) == ("default_pool", 2)
     assert isinstance(dag.timetable, CronTriggerTimetable)
 
@@ -82,9 +82,10 @@ def test_a_broken_file_has_no_validation_dag(
 @pytest.mark.parametrize(
     ("conf", "asked"),
     [
-        ({}, (None, False, "none")),
-        ({"article": "purchasing.vendor", "repair": True}, ("purchasing.vendor", False, "apply")),
-        ({"rowcount_only": True}, (None, True, "none")),
+        ({}, ([], False, "none")),
+        ({"articles": ["purchasing.vendor"], "repair": True}, (["purchasing.vendor"], False, "apply")),
+        ({"rowcount_only": True, "articles": ['sales."Order Details"']}, (['sales."Order Details"'], True, "none")),
+        ({"subscriptions": ["reporting"], "articles": None, "repair": None}, ([], False, "none")),
     ],
 )
 def test_the_runs_parameters_reach_the_job(
@@ -94,7 +95,7 @@ def test_the_runs_parameters_reach_the_job(
     assert dag.test(run_conf=conf).state == "success"
     (call,) = fake_spark.calls
     request = call["request"]
-    assert (request["article"], request["rowcount_only"], request["repair"]) == asked
+    assert (request["articles"], request["rowcount_only"], request["repair"]) == asked
     assert request["subscription"] == "reporting"
 
 
@@ -122,7 +123,12 @@ def test_rows_that_differ_fail_the_run_at_once_and_are_told(
         "key": "id = 0",
         "subscription": "reporting",
     }
-    (instance,) = finished.get_task_instances()
+    assert {it.task_id: it.state for it in finished.get_task_instances()} == {
+        "validate_reporting": "failed",
+        "delivered_reporting": "success",
+        "equal_reporting": "upstream_failed",
+    }
+    (instance,) = (it for it in finished.get_task_instances() if it.task_id == "validate_reporting")
     result = JobResult.model_validate(instance.xcom_pull(task_ids=instance.task_id, key="return_value"))
     assert result.validation is not None
     assert len(result.validation.articles[0].rows) == 20

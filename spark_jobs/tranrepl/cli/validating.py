@@ -52,7 +52,7 @@ def validate(
             request = ValidationRequest(
                 publication=publication,
                 subscription=name,
-                article=article,
+                articles=() if article is None else (article,),
                 rowcount_only=rowcount_only,
                 repair=how,
                 repair_script=script,

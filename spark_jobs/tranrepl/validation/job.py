@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from tranrepl.article import RegisteredArticle
@@ -41,11 +42,18 @@ def run(spark: SparkSession, request: ValidationRequest, connections: Mapping[st
             result = job.run()
         except ReplicationError as error:
             result = JobResult(error=error.to_report())
-        result = result.model_copy(update={"seconds": time.perf_counter() - clock})
+        result = _with_delivered(result, job.meeting.delivered, time.perf_counter() - clock)
         opened.database.record_validation(opened.record, opened.subscription, result)
     for notice in result.notices:
         log.warning("%s", notice)
     return result
+
+
+def _with_delivered(result: JobResult, delivered: Sequence[JobResult], seconds: float) -> JobResult:
+    """The validation's result, with what was delivered on the way to where both ends met."""
+    total = reduce(JobResult.plus, delivered, JobResult())
+    counts = {"transactions", "commands", "commands_by_article", "last_xact_seqno"}
+    return result.model_copy(update={**total.model_dump(include=counts), "seconds": seconds})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +110,14 @@ class _Validation:
 
     def _articles(self) -> list[RegisteredArticle]:
         registered = self.opened.database.active_articles(self.request.publication, self.opened.record)
-        chosen = [it for it in registered if self.request.article in (None, str(it.source))]
-        if not chosen:
-            raise ConfigurationError(
-                f"publication {self.request.publication.publication} has no article {self.request.article!r}",
-                remedy=f"allowed: {', '.join(str(it.source) for it in registered)}",
-            )
-        return chosen
+        sources = [str(it.source) for it in registered]
+        for asked in self.request.articles:
+            if asked not in sources:
+                raise ConfigurationError(
+                    f"publication {self.request.publication.publication} has no article {asked!r}",
+                    remedy=f"allowed: {', '.join(sources)}",
+                )
+        return [it for it in registered if str(it.source) in (self.request.articles or sources)]
 
     def _script(self, point: CommonPoint, found: Sequence[Found]) -> dict[str, int]:
         """Rows for which statements were written, by article."""

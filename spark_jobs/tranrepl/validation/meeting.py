@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tranrepl.article import RegisteredArticle
@@ -53,6 +53,8 @@ class Meeting:
     request: ValidationRequest
     opened: OpenDistribution
     connections: Mapping[str, Connection]
+    delivered: list[JobResult] = field(default_factory=list)
+    """What each delivery up to a common point did."""
 
     @property
     def publisher(self) -> Connection:
@@ -145,7 +147,9 @@ class Meeting:
             deliver_stopped=True,
         )
         idle = distribution_agent.idle_result(request, self.connections)
-        return idle or distribution_job.run(self.spark, request, self.connections)
+        result = idle or distribution_job.run(self.spark, request, self.connections)
+        self.delivered.append(result)
+        return result
 
 
 def _error_of(job: Callable[[], JobResult]) -> ReplicationError | None:

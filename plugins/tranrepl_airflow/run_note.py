@@ -1,0 +1,149 @@
+"""A listener in the scheduler: a finished run's note says what was delivered, or what stopped it.
+
+A task cannot write a note, but the scheduler can when it ends a run, in the very transaction that does. Whatever goes
+wrong here is logged, and the run ends all the same. A note that a person wrote is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.listeners import hookimpl
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import Connection
+
+log = logging.getLogger(__name__)
+
+_LOG_READER = "log_reader"
+_RESULT, _ERROR = "return_value", "error"
+_MOST_CHARACTERS = 1000
+"""Of a note, in Airflow's database."""
+_MOST_OF_A_MESSAGE = 200
+_WHOLE_SECONDS_FROM = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTasks:
+    """The tasks of one subscription, by id."""
+
+    subscription: str
+    delivered: str
+    before: Sequence[str]
+    """In the order in which they run."""
+
+
+XComs = Mapping[tuple[str, str], Any]
+"""A run's results and errors, by task id and key."""
+
+
+@hookimpl
+def on_dag_run_success(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airflow's signature
+    """Write the note of a run that succeeded."""
+    _write_note(dag_run)
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airflow's signature
+    """Write the note of a run that failed."""
+    _write_note(dag_run)
+
+
+def note_of(groups: Sequence[DeliveryTasks], xcoms: XComs) -> str:
+    """Return a line for each subscription, as in "reporting: delivered 804 commands, latency 3.1 s"."""
+    error = xcoms.get((_LOG_READER, _ERROR))
+    lines = [f"log reader: {_problem(error)}"] if error else []
+    lines += [f"{it.subscription}: {_line(it, xcoms)}" for it in groups]
+    return "\n".join(lines)[:_MOST_CHARACTERS]
+
+
+def _line(group: DeliveryTasks, xcoms: XComs) -> str:
+    delivery = xcoms.get((group.delivered, _RESULT))
+    failed = {it: _problem(xcoms[it, _ERROR]) for it in group.before if (it, _ERROR) in xcoms}
+    if delivery is None:
+        return list(failed.values())[-1] if failed else "nothing delivered"
+    rescued = [f"a batch failed first, {it}" if name.endswith(".distribute") else it for name, it in failed.items()]
+    return "; ".join([_delivered(delivery), *rescued])
+
+
+def _delivered(delivery: Mapping[str, Any]) -> str:
+    rows, commands, latency = delivery["snapshot_rows"], delivery["commands"], delivery["latency_ms"]
+    repaired = sum(delivery["repaired"].values())
+    parts = [
+        f"snapshot of {rows} rows" if rows else "",
+        f"delivered {commands} commands" if commands else "nothing to deliver",
+        f"latency {_seconds(latency)}" if commands and latency is not None else "",
+        f"repaired {repaired} rows" if repaired else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    number = f"error {error['number']}: " if error.get("number") else ""
+    return f"{number}{error['message'][:_MOST_OF_A_MESSAGE]}"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.0f} s" if milliseconds >= _WHOLE_SECONDS_FROM else f"{milliseconds / 1000:.1f} s"
+
+
+def _write_note(dag_run: DagRun) -> None:
+    # Imported here: every process of Airflow loads its plugins.
+    from sqlalchemy.orm import object_session
+
+    session = object_session(dag_run)
+    groups = _groups(dag_run)
+    if session is None or not groups:
+        return
+    try:
+        connection = session.connection()
+        # The connection's savepoint and not the session's, whose commit the scheduler forbids.
+        with connection.begin_nested():
+            _store(connection, dag_run.id, note_of(groups, _xcoms(connection, dag_run.id)))
+    except Exception:
+        log.exception("Run %s of %s keeps no note", dag_run.run_id, dag_run.dag_id)
+
+
+def _groups(dag_run: DagRun) -> list[DeliveryTasks]:
+    """None for a DAG that is not ours."""
+    dag = dag_run.dag
+    delivering = [it for it in dag.tasks if it.task_type == "DeliveredOperator"] if dag is not None else []
+    return [
+        DeliveryTasks(
+            it.task_id.removesuffix(".delivered").removeprefix("delivered_"),
+            it.task_id,
+            # Their names in the order of the alphabet are their order: distribute, initialize (which ends a group
+            # where it fails), retry_on_single_connection.
+            sorted(it.get_flat_relative_ids(upstream=True) - {_LOG_READER}),
+        )
+        for it in delivering
+    ]
+
+
+def _xcoms(connection: Connection, dag_run_id: int) -> dict[tuple[str, str], Any]:
+    import sqlalchemy as sa
+    from airflow.models.xcom import XComModel
+
+    query = sa.select(XComModel.task_id, XComModel.key, XComModel.value).where(
+        XComModel.dag_run_id == dag_run_id, XComModel.key.in_([_RESULT, _ERROR])
+    )
+    return {(task_id, key): value for task_id, key, value in connection.execute(query)}
+
+
+def _store(connection: Connection, dag_run_id: int, note: str) -> None:
+    import sqlalchemy as sa
+    from airflow.models.dagrun import DagRunNote
+
+    now = datetime.now(UTC)
+    mine = sa.update(DagRunNote).where(DagRunNote.dag_run_id == dag_run_id, DagRunNote.user_id.is_(None))
+    if connection.execute(mine.values(content=note, updated_at=now)).rowcount:
+        return
+    found = connection.execute(sa.select(DagRunNote.dag_run_id).where(DagRunNote.dag_run_id == dag_run_id)).first()
+    if found is None:
+        new = {"dag_run_id": dag_run_id, "content": note, "user_id": None, "created_at": now, "updated_at": now}
+        connection.execute(sa.insert(DagRunNote).values(new))
