@@ -25,7 +25,7 @@ import yaml
 
 from integration.observed import AUDIT, ITEM, audits, distribution_rows, make_transactions, stored_commands
 from sandbox.airflow_api import Api, connected
-from sandbox.airflow_home import AirflowHome
+from sandbox.airflow_home import AirflowHome, metadata_on
 from sandbox.airflow_ui import components, password_of, wait_until_healthy
 from sandbox.databases import Databases
 from sandbox.ports import free_port
@@ -115,11 +115,8 @@ def airflow(
     logs = tmp_path / "logs"
     logs.mkdir()
     with resident_spark(spark, tmp_path / "bin") as path:
-        # Not SQLite, which lets one write at a time.
-        metadata = database("airflow").sqlalchemy_url().render_as_string(hide_password=False)
         settings = {
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": metadata,
+            **metadata_on(database("airflow")),
             "PATH": path,
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",

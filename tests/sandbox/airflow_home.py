@@ -1,4 +1,5 @@
-"""An Airflow of one's own: a folder, SQLite, loopback, and the connections of one environment."""
+"""An Airflow of one's own: a folder, a database (SQLite unless told), loopback, and the connections of one
+environment."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.owned_process import dying_with_owner
+from tranrepl.connections import Connection
 
 BIN = Path(sys.executable).parent
 
@@ -21,6 +23,16 @@ _SPARK = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "cl
 
 
 LineReader = Callable[[str], None]
+
+
+def metadata_on(database: Connection) -> dict[str, str]:
+    """Return the settings that keep Airflow's own tables in a PostgreSQL database.
+
+    SQLite lets one write at a time. The driver is ours, for both of Airflow's connections; with `+psycopg2` and
+    `+asyncpg`, which Airflow would take, two more packages were needed.
+    """
+    url = database.sqlalchemy_url().render_as_string(hide_password=False)
+    return {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": url}
 
 
 def _ignore(line: str) -> None:
@@ -68,6 +80,14 @@ class AirflowHome:
             "PYTHONPATH": os.pathsep.join([str(self.plugins), str(self.plugins.with_name("spark_jobs"))]),
             **self.connections,
             **self.settings,
+        }
+
+    def shell_variables(self) -> dict[str, str]:
+        """Those with which `airflow` and `tranrepl` in another shell find this Airflow. Its ports are not among them:
+        they are the servers' own."""
+        ports = ("AIRFLOW__API__", "AIRFLOW__CORE__EXECUTION_API")
+        return {
+            name: value for name, value in self.environment.items() if _is_ours(name) and not name.startswith(ports)
         }
 
     def run(self, *arguments: str, log: Path, on_line: LineReader = _ignore) -> None:

@@ -55,10 +55,10 @@ def main() -> int:
 
 
 def _serve(site: DemoSite) -> None:
-    with opened_site(site) as (server, databases):
+    with opened_site(site) as (server, _):
         purchase(server, 100, seed=time.time_ns())
         run_tpcb(server, 400, seed=time.time_ns() % 2**31)
-        airflow = site.airflow(databases.environment, _free_port())
+        airflow = site.airflow(server, _free_port())
         password = password_of(airflow)
         with components(airflow, site.logs) as processes:
             with step("Airflow: scheduler, DAG processor, API server and triggerer"):
@@ -81,7 +81,8 @@ def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
             "",
             "Or look from another shell:",
             f"  . {shell}",
-            f"  .venv/bin/tranrepl status {file}",
+            f"  tranrepl status {file}",
+            f"  airflow dags list-runs {site.publications[0].publication}",
             "",
             f"Logs are in {site.logs.relative_to(CHECKOUT)}. Ctrl-C stops everything.",
         ]

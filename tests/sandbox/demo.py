@@ -24,7 +24,7 @@ def main() -> int:
     site = DemoSite()
     try:
         with built_site(site) as (server, databases):
-            _work_and_replicate(site, server, databases)
+            _work_and_replicate(site, server)
             comparisons = _compare(site, databases)
             delivered = _delivered_commands(server)
     except (CommandError, ServerError, SetprivMissingError) as error:
@@ -40,22 +40,20 @@ def main() -> int:
     return 0
 
 
-def _work_and_replicate(site: DemoSite, server: PostgresServer, databases: Databases) -> None:
+def _work_and_replicate(site: DemoSite, server: PostgresServer) -> None:
     purchases, pgbench = (publication.publication for publication in site.publications)
     purchase(server, 500, seed=1)
     run_tpcb(server, 4000, seed=1)
-    _run_dag(site, databases, purchases, 1)
-    _run_dag(site, databases, pgbench, 1)
+    _run_dag(site, server, purchases, 1)
+    _run_dag(site, server, pgbench, 1)
     purchase(server, 200, seed=2)
-    _run_dag(site, databases, purchases, 2)
+    _run_dag(site, server, purchases, 2)
 
 
-def _run_dag(site: DemoSite, databases: Databases, dag_id: str, number: int) -> None:
+def _run_dag(site: DemoSite, server: PostgresServer, dag_id: str, number: int) -> None:
     log = site.logs / f"airflow-{dag_id}-{number}.log"
     with step(f"Airflow: run {number} of DAG {dag_id}, its jobs on Spark") as show:
-        site.airflow(databases.environment).run(
-            "dags", "test", dag_id, log=log, on_line=lambda line: _show_task(line, show)
-        )
+        site.airflow(server).run("dags", "test", dag_id, log=log, on_line=lambda line: _show_task(line, show))
 
 
 def _show_task(line: str, show: Detail) -> None:

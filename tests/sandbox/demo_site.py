@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.airflow_home import BIN, AirflowHome, run_logged
+from sandbox.airflow_home import BIN, AirflowHome, metadata_on, run_logged
 from sandbox.databases import Databases, create_databases, existing_databases
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, stop_left_behind
 from sandbox.progress import step
@@ -22,6 +22,7 @@ from tranrepl.settings_file import load_publication
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _PUBLICATIONS = ("purchasing", "pgbench")
+_METADATA = "airflow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class DemoSite:
 
     @property
     def shell(self) -> Path:
-        """Sets the connections in a shell, for `tranrepl`."""
+        """Sets a shell's connections and its Airflow, for `tranrepl` and `airflow`."""
         return self.folder / "connections.sh"
 
     @property
@@ -61,12 +62,15 @@ class DemoSite:
     def publications(self) -> list[Publication]:
         return [load_publication(file) for file in self.files]
 
-    def airflow(self, connections: Mapping[str, str], port: int = 8080) -> AirflowHome:
-        return AirflowHome(self.folder / "airflow", self.dags, CHECKOUT / "plugins", connections, port)
+    def airflow(self, server: PostgresServer, port: int = 8080) -> AirflowHome:
+        """Its own tables are in a database of the demo's server, beside the publications' three."""
+        connections = existing_databases(server).environment
+        settings = metadata_on(server.connection(_METADATA))
+        return AirflowHome(self.folder / "airflow", self.dags, CHECKOUT / "plugins", connections, port, settings)
 
-    def run_tranrepl(self, verb: str, file: Path, databases: Databases) -> None:
+    def run_tranrepl(self, verb: str, file: Path, server: PostgresServer) -> None:
         log = self.logs / f"{file.stem}-{verb}.log"
-        run_logged([str(BIN / "tranrepl"), verb, str(file)], self.airflow(databases.environment).environment, log)
+        run_logged([str(BIN / "tranrepl"), verb, str(file)], self.airflow(server).environment, log)
 
 
 @contextmanager
@@ -85,17 +89,15 @@ def built_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
             databases = create_databases(server)
             create_tables(server)
             _copy_dags(site)
-            _write_shell(site, databases)
-        with step("Airflow: its own database"):
-            site.airflow(databases.environment).run("db", "migrate", log=site.logs / "airflow-db-migrate.log")
+        _make_airflow(site, server)
         for file in site.files:
             with step(f"tranrepl check and setup: publication {file.stem}"):
-                site.run_tranrepl("check", file, databases)
-                site.run_tranrepl("setup", file, databases)
+                site.run_tranrepl("check", file, server)
+                site.run_tranrepl("setup", file, server)
         insert_first_rows(server)
         for file in site.files:
             with step(f"tranrepl snapshot: the first rows of publication {file.stem}"):
-                site.run_tranrepl("snapshot", file, databases)
+                site.run_tranrepl("snapshot", file, server)
         site.complete.touch()
         yield server, databases
 
@@ -110,15 +112,24 @@ def opened_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
     with step("PostgreSQL: the demo's cluster"):
         server = PostgresServer(site.server).start()
     with server:
-        databases = existing_databases(server)
-        _write_shell(site, databases)
-        yield server, databases
+        if not server.has_database(_METADATA):
+            _make_airflow(site, server)
+        _write_shell(site, server)
+        yield server, existing_databases(server)
 
 
-def _write_shell(site: DemoSite, databases: Databases) -> None:
+def _make_airflow(site: DemoSite, server: PostgresServer) -> None:
+    with step("Airflow: its own database"):
+        server.create_database(_METADATA)
+        _write_shell(site, server)
+        site.airflow(server).run("db", "migrate", log=site.logs / "airflow-db-migrate.log")
+
+
+def _write_shell(site: DemoSite, server: PostgresServer) -> None:
     site.shell.touch(mode=0o600)
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in databases.environment.items()]
-    site.shell.write_text("".join(lines), encoding="utf-8")
+    variables = site.airflow(server).shell_variables()
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    site.shell.write_text("".join([*lines, f'export PATH={shlex.quote(str(BIN))}:"$PATH"\n']), encoding="utf-8")
 
 
 def _copy_dags(site: DemoSite) -> None:

@@ -186,6 +186,10 @@ class PostgresServer:
                 )
             )
 
+    def has_database(self, name: str) -> bool:
+        with self.connect() as session:
+            return session.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+
     def drop_database(self, name: str) -> None:
         """Drop a database with its replication slots, whoever is connected."""
         with self.connect() as session:
