@@ -19,7 +19,7 @@ ARTICLES = "articles"
 ROWCOUNT_ONLY = "rowcount_only"
 REPAIR = "repair"
 
-_BEGIN_ANEW = "Begin anew with a snapshot (manual runs only; a scheduled run or a backfill leaves this empty)"
+_BEGIN_ANEW = "Begin anew with a snapshot (only for a manual run, not for a backfill)"
 
 
 def run_parameters(publication: Publication) -> dict[str, Param]:
@@ -31,7 +31,7 @@ def run_parameters(publication: Publication) -> dict[str, Param]:
         REINITIALIZE: _choice(
             names,
             "Subscriptions",
-            "They get the Publisher's rows again, as `pre_creation_cmd` says. None chosen: the run delivers as ever.",
+            "They get the Publisher's rows again, as pre_creation_cmd says. None chosen: the run delivers as ever.",
             _BEGIN_ANEW,
         ),
         ARTICLES: _choice(

@@ -17,7 +17,7 @@ from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.sdk import DAG, Context
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunType
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from tranrepl.errors import (
     INCONSISTENT_DISTRIBUTION_DATABASE,
@@ -313,6 +313,13 @@ def test_each_subscriber_table_that_had_commands_emits_one_event(run: Run, fake_
         "x-tranrepl://purchasing/reporting/purchasing.vendor": {"commands": 6, "last_xact_seqno": watermark},
         "x-tranrepl://purchasing/reporting/sales.order_details": {"commands": 3, "last_xact_seqno": watermark},
     }
+
+
+def test_a_note_that_a_person_wrote_is_left_alone(run: Run) -> None:
+    finished = run()
+    with create_session() as session:
+        session.execute(insert(DagRunNote).values(dag_run_id=finished.id, content="look here", user_id="ada"))
+    assert note_of(finished) == "look here"
 
 
 def test_a_table_without_commands_emits_none(run: Run) -> None:

@@ -6,6 +6,7 @@ One start of its components serves all, and jobs run on the tests' Spark session
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 import time
@@ -112,6 +113,7 @@ def airflow(
             connections[f"AIRFLOW_CONN_{name}_{role}".upper()] = site.databases.environment[
                 f"AIRFLOW_CONN_{role.upper()}"
             ]
+    (dags / "vendor_report.py").write_text(_waiting_dag("live/reporting/public.item"), encoding="utf-8")
     logs = tmp_path / "logs"
     logs.mkdir()
     with resident_spark(spark, tmp_path / "bin") as path:
@@ -129,6 +131,14 @@ def airflow(
         with components(home, logs) as processes:
             wait_until_healthy(home, processes, logs)
             yield home
+
+
+def _waiting_dag(table: str) -> str:
+    """The example of the docs, waiting for another table."""
+    text = (CHECKOUT / "docs" / "how-to" / "wait-for-a-delivery.md").read_text(encoding="utf-8")
+    code = text.split("```python\n")[1].split("```")[0]
+    assert "purchasing/reporting/purchasing.vendor" in code
+    return code.replace("purchasing/reporting/purchasing.vendor", table)
 
 
 @pytest.fixture
@@ -169,7 +179,9 @@ def test_the_scheduler(
     sites: dict[str, Site], airflow: AirflowHome, api: Api, postgres: PostgresServer, pager: Hook, tmp_path: Path
 ) -> None:
     live, past = sites["live"], sites["past"]
-    _wait("DAGs", lambda: {"live", "past"} <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
+    expected = {"live", "past", "vendor_report"}
+    _wait("DAGs", lambda: expected <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
+    api.unpause("vendor_report")
     began = datetime.now(UTC)
     with ExitStack() as load:
         load.enter_context(_load(live))
@@ -186,11 +198,21 @@ def test_the_scheduler(
     _wait("the last run", lambda: api.runs("live", "manual"))
     runs = [*api.runs("live", "scheduled"), *api.runs("live", "backfill"), *api.runs("live", "manual")]
     assert {run["state"] for run in runs} == {"success"}
+    note = re.compile("reporting: (snapshot of .* rows, )?(delivered .* commands, latency .* s|nothing to deliver)")
+    assert [run["note"] for run in runs if not note.fullmatch(run["note"] or "")] == []
+    _assert_all_green(api, api.runs("live", "scheduled")[0])
+    waiting = _wait("the DAG that waits for a delivery", lambda: api.runs("vendor_report", "asset_triggered"))
+    assert {run["state"] for run in waiting} == {"success"}
     _assert_each_change_arrived_once(live)
     pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
     assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
     late = _wait("a late run is told", lambda: [it.body for it in pager.posts if it.body["event"] == "run_is_late"])
     assert {it["summary"] for it in late} == {"past: run is late"}
+
+
+def _assert_all_green(api: Api, run: dict[str, Any]) -> None:
+    tasks = api.get(f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances")["task_instances"]
+    assert {task["state"] for task in tasks} == {"success"}
 
 
 def _backfill_each_interval_by_itself(site: Site, api: Api, postgres: PostgresServer) -> None:

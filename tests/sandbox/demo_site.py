@@ -45,7 +45,7 @@ class DemoSite:
 
     @property
     def shell(self) -> Path:
-        """Sets a shell's connections and its Airflow, for `tranrepl` and `airflow`."""
+        """Sets a shell's connections and its Airflow, for `tranrepl`, `airflow` and `psql "$PUBLISHER"`."""
         return self.folder / "connections.sh"
 
     @property
@@ -128,8 +128,12 @@ def _make_airflow(site: DemoSite, server: PostgresServer) -> None:
 def _write_shell(site: DemoSite, server: PostgresServer) -> None:
     site.shell.touch(mode=0o600)
     variables = site.airflow(server).shell_variables()
+    for it in (server.connection("publisher"), server.connection("subscriber")):
+        # For psql. The demo's passwords have no character that means something in a URI.
+        variables[it.connection_id.upper()] = f"postgresql://{it.login}:{it.password}@{it.host}:{it.port}/{it.database}"
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
-    site.shell.write_text("".join([*lines, f'export PATH={shlex.quote(str(BIN))}:"$PATH"\n']), encoding="utf-8")
+    path = f'export PATH={shlex.quote(str(BIN))}:"$PATH":{shlex.quote(str(server.settings.bindir))}\n'
+    site.shell.write_text("".join([*lines, path]), encoding="utf-8")
 
 
 def _copy_dags(site: DemoSite) -> None:
