@@ -65,9 +65,9 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
     )
 
 
-def named(text: str, error: ErrorReport, place: Place) -> str:
+def named(text: str, place: Place, article: str | None = None) -> str:
     """Return a remedy whose commands name the file, and the subscription and article where these are known."""
-    names = {"FILE": place.settings_file, "NAME": place.subscription, "ARTICLE": error.article}
+    names = {"FILE": place.settings_file, "NAME": place.subscription, "ARTICLE": article}
 
     def with_names(found: re.Match[str]) -> str:
         command = found[0]
@@ -104,14 +104,14 @@ def step_lines(error: ErrorReport, place: Place) -> Iterator[str]:
 
 def error_block(error: ErrorReport, place: Place) -> str:
     """Return all there is to say of an error, with the stored command: for those who may see the rows."""
-    lines = [named(error.message, error, place)]
+    lines = [named(error.message, place, error.article)]
     shown = facts(error)
     if error.command:
         shown["stored as"] = shortened(error.command)
     width = max(map(len, shown), default=0)
     lines += [f"  {name:{width}}  {value}" for name, value in shown.items()]
     if error.remedy:
-        lines += ["", f"→ {named(error.remedy, error, place)}"]
+        lines += ["", f"→ {named(error.remedy, place, error.article)}"]
     steps = list(step_lines(error, place))
     return "\n".join([*lines, *(["", *steps] if steps else [])])
 

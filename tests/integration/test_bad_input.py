@@ -310,10 +310,11 @@ def test_a_server_that_does_not_answer_is_told_with_its_address(world: World, tm
 @pytest.mark.parametrize("verb", ["run", "distribute", "status", "browse"])
 def test_what_is_not_set_up_is_told_so(verb: str, world: World, tmp_path: Path) -> None:
     before = _state(world.databases)
-    outcome = tranrepl(verb, publication_file(tmp_path, [{"source": "public.t"}]), environment=world.environment())
+    file = publication_file(tmp_path, [{"source": "public.t"}])
+    outcome = tranrepl(verb, file, environment=world.environment())
     assert outcome.status == 1
     assert outcome.errors == [
-        "distribution database bad_input_distribution has no current schema\n  → run `tranrepl setup FILE`"
+        f"distribution database bad_input_distribution has no current schema\n  → run `tranrepl setup {file}`"
     ]
     _kept_secret(outcome)
     assert _state(world.databases) == before
@@ -371,7 +372,7 @@ def test_an_invalidated_slot_is_refused(databases: DatabasesFactory, second_home
             assert outcome.status == 1
             (error,) = outcome.errors
             assert "Publisher losing: replication slot tranrepl_losing_" in error
-            assert "is invalidated (wal_removed): the log it needs is gone\n  → `tranrepl reinitialize FILE`" in error
+            assert f"the log it needs is gone\n  → `tranrepl reinitialize {file}`" in error
             _kept_secret(outcome)
         assert _state(site.databases) == before
         # With its slot, for which a server whose log is not logical does not even start.
@@ -406,7 +407,7 @@ def test_a_missing_slot_is_refused(purchasing: Site, tmp_path: Path) -> None:
         assert outcome.status == 1
         (error,) = outcome.errors
         assert f"replication slot {slot} does not exist: changes made since it was lost cannot be read" in error
-        assert "\n  → `tranrepl reinitialize FILE`" in error
+        assert f"\n  → `tranrepl reinitialize {file}`" in error
         _kept_secret(outcome)
     assert _state(purchasing.databases) == before
 

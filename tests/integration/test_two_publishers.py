@@ -159,7 +159,7 @@ def test_a_publication_of_an_earlier_version_goes_on_after_setup(shards: tuple[S
     insert(site, 4, 6, "not delivered yet")
     _as_before(site, _OLD_TABLES)
     for verb in ("run", "status"):
-        assert "`tranrepl setup FILE`" in command(site, tmp_path, verb).err
+        assert f"`tranrepl setup {tmp_path}/purchasing.yaml`" in command(site, tmp_path, verb).err
     assert command(site, tmp_path, "setup").status == 0
     run(site)
     insert(site, 7, 9, "after")

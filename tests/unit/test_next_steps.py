@@ -7,7 +7,6 @@ import pytest
 from tranrepl.errors import (
     ConfigurationError,
     DataError,
-    ErrorReport,
     InternalError,
     ReplicationError,
     TransientError,
@@ -91,11 +90,9 @@ def test_a_long_command_is_cut_and_says_so() -> None:
     ],
 )
 def test_a_remedys_commands_name_what_is_known(remedy: str, filled: str) -> None:
-    error = ErrorReport(kind="configuration", message="x", article="public.item")
-    assert named(remedy, error, PLACE) == filled
+    assert named(remedy, PLACE, "public.item") == filled
 
 
 def test_what_is_not_known_stays_as_it_is() -> None:
-    error = ErrorReport(kind="configuration", message="x")
     text = "`tranrepl reinitialize FILE -s NAME --article ARTICLE`"
-    assert named(text, error, Place()) == text
+    assert named(text, Place()) == text
