@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import shlex
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from tranrepl.catalogue import TableDescription
 from tranrepl.commands import Method
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
+from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.distributor.unknown_rows import waits_for_snapshot, why_unknown
 from tranrepl.errors import ConfigurationError, CustomProcedureError, MustBeReinitializedError, ReplicationError
@@ -24,11 +28,13 @@ from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.publisher.replication_session import replication_problems
 from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription, SyncType, TableName
+from tranrepl.spark_installation import require_fitting_spark
 from tranrepl.subscriber.dialect import Capabilities
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.snapshot import SnapshotArticle
 
+_TRIED_BYTES = 64 * 1024
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
@@ -83,6 +89,7 @@ def check(
     """Look at all that the publication needs, and change nothing."""
     checked = Checked(beginning=beginning)
     checked.collect(_java)
+    checked.collect(_spark_submit)
     checked.collect(lambda: store_problems(publication.distributor.store))
     checked.warnings.extend(_not_propagated(publication))
     checked.collect(lambda: _clashes(publication, connections))
@@ -134,12 +141,17 @@ def _java() -> Iterator[ReplicationError]:
     yield from ()
 
 
+def _spark_submit() -> Iterator[ReplicationError]:
+    require_fitting_spark()
+    yield from ()
+
+
 def store_problems(store: str) -> Iterator[ConfigurationError]:
-    """Whether a local store can be written. Another path shows it when a job writes there."""
-    parts = urlsplit(store)
-    if parts.scheme not in ("", "file"):
+    """Whether a store on a mounted path can be written: by a folder with a file, which is removed again. Another path
+    takes Spark's own way, for which there is a job (`store_check`)."""
+    path = mounted_path(store)
+    if path is None:
         return
-    path = Path(parts.path)
     if not path.is_absolute():
         yield ConfigurationError(
             f"distributor.store: {store!r} is relative", remedy="allowed: an absolute path or a URL"
@@ -149,9 +161,22 @@ def store_problems(store: str) -> Iterator[ConfigurationError]:
     nearest = next((parent for parent in (path, *path.parents) if os.path.exists(parent)), Path("/"))  # noqa: PTH110
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         what = "is not a folder" if not nearest.is_dir() else "is not writable for this user"
+        yield ConfigurationError(f"distributor.store: {store!r}: {nearest} {what}", remedy=_writable(nearest))
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix="_tranrepl_check_", dir=nearest) as folder:
+            Path(folder, "file").write_bytes(bytes(_TRIED_BYTES))
+    except OSError as error:
         yield ConfigurationError(
-            f"distributor.store: {store!r}: {nearest} {what}", remedy="allowed: a path to write to"
+            f"distributor.store: {store!r}: {nearest} cannot be written: {error.strerror}", remedy=_writable(nearest)
         )
+
+
+def _writable(folder: Path) -> str:
+    """How this user gets a folder to write to."""
+    if not folder.is_dir():
+        return "allowed: a path to write to"
+    return f"allowed: a path to write to; or let its owner run: chown {getpass.getuser()} {shlex.quote(str(folder))}"
 
 
 def _publisher(
@@ -172,24 +197,30 @@ def _publisher(
         for article in publication.articles:
             table = tables.get(article.source)
             if table is None:
-                yield ConfigurationError(
-                    f"article {article.source}: {publisher.where} has no such table",
-                    remedy="names are case-sensitive; allowed: schema.table as the catalogue spells it",
-                )
+                yield publisher.no_such_table(article.source)
                 continue
             problems = list(publisher.article_problems(article, table))
             yield from problems
             if not problems:
                 checked.tables.append((article, table))
+        if len(checked.tables) == len(publication.articles):
+            yield from publisher.right_problems(checked.tables, _read_by_snapshots(publication))
+
+
+def _read_by_snapshots(publication: Publication) -> list[TableName]:
+    """Published tables from which a snapshot reads; the log needs no right on a table."""
+    automatic = any(it.sync_type is SyncType.AUTOMATIC for it in publication.subscriptions)
+    return [it.source for it in publication.articles] if automatic else []
 
 
 def _distributor(publication: Publication, connections: Mapping[str, Connection]) -> Iterator[ReplicationError]:
     database = DistributionDatabase(connections[publication.distributor.connection])
     try:
         database.ping()
+        with connect(connections[publication.distributor.connection], "tranrepl check", autocommit=True) as session:
+            yield from right_problems(session, database.where)
     finally:
         database.close()
-    yield from ()
 
 
 def _continuity(
@@ -240,6 +271,7 @@ def _subscriber(
             if not problems:
                 checked.warnings.extend(subscriber.article_warnings(article, table))
                 yield from subscriber.custom_problems(registered_article(article, table), table)
+        yield from subscriber.right_problems([article for article, _ in checked.tables])
     yield from _in_the_way(checked, publication, connections, name)
 
 

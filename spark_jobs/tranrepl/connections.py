@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from sqlalchemy import URL
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.spelling import likeliest
 
 POSTGRES_KINDS = ("postgres", "postgresql")
 _NOTICING_DEAD_PEERS = {
@@ -85,9 +86,13 @@ def from_environment(connection_id: str, environment: Mapping[str, str] | None =
     variable = variable_name(connection_id)
     value = (os.environ if environment is None else environment).get(variable)
     if not value:
+        known = os.environ if environment is None else environment
+        others = [it for it in known if it.upper().startswith(variable_name(""))]
+        near = likeliest(variable, others)
+        question = "" if near is None else f"did you mean {near}, which is set? Else: "
         raise ConfigurationError(
             f"connection {connection_id!r} is not defined",
-            remedy=f"define it in Airflow, or set {variable} (JSON or URI), as in "
+            remedy=f"{question}define it in Airflow, or set {variable} (JSON or URI), as in "
             f"{variable}=postgres://user:password@host:5432/database",
         )
     try:

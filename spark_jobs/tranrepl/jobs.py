@@ -59,6 +59,19 @@ class LogReaderRequest(BaseModel):
         return list(dict.fromkeys([self.publication.publisher.connection, self.publication.distributor.connection]))
 
 
+class StoreCheckRequest(BaseModel):
+    """Write into the store and remove it again: `check`, where the store is no mounted path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Literal["store_check"] = "store_check"
+    publication: Publication
+
+    def connection_ids(self) -> list[str]:
+        """It needs none."""
+        return []
+
+
 class _SubscriptionRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -213,7 +226,7 @@ def write_private(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def entry_point(job: Literal["log_reader", "distribution", "snapshot", "validation"]) -> Path:
+def entry_point(job: Literal["log_reader", "distribution", "snapshot", "validation", "store_check"]) -> Path:
     """The script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).parent
     candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")

@@ -19,6 +19,8 @@ from tranrepl.settings import Publication
 
 PREFIX = "replication_"
 DESCRIPTION = "One delivery at a time to this subscription"
+_NO_AIRFLOW = "no Airflow with a database is set up in this environment"
+_SCHEDULER_CREATES = "where its scheduler runs, it creates those that are missing"
 _SECONDS = 120
 
 
@@ -26,18 +28,42 @@ def pool_name(publication: str, subscription: str) -> str:
     return f"{PREFIX}{publication}_{subscription}"
 
 
+def missing_pools(publication: Publication) -> list[str]:
+    """Return the names of the pools that Airflow lacks.
+
+    Raises ConfigurationError where it cannot be asked.
+    """
+    wanted = _wanted(publication)
+    command = _airflow(os.environ)
+    if command is None:
+        raise ConfigurationError(f"Airflow's pools were not looked for: {_NO_AIRFLOW}", remedy=_SCHEDULER_CREATES)
+    try:
+        return _missing(command, wanted)
+    except ConfigurationError as error:
+        why = error.message.partition(": ")[2]
+        raise ConfigurationError(f"Airflow's pools were not looked for: {why}", remedy=_SCHEDULER_CREATES) from None
+
+
+def _wanted(publication: Publication) -> list[str]:
+    return [pool_name(publication.publication, it.name) for it in publication.subscriptions]
+
+
+def _missing(command: str, wanted: Sequence[str]) -> list[str]:
+    listed = _run([command, "pools", "list", "--output", "json"], wanted)
+    known = {pool["pool"] for pool in json.loads(listed[listed.index("[{") :])}
+    return [name for name in wanted if name not in known]
+
+
 def set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
     """Create the pools that Airflow lacks; others keep the slots that they have.
 
     Raises ConfigurationError where this environment has no Airflow with a database.
     """
-    wanted = [pool_name(publication.publication, it.name) for it in publication.subscriptions]
+    wanted = _wanted(publication)
     command = _airflow(os.environ)
     if command is None:
-        raise _not_created(wanted, "no Airflow with a database is set up in this environment")
-    listed = _run([command, "pools", "list", "--output", "json"], wanted)
-    known = {pool["pool"] for pool in json.loads(listed[listed.index("[{") :])}
-    missing = [name for name in wanted if name not in known]
+        raise _not_created(wanted, _NO_AIRFLOW)
+    missing = _missing(command, wanted)
     if not missing:
         return
     pools = {name: {"slots": 1, "description": DESCRIPTION, "include_deferred": False} for name in missing}

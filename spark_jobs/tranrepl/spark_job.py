@@ -18,6 +18,7 @@ from tranrepl.jobs import (
     JobResult,
     LogReaderRequest,
     SnapshotRequest,
+    StoreCheckRequest,
     ValidationRequest,
     write_private,
 )
@@ -25,7 +26,9 @@ from tranrepl.jobs import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Request = TypeVar("Request", LogReaderRequest, DistributionRequest, SnapshotRequest, ValidationRequest)
+Request = TypeVar(
+    "Request", LogReaderRequest, DistributionRequest, SnapshotRequest, ValidationRequest, StoreCheckRequest
+)
 Run = Callable[["SparkSession", Request, Mapping[str, Connection]], JobResult]
 """What a job does in its session."""
 

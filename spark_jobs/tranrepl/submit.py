@@ -17,6 +17,7 @@ from tranrepl.jobs import (
     JobResult,
     LogReaderRequest,
     SnapshotRequest,
+    StoreCheckRequest,
     ValidationRequest,
     entry_point,
     spark_submit_binary,
@@ -24,12 +25,12 @@ from tranrepl.jobs import (
 )
 from tranrepl.spark_home import require_spark_submit
 
+Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest | StoreCheckRequest
+
 _LAST_LINES = 30
 
 
-def submit(
-    request: LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest, master: str
-) -> JobResult:
+def submit(request: Request, master: str) -> JobResult:
     """Run the job and wait. Connections are read from this process's environment, which the job inherits.
 
     Raises ConfigurationError without Java or Spark, InternalError where the job ended without a result.
@@ -61,9 +62,7 @@ def submit(
         return JobResult.model_validate_json(result_path.read_text(encoding="utf-8"))
 
 
-def _command(
-    request: LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest, master: str
-) -> list[str]:
+def _command(request: Request, master: str) -> list[str]:
     settings = LOCAL_MASTER_SETTINGS if master.startswith("local") else {}
     configuration = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [

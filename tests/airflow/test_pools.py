@@ -13,7 +13,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import delete, select
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.pools import set_up_pools
+from tranrepl.pools import missing_pools, set_up_pools
 from tranrepl.settings import Publication
 from tranrepl_airflow.dag_builder import publication_dag
 from tranrepl_airflow.missing_pools import on_dag_run_running
@@ -34,10 +34,12 @@ def _forget_pools() -> None:
 
 def test_setup_creates_the_pools_that_are_missing(airflow_home: Path, publication: Publication) -> None:
     _forget_pools()
+    assert missing_pools(publication) == list(POOLS)
     said: list[str] = []
     set_up_pools(publication, said.append)
     assert said == [f"created pool {name} in Airflow" for name in POOLS]
     assert _pools() == POOLS
+    assert missing_pools(publication) == []
     set_up_pools(publication, said.append)
     assert len(said) == 2
 
@@ -54,6 +56,8 @@ def test_without_an_airflow_setup_says_what_to_do(
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{tmp_path}/empty.db")
     with pytest.raises(ConfigurationError, match="is its database migrated"):
         set_up_pools(publication, print)
+    with pytest.raises(ConfigurationError, match="pools were not looked for: `airflow pools` failed"):
+        missing_pools(publication)
 
 
 def test_the_scheduler_creates_what_is_missing_when_it_starts_a_run(

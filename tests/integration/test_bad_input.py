@@ -21,8 +21,10 @@ from integration.shell import Outcome, publication_file, tranrepl
 from sandbox.databases import Databases, connection_environment
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
 from sandbox.site import Rows, Site, execute
+from tranrepl import store_check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs import StoreCheckRequest
 from tranrepl.settings import Article, Publication
 
 # Every part of it must be looked for: quoting could hide the whole.
@@ -174,6 +176,13 @@ CASES = {
         "connection 'warehouse' is not defined\n  → define it in Airflow, or set AIRFLOW_CONN_WAREHOUSE",
         settings={"subscriptions": [{"name": "reporting", "connection": "warehouse"}]},
     ),
+    "connection that is misspelt": Case(
+        "connection 'subscribers' is not defined\n  → did you mean AIRFLOW_CONN_SUBSCRIBER, which is set? Else: define",
+        settings={"subscriptions": [{"name": "reporting", "connection": "subscribers"}]},
+    ),
+    "another Spark in SPARK_HOME": Case(
+        "SPARK_HOME=/nowhere has no Spark\n  → unset SPARK_HOME", lambda _: {"SPARK_HOME": "/nowhere"}
+    ),
     "connection that cannot be read": Case(
         "AIRFLOW_CONN_SUBSCRIBER is neither a connection in JSON nor a URI\n  → allowed: {",
         lambda _: {"AIRFLOW_CONN_SUBSCRIBER": json.dumps({"password": PASSWORD})[:-1]},
@@ -236,8 +245,18 @@ def test_mistakes_in_the_file_are_told_line_by_line(world: World, tmp_path: Path
 # An article, and what is said of it.
 ARTICLES: list[tuple[dict[str, object], str]] = [
     ({"source": "public.absent"}, "Publisher bad_input_publisher has no such table\n  → names are case-sensitive"),
-    ({"source": "public.T"}, "Publisher bad_input_publisher has no such table\n  → names are case-sensitive"),
-    ({"source": "public.t", "columns": ["id", "V"]}, "columns: 'V' does not exist\n  → allowed: id, v, n"),
+    (
+        {"source": "public.T"},
+        "Publisher bad_input_publisher has no such table\n  → did you mean public.t? names are case",
+    ),
+    (
+        {"source": "sales.narrow"},
+        "Publisher bad_input_publisher has no such table\n  → did you mean public.narrow? names are case",
+    ),
+    (
+        {"source": "public.t", "columns": ["id", "V"]},
+        "columns: 'V' does not exist\n  → did you mean v? allowed: id, v, n",
+    ),
     ({"source": "public.stored", "columns": ["id", "g"]}, "columns: 'g' is generated"),
     (
         {"source": "public.keyless"},
@@ -347,6 +366,49 @@ def test_a_server_whose_log_is_not_logical_is_refused(world: World, second_home:
         assert publisher.password is not None
         assert publisher.password not in outcome.err
         assert _state(databases) == before
+
+
+def test_a_server_without_free_slots_and_senders_is_told(world: World, second_home: Path, tmp_path: Path) -> None:
+    with _second(second_home, max_wal_senders="0", max_replication_slots="1") as server:
+        publisher = server.connection("postgres", "publisher")
+        execute(publisher, "DROP TABLE IF EXISTS t", "CREATE TABLE t (id int PRIMARY KEY)")
+        file = publication_file(tmp_path, [{"source": "public.t"}])
+        environment = replace(world.databases, publisher=publisher).environment
+        _refused(
+            tranrepl("check", file, environment=environment),
+            "1 replication slots are free, 2 are needed\n  → drop a slot that nobody needs",
+            "max_wal_senders (currently 0)\n  → wait for other jobs; or raise max_wal_senders and restart the server",
+        )
+
+
+@pytest.mark.spark
+def test_a_store_that_only_spark_reaches_is_tried_by_a_job(world: World, tmp_path: Path) -> None:
+    environment = {"JAVA_HOME": os.environ.get("JAVA_HOME", ""), **world.environment()}
+    for number, (store, said) in enumerate(
+        [("s3a://bucket/store", "hadoop-aws:3."), ("nosuch://x/store", "nosuch://")]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        settings = {"connection": "distribution", "store": store}
+        outcome = tranrepl(
+            "check", publication_file(folder, [{"source": "public.t"}], distributor=settings), environment=environment
+        )
+        _refused(outcome, f"distributor.store: '{store}': Spark cannot write there: ")
+        assert said in outcome.err
+
+
+@pytest.mark.spark
+def test_a_store_is_tried_in_sparks_way_and_left_as_it_was(world: World, tmp_path: Path, spark: Any) -> None:
+    """A folder stands in for another file system: what writes is Spark's own."""
+    store = tmp_path / "store"
+    site = Site(world.databases, f"file://{store}", ["public.t"])
+    request = StoreCheckRequest(publication=site.publication)
+    assert store_check.run(spark, request, {}).error is None
+    assert [it for it in store.rglob("*") if it.is_file()] == []
+    store.rmdir()
+    store.write_text("a file where a folder should be", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="Spark cannot write there"):
+        store_check.run(spark, request, {})
 
 
 def test_an_invalidated_slot_is_refused(databases: DatabasesFactory, second_home: Path, tmp_path: Path) -> None:

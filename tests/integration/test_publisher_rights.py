@@ -80,6 +80,7 @@ def test_what_a_session_may_a_replication_connection_may_not(
         owners.publisher,
         f"ALTER ROLE {login.login} SET role = '{login.login}_other'",
         f"GRANT CREATE ON DATABASE {owners.publisher.database} TO {login.login}_other",
+        f"ALTER TABLE t OWNER TO {login.login}_other",
     )
     (problem,) = _problems(owners, login, tmp_path)
     assert isinstance(problem, ConfigurationError)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -15,30 +15,40 @@ from tranrepl.catalogue import TableDescription
 from tranrepl.check import Checked, check_publisher
 from tranrepl.class_archive import make_archive
 from tranrepl.cli.app import app
-from tranrepl.cli.arguments import File, JsonOption, SubscriptionOption, checked_publication, chosen, load
+from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
 from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
+from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.pools import set_up_pools
+from tranrepl.jobs import StoreCheckRequest
+from tranrepl.pools import missing_pools, set_up_pools
 from tranrepl.registration import registered_article
 from tranrepl.settings import Publication, json_schema
 from tranrepl.setup import set_up
+from tranrepl.submit import submit
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.dialects import SCRIPTED_KINDS, Script, dialect_of, script_of
 
 
 @app.command(epilog="Example: [bold]tranrepl check dags/publications/purchasing.yaml[/]")
-def check(file: File, as_json: JsonOption = False) -> None:
-    """Find all that would keep the publication from running. Changes nothing."""
+def check(file: File, as_json: JsonOption = False, master: MasterOption = "local[*]") -> None:
+    """Find all that would keep the publication from running. Changes nothing.
+
+    A store that is no mounted path is tried by a small Spark job.
+    """
     with failing_clearly():
         publication, connections = load(file)
         checked = checked_publication(publication, connections)
+        checked.collect(lambda: _store_problems(publication, master, checked.problems))
+        warnings, not_checked = _pool_warnings(publication) if not checked.problems else ([], [])
+        checked.warnings.extend(warnings)
         if as_json:
             print_json(
                 {
                     "problems": [problem.to_report().model_dump() for problem in checked.problems],
                     "warnings": checked.warnings,
+                    "not_checked": not_checked,
                 }
             )
             raise typer.Exit(1 if checked.problems else 0)
@@ -48,6 +58,29 @@ def check(file: File, as_json: JsonOption = False) -> None:
             f"{publication.publication}: {counted(len(checked.tables), 'article')}, "
             f"{counted(len(publication.subscriptions), 'subscription')}, [green]nothing to mend[/]"
         )
+        for what in not_checked:
+            out.print(escape(what), style="dim", highlight=False)
+
+
+def _pool_warnings(publication: Publication) -> tuple[list[str], list[str]]:
+    """What Airflow lacks, and what it could not be asked: the shell delivers without it."""
+    try:
+        with err.status("Airflow's pools"):
+            missing = missing_pools(publication)
+    except ConfigurationError as error:
+        return [], [f"{error.message}; {error.remedy}"]
+    names = ", ".join(missing)
+    return [f"Airflow has no pool {names}: `tranrepl setup FILE` creates what is missing"] if missing else [], []
+
+
+def _store_problems(
+    publication: Publication, master: str, found: Sequence[ReplicationError]
+) -> Iterator[ReplicationError]:
+    """Of a store that only Spark reaches, where Spark can be started: other problems are told first."""
+    if mounted_path(publication.distributor.store) is None and not found:
+        with err.status("trying the store, by a Spark job"):
+            submit(StoreCheckRequest(publication=publication), master).raise_error()
+    yield from ()
 
 
 @app.command(epilog="Example: [bold]tranrepl setup dags/publications/purchasing.yaml[/]")

@@ -15,22 +15,23 @@ from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, QueryCanceled, UndefinedObject
 
 from tranrepl.catalogue import Generation, TableDescription
-from tranrepl.commands import CallSyntax
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
+from tranrepl.publisher.column_check import before_image_problems, column_problems
 from tranrepl.publisher.commit_search import holds_commit
 from tranrepl.publisher.free_slots import MORE_SLOTS, free_slots, none_free
+from tranrepl.publisher.likely_tables import no_such_table
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
-from tranrepl.publisher.old_rows import needs_whole_rows
 from tranrepl.publisher.published_tables import PublishedTable, published_tables
 from tranrepl.publisher.replication_session import RIGHT_TO_READ
 from tranrepl.publisher.restart_lsn import advance_restart_lsn
+from tranrepl.publisher.rights import FOR_OWNER, owner_problems, read_problems
 from tranrepl.publisher.row_filter_check import filter_problems
 from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
 from tranrepl.publisher.unconverted_text import is_unconverted
-from tranrepl.settings import Article, ReplicaIdentity, TableName, UpdatePolicy
+from tranrepl.settings import Article, ReplicaIdentity, TableName
 
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"
@@ -172,7 +173,7 @@ class PostgresPublisher:
                 remedy=f"ALTER TABLE {article.source} ADD PRIMARY KEY (…)",
             )
             return
-        yield from _column_problems(at, article, table)
+        yield from column_problems(at, article, table)
         yield from filter_problems(self._session, article, table)
         if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
             yield ConfigurationError(
@@ -182,7 +183,7 @@ class PostgresPublisher:
         if self._wants_full_identity(article, table):
             yield from self._full_identity_problems(article, table)
         elif table.replica_identity != "full":
-            yield from _before_image_problems(at, article, table)
+            yield from before_image_problems(at, article, table)
 
     def _wants_full_identity(self, article: Article, table: TableDescription) -> bool:
         """Whether setup gives the table REPLICA IDENTITY FULL.
@@ -221,6 +222,26 @@ class PostgresPublisher:
                 remedy="set replica_identity: default for this article, or change that publication",
             )
 
+    def right_problems(
+        self, articles: Sequence[tuple[Article, TableDescription]], read: Collection[TableName]
+    ) -> Iterator[ConfigurationError]:
+        """Rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
+        yield from read_problems(self._session, self.where, read)
+        with translated_errors(self.where):
+            steps = self._steps(articles)
+        statements = [it.as_string(self._session) for step in steps for it in step.statements]
+        tables = [table.name for _, table in articles]
+        yield from owner_problems(self._session, self.where, self.object_name, tables, statements)
+
+    def no_such_table(self, name: TableName) -> ConfigurationError:
+        """The error of an article whose table is not there."""
+        return no_such_table(self._session, self.where, name)
+
+    def _steps(self, articles: Sequence[tuple[Article, TableDescription]]) -> list[_Step]:
+        """Nothing is published without the old rows that its article needs."""
+        steps = [step for article, table in articles for step in self._identity_steps(article, table)]
+        return steps + self._publication_steps([table.name for _, table in articles])
+
     def set_up(self, articles: Sequence[tuple[Article, TableDescription]]) -> list[str]:
         """Create or alter what is missing: publication, replica identities, slot. Idempotent.
 
@@ -228,9 +249,7 @@ class PostgresPublisher:
         """
         with translated_errors(self.where):
             self._session.execute("SELECT set_config('lock_timeout', %s, false)", [_SETUP_LOCK_TIMEOUT])
-            # Nothing is published without the old rows that its article needs.
-            steps = [step for article, table in articles for step in self._identity_steps(article, table)]
-            steps += self._publication_steps([table.name for _, table in articles])
+            steps = self._steps(articles)
             for at in range(len(steps)):
                 self._take(steps[at:])
             self._session.execute("SET lock_timeout = 0")
@@ -247,8 +266,7 @@ class PostgresPublisher:
             raise ConfigurationError(
                 f"{self.where}: {error.diag.message_primary}",
                 **Codes.POSTGRES.value.numbered(error.sqlstate),
-                remedy="let the owner of the tables, with CREATE on the database, run this, then set up again:\n"
-                + "\n".join(f"{text};" for text in texts),
+                remedy="\n".join([FOR_OWNER, *(f"{text};" for text in texts)]),
             ) from error
 
     def _publication_steps(self, tables: Sequence[TableName]) -> list[_Step]:
@@ -457,55 +475,3 @@ class PostgresPublisher:
         with translated_errors(self.where):
             row = self._session.execute(query, values or None).fetchone()
         return row[0] if row else None
-
-
-def _before_image_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
-    """Settings that need more of a row than the log carries without REPLICA IDENTITY FULL."""
-    key = {column.name for column in table.key}
-    wanting = needs_whole_rows(article, key, deferrable=table.deferrable)
-    # Without the old row, an unchanged TOASTed value is not in the log at all.
-    if any(column.toastable and column.name not in key for column in table.published(article.columns)):
-        if article.upd_cmd.syntax in (CallSyntax.CALL, CallSyntax.MCALL):
-            wanting.append(f"upd_cmd: {article.upd_cmd.syntax}")
-        if article.update_policy is UpdatePolicy.ALWAYS_PAIRS:
-            wanting.append("update_policy: always_pairs")
-    if wanting:
-        yield ConfigurationError(
-            f"{at}: the log carries no before image of the table, which is needed for {', '.join(wanting)}",
-            remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY FULL, or leave replica_identity out of the article; "
-            "a table with a virtual generated column cannot have it",
-        )
-
-
-def _column_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
-    names = {column.name for column in table.columns}
-    publishable = [column.name for column in table.publishable()]
-    for name in article.columns or ():
-        if name not in names:
-            yield ConfigurationError(
-                f"{at}: columns: {name!r} does not exist", remedy=f"allowed: {', '.join(publishable)}"
-            )
-        elif name not in publishable:
-            yield ConfigurationError(
-                f"{at}: columns: {name!r} is generated, it is computed at the Subscriber",
-                remedy=f"allowed: {', '.join(publishable)}",
-            )
-    published = {column.name for column in table.published(article.columns)}
-    for name in article.lob_columns:
-        if name not in published:
-            yield ConfigurationError(
-                f"{at}: lob_columns: {name!r} is not published", remedy=f"allowed: {', '.join(sorted(published))}"
-            )
-    left_out = [
-        column.name for column in table.key if article.columns is not None and column.name not in article.columns
-    ]
-    if left_out:
-        yield ConfigurationError(
-            f"{at}: columns: primary key column {', '.join(left_out)} is left out (error 21250)",
-            remedy="add it to columns: the key is what finds a row at the Subscriber",
-        )
-    for column in table.key:
-        if column.generation is not Generation.NONE:
-            yield ConfigurationError(
-                f"{at}: primary key column {column.name} is generated", remedy="allowed: a plain column"
-            )

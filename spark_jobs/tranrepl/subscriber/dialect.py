@@ -163,6 +163,10 @@ class Subscriber(Protocol):
         """What keeps this Subscriber from taking the article, each with its way out."""
         ...
 
+    def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
+        """What our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
+        ...
+
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         """What of an article without problems may not fit into the table that is there."""
         ...

@@ -19,11 +19,12 @@ from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.settings import TableName
+from tranrepl.settings import Article, TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb_bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb_bulkable import BulkRules, bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb_procedures import LONGEST_NAME, MariaDbScripter
+from tranrepl.subscriber.mariadb_rights import right_problems
 from tranrepl.subscriber.mariadb_session import (
     PACKET_TOO_LARGE,
     USUAL_PACKET,
@@ -122,6 +123,11 @@ class MariaDb(NumberedDatabase):
             if _number(error) != _NO_SUCH_SAVEPOINT:
                 raise
             raise procedure_ended_transaction(str(_NO_SUCH_SAVEPOINT)) from error
+
+    def right_problems(
+        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+    ) -> Iterator[ConfigurationError]:
+        return right_problems(session, where, articles, model_tables)
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         session.execute(

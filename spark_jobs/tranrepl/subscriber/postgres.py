@@ -43,6 +43,7 @@ from tranrepl.subscriber.postgres_procedures import (
     procedure,
     trusted,
 )
+from tranrepl.subscriber.postgres_rights_check import right_problems
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 from tranrepl.subscriber.stream_rows import StreamRow, standing_of, stands_at
 
@@ -103,6 +104,10 @@ class PostgresSubscriber:
             return
         for column in columns:
             yield from self._column_problems(article, table, column)
+
+    def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
+        """What our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
+        return right_problems(self._session, self.where, articles)
 
     def _missing_types(self, article: Article, columns: Sequence[ColumnDescription]) -> Iterator[ConfigurationError]:
         """Types of one's own that a table made by `tranrepl setup` would need."""

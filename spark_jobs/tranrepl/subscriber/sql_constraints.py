@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import ReflectedForeignKeyConstraint
 
+from tranrepl.errors import ConfigurationError
+from tranrepl.settings import Subscription
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey, between_articles, parents_first
+from tranrepl.subscriber.dialect import Capabilities, ForeignKeyCheck
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_target import SqlTarget
 
@@ -73,3 +76,18 @@ def _referred(target: SqlTarget, found: ReflectedForeignKeyConstraint) -> _Place
 def _position(database: SqlDatabase, target: SqlTarget, reflected: str) -> int | None:
     name = database.column_name(reflected)
     return next((at for at, column in enumerate(target.columns) if column.name == name), None)
+
+
+def foreign_key_problems(able: Capabilities, where: str, subscription: Subscription) -> Iterator[ConfigurationError]:
+    """Why setup cannot create foreign keys there, or why they would stop a delivery."""
+    match able.foreign_keys:
+        case ForeignKeyCheck.NONE:
+            yield ConfigurationError(
+                f"{where}: foreign_keys: setup creates no foreign keys in {able.title}", remedy="foreign_keys: false"
+            )
+        case ForeignKeyCheck.AT_ONCE if not subscription.not_for_replication:
+            yield ConfigurationError(
+                f"{where}: foreign_keys: {able.title} checks a foreign key at once, and a parent's DELETE "
+                "comes before those of the children that it cascaded to",
+                remedy="not_for_replication: true for this subscription, or foreign_keys: false",
+            )

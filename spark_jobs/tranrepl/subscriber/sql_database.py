@@ -28,7 +28,7 @@ from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, ReplicationError, TransientError
-from tranrepl.settings import TableName
+from tranrepl.settings import Article, TableName
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_bulk import BulkInsert, SqlBulk
@@ -136,6 +136,13 @@ class SqlDatabase:
         """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
         del session, result
         return []
+
+    def right_problems(
+        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+    ) -> Iterator[ConfigurationError]:
+        """What our login lacks of the rights that setup needs, as far as the database can be asked."""
+        del session, where, articles, model_tables
+        yield from ()
 
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
         """What is said of large values; `unbounded` are articles whose values may be of any length."""

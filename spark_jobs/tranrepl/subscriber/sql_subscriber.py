@@ -18,7 +18,6 @@ from tranrepl.settings import Article, Subscription, TableName
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
     Capabilities,
-    ForeignKeyCheck,
     Scripted,
     Standing,
     SubscriptionKey,
@@ -31,7 +30,7 @@ from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.source_types import is_unbounded
 from tranrepl.subscriber.sql_apply import translated_errors
 from tranrepl.subscriber.sql_column_check import column_problems, column_warnings
-from tranrepl.subscriber.sql_constraints import constraints_of
+from tranrepl.subscriber.sql_constraints import constraints_of, foreign_key_problems
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_procedures import (
     Procedure,
@@ -50,7 +49,7 @@ from tranrepl.subscriber.sql_target import (
     intended_target,
     target,
 )
-from tranrepl.subscriber.sql_watermark import OBJECTS, SNAPSHOTS, Watermark, create_tables
+from tranrepl.subscriber.sql_watermark import MODEL_TABLES, OBJECTS, SNAPSHOTS, Watermark, create_tables
 from tranrepl.subscriber.stream_rows import standing_of
 
 _LOCK_SECONDS = 300
@@ -79,22 +78,7 @@ class SqlSubscriber:
         if subscription.not_for_replication:
             yield from not_for_replication_problems(self._database.capabilities, self.where)
         if subscription.foreign_keys:
-            yield from self._foreign_key_problems(subscription)
-
-    def _foreign_key_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
-        able = self._database.capabilities
-        match able.foreign_keys:
-            case ForeignKeyCheck.NONE:
-                yield ConfigurationError(
-                    f"{self.where}: foreign_keys: setup creates no foreign keys in {able.title}",
-                    remedy="foreign_keys: false",
-                )
-            case ForeignKeyCheck.AT_ONCE if not subscription.not_for_replication:
-                yield ConfigurationError(
-                    f"{self.where}: foreign_keys: {able.title} checks a foreign key at once, and a parent's DELETE "
-                    "comes before those of the children that it cascaded to",
-                    remedy="not_for_replication: true for this subscription, or foreign_keys: false",
-                )
+            yield from foreign_key_problems(self._database.capabilities, self.where, subscription)
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """What keeps this Subscriber from taking the article, each with its way out."""
@@ -107,6 +91,11 @@ class SqlSubscriber:
         if found is not None:
             for column in columns:
                 yield from column_problems(self.where, article, found, column)
+
+    def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
+        """What our login lacks of the rights that setup needs, with the statements that grant it."""
+        with self._transaction():
+            yield from self._database.right_problems(self._session, self.where, articles, MODEL_TABLES)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         """What of an article without problems may not fit into the table that is there."""

@@ -82,6 +82,8 @@ SNAPSHOTS = sa.Table(
     sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
     sa.Column("time", sa.DateTime, nullable=False, server_default=sa.func.current_timestamp()),
 )
+MODEL_TABLES = tuple(_METADATA.tables)
+"""Their names."""
 
 
 class Watermark:

@@ -20,11 +20,13 @@ from sandbox.in_process import deliver_commands, read_commands, replicate
 from sandbox.least_rights import documented_rights, with_login
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site, execute
+from tranrepl.check import check
 from tranrepl.commands import Operation
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.jobs import DistributionRequest
+from tranrepl.publisher.rights import FOR_OWNER, OR_GRANT
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import PREFIXES
 
@@ -80,14 +82,14 @@ def _set_up(roles: Roles, tmp_path: Path) -> None:
     roles.grant("publisher", "Publisher")
     roles.grant("distribution", "Distributor")
     ends = Databases(roles.limited("publisher"), roles.owners.subscriber, roles.limited("distribution"))
-    with pytest.raises(ConfigurationError, match=r"must be owner|permission denied for database") as refused:
+    with pytest.raises(ConfigurationError, match=r"does not own public\.customer, public\.orders") as refused:
         _site(ends, tmp_path).set_up()
     assert execute(roles.owners.publisher, "SELECT count(*) FROM pg_publication") == [(0,)]
-    introduction, *statements = (refused.value.remedy or "").splitlines()
-    assert introduction.startswith("let the owner of the tables")
+    introduction, *statements = (refused.value.remedy or "").partition(OR_GRANT)[0].splitlines()
+    assert introduction == FOR_OWNER
     execute(roles.owners.publisher, *statements)
     done = _site(ends, tmp_path).set_up()
-    assert [it.split(" tranrepl_")[0] for it in done] == ["created replication slot"]
+    assert [it.split(" tranrepl_")[0] for it in done if "Publisher" in it] == ["created replication slot"]
 
 
 @pytest.mark.spark
@@ -176,3 +178,28 @@ def _in_bulk(site: Site) -> dict[str, set[Operation]]:
         articles = opened.database.all_articles(opened.record)
         with dialect_of(opened.connection).applier(opened.connection, opened.key, articles) as applier:
             return {str(articles[number].source): set(its) for number, its in applier.bulk_operations.items()}
+
+
+def test_what_a_mariadb_login_may_not_is_told_with_the_grant(
+    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
+) -> None:
+    login, password = f"newcomer_{uuid4().hex[:8]}", uuid4().hex
+    owners = replace(databases(), subscriber=mariadb.connection(mariadb_database))
+    mariadb.execute(
+        f"CREATE USER '{login}'@'%' IDENTIFIED BY '{password}'",
+        f"GRANT SHOW VIEW ON `{mariadb_database}`.* TO '{login}'@'%'",
+    )
+    limited = replace(owners, subscriber=with_login(owners.subscriber, login, password))
+    article = {"source": "public.ticket", "destination": f"{mariadb_database}.ticket"}
+    site = Site(limited, tmp_path / "store", [article])
+    site.at_publisher("CREATE TABLE ticket (id int PRIMARY KEY, name text)")
+    (problem,) = check(site.publication, site.connections).problems
+    assert problem.message == f"Subscriber reporting: login {login} may not create what setup creates"
+    _, *lines = (problem.remedy or "").splitlines()
+    mariadb.execute(*(line.removesuffix(";") for line in lines))
+    assert check(site.publication, site.connections).problems == []
+    site.set_up()
+    site.at_publisher("INSERT INTO ticket VALUES (1, 'one')")
+    replicate(site)
+    assert mariadb.execute("SELECT * FROM ticket", database=mariadb_database) == [(1, "one")]
+    mariadb.execute(f"DROP USER '{login}'@'%'")

@@ -1,0 +1,17 @@
+"""spark-submit entry: whether Spark can write the command store of a publication."""
+
+import sys
+
+from tranrepl.jobs import StoreCheckRequest
+from tranrepl.spark_job import Run, main
+
+
+def job() -> Run[StoreCheckRequest]:
+    """Imported while the session starts."""
+    from tranrepl.store_check import run
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main(StoreCheckRequest, job))

@@ -1,0 +1,37 @@
+"""The table that was meant, where the Publisher has none of the name in the file."""
+
+from __future__ import annotations
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.postgres import Session, translated_errors
+from tranrepl.settings import TableName
+from tranrepl.spelling import likeliest
+
+_TABLES = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+   AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+"""
+
+
+def no_such_table(session: Session, where: str, wanted: TableName) -> ConfigurationError:
+    """Return the error of an article whose table is not there, with the likeliest one."""
+    with translated_errors(where):
+        tables = [TableName(*row) for row in session.execute(_TABLES)]
+    found = likely_table(wanted, tables)
+    question = "" if found is None else f"did you mean {found}? "
+    return ConfigurationError(
+        f"article {wanted}: {where} has no such table",
+        remedy=f"{question}names are case-sensitive; allowed: schema.table as the catalogue spells it",
+    )
+
+
+def likely_table(wanted: TableName, tables: list[TableName]) -> TableName | None:
+    """Return a table of that name in another schema, or one of a name like it; None where there is none."""
+    elsewhere = sorted(it for it in tables if it.table.casefold() == wanted.table.casefold())
+    near = [it for it in elsewhere if it.schema.casefold() == wanted.schema.casefold()] or elsewhere
+    if near:
+        return near[0]
+    name = likeliest(str(wanted), map(str, tables))
+    name = name or likeliest(wanted.table, (it.table for it in tables))
+    return next((it for it in sorted(tables) if name in (str(it), it.table)), None)

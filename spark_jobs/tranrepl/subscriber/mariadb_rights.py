@@ -1,0 +1,87 @@
+"""What our login may not at a MariaDB or MySQL Subscriber, before setup finds out. Asks, and tries nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import sqlalchemy as sa
+
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError
+from tranrepl.settings import Article
+from tranrepl.subscriber.procedure_names import PREFIXES, generates
+
+_ACCESS_DENIED = "1142"
+_ROWS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_TABLES = ("CREATE", "ALTER", "INDEX", "REFERENCES")
+_PROCEDURES = ("CREATE ROUTINE", "ALTER ROUTINE", "EXECUTE")
+
+# A grant on databases is for names that are LIKE its own. Roles that are in force come with theirs.
+_GRANTED = sa.text(
+    """
+SELECT privilege_type FROM information_schema.user_privileges WHERE grantee IN :ours
+ UNION SELECT privilege_type FROM information_schema.schema_privileges
+        WHERE grantee IN :ours AND :schema LIKE table_schema
+"""
+).bindparams(sa.bindparam("ours", expanding=True))
+_TABLES_THERE = sa.text(
+    "SELECT count(*) FROM information_schema.tables WHERE table_schema = :schema AND table_name IN :tables"
+).bindparams(sa.bindparam("tables", expanding=True))
+
+
+def right_problems(
+    session: sa.Connection, where: str, articles: Sequence[Article], model: Sequence[str]
+) -> Iterator[ConfigurationError]:
+    """Whether setup may create what is missing: in the connection's database the model's tables and the procedures,
+    and in each article's schema its table. `model`: the names of the model's tables."""
+    ours = _grantees(session)
+    home = str(session.scalar(sa.text("SELECT database()")))
+    wanted: dict[str, tuple[str, ...]] = {}
+    if not _are_there(session, home, model):
+        procedures = any(generates(article.propagation(it)) for article in articles for it in PREFIXES)
+        wanted[home] = (*_ROWS, *_TABLES, *(_PROCEDURES if procedures else ()))
+    for article in articles:
+        schema, name = article.destination_table.schema, article.destination_table.table
+        if schema not in wanted and not _are_there(session, schema, [name]):
+            wanted[schema] = (*_ROWS, *_TABLES)
+    user = str(session.scalar(sa.text("SELECT current_user()")))
+    login, _, host = user.rpartition("@")
+    grants = [
+        f"GRANT {', '.join(lacking)} ON {_quoted(schema)}.* TO {_literal(login)}@{_literal(host)}"
+        for schema, rights in wanted.items()
+        if (lacking := [it for it in rights if it not in _granted(session, ours, schema)])
+    ]
+    if grants:
+        yield ConfigurationError(
+            f"{where}: login {login} may not create what setup creates",
+            **Codes.MARIADB.value.numbered(_ACCESS_DENIED),
+            remedy="let an administrator run:\n" + "\n".join(f"{it};" for it in grants),
+        )
+
+
+def _grantees(session: sa.Connection) -> list[str]:
+    """The login and the roles in force, as information_schema writes them."""
+    login, _, host = str(session.scalar(sa.text("SELECT current_user()"))).rpartition("@")
+    roles = session.execute(sa.text("SELECT role_name FROM information_schema.enabled_roles")).scalars()
+    return [
+        f"'{login}'@'{host}'",
+        *(form for role in roles if role for form in (f"'{role}'@''", f"'{role}'@'%'", role)),
+    ]
+
+
+def _granted(session: sa.Connection, ours: Sequence[str], schema: str) -> set[str]:
+    return set(session.execute(_GRANTED, {"ours": list(ours), "schema": schema}).scalars())
+
+
+def _are_there(session: sa.Connection, schema: str, tables: Sequence[str]) -> bool:
+    found = session.scalar(_TABLES_THERE, {"schema": schema, "tables": list(tables)})
+    return bool(found == len(tables))
+
+
+def _quoted(name: str) -> str:
+    """In a GRANT, an underscore stands for any character, unless it is escaped."""
+    return "`" + name.replace("`", "``").replace("_", "\\_").replace("%", "\\%") + "`"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
