@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -86,10 +86,12 @@ def from_environment(connection_id: str, environment: Mapping[str, str] | None =
     variable = variable_name(connection_id)
     value = (os.environ if environment is None else environment).get(variable)
     if not value:
+        prefix = variable_name("")
         known = os.environ if environment is None else environment
-        others = [it for it in known if it.upper().startswith(variable_name(""))]
-        near = likeliest(variable, others)
-        question = "" if near is None else f"did you mean {near}, which is set? Else: "
+        # The prefix would make all of them alike.
+        others = {it[len(prefix) :]: it for it in known if it.upper().startswith(prefix)}
+        near = likeliest(connection_id, others)
+        question = "" if near is None else f"did you mean {others[near]}, which is set? Else: "
         raise ConfigurationError(
             f"connection {connection_id!r} is not defined",
             remedy=f"{question}define it in Airflow, or set {variable} (JSON or URI), as in "
@@ -104,6 +106,26 @@ def from_environment(connection_id: str, environment: Mapping[str, str] | None =
             remedy='allowed: {"conn_type": "postgres", "host": …, "login": …, "password": …, "port": …, "schema": …} '
             "or postgres://user:password@host:5432/database",
         ) from None
+
+
+def all_from_environment(connection_ids: Iterable[str]) -> dict[str, Connection]:
+    """Return each connection by its id.
+
+    Raises one ConfigurationError for all that are not set or not readable.
+    """
+    found: dict[str, Connection] = {}
+    errors: list[ConfigurationError] = []
+    for name in connection_ids:
+        try:
+            found[name] = from_environment(name)
+        except ConfigurationError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        message = "\n".join(it.message for it in errors)
+        raise ConfigurationError(message, remedy="\n".join(it.remedy for it in errors if it.remedy))
+    return found
 
 
 def _from_json(connection_id: str, value: str) -> Connection:

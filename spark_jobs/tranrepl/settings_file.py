@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +144,9 @@ def _construct(path: Path, root: yaml.MappingNode) -> Any:
 
 
 def _refuse(path: Path, root: yaml.Node, mistakes: list[Mistake]) -> None:
-    lines = [f"{path}:{_line(root, it.location)}: {without_login(it.text)}" for it in mistakes]
-    if lines:
-        raise ConfigurationError("\n".join(lines))
+    told = sorted(((_line(root, it.location), without_login(it.text)) for it in mistakes), key=itemgetter(0))
+    if told:
+        raise ConfigurationError("\n".join(f"{path}:{line}: {text}" for line, text in told))
 
 
 def _line(root: yaml.Node, location: Location) -> int:

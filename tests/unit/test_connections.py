@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.connections import Connection, from_environment, require_postgres
+from tranrepl.connections import Connection, all_from_environment, from_environment, require_postgres
 from tranrepl.errors import ConfigurationError
 
 PASSWORD = "p@ss/w:rd%?# é"  # noqa: S105
@@ -137,3 +137,16 @@ def test_another_kind_of_database_is_refused(value: str) -> None:
         require_postgres(_read(value, "sales"))
     assert refused.value.remedy == "allowed: postgres, postgresql"
     assert "s3cret" not in str(refused.value)
+
+
+def test_all_connections_that_are_missing_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", "postgres://me@host/shop")
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSES", "postgres://me@host/warehouse")
+    with pytest.raises(ConfigurationError) as refused:
+        all_from_environment(["shop", "warehouse", "distribution"])
+    assert refused.value.message.splitlines() == [
+        f"connection '{it}' is not defined" for it in ("warehouse", "distribution")
+    ]
+    first, second = (refused.value.remedy or "").splitlines()
+    assert first.startswith("did you mean AIRFLOW_CONN_WAREHOUSES, which is set? Else: define it in Airflow")
+    assert second.startswith("define it in Airflow, or set AIRFLOW_CONN_DISTRIBUTION")

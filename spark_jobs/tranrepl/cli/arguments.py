@@ -12,7 +12,7 @@ from tranrepl.check import Checked
 from tranrepl.check import check as check_publication
 from tranrepl.cli.completion import complete_article, complete_file, complete_subscription
 from tranrepl.cli.output import err, remember_file
-from tranrepl.connections import Connection, from_environment
+from tranrepl.connections import Connection, all_from_environment
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings import Publication
 from tranrepl.settings_file import load_publication
@@ -69,7 +69,7 @@ SubscriptionName = Annotated[
 
 def load(file: Path) -> tuple[Publication, dict[str, Connection]]:
     publication = load_publication(file)
-    return publication, {name: from_environment(name) for name in publication.connection_ids()}
+    return publication, all_from_environment(publication.connection_ids())
 
 
 def checked_publication(publication: Publication, connections: Mapping[str, Connection]) -> Checked:
