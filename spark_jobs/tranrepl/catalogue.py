@@ -60,6 +60,20 @@ class ForeignKeyDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaIdentity:
+    """Which old values of a row a PostgreSQL Publisher's log carries."""
+
+    kind: str
+    """As its catalogue writes it: d, f, i or n."""
+    index: str | None = None
+    """Name of the index, where `kind` is i."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.kind == "f"
+
+
+@dataclass(frozen=True, slots=True)
 class TableDescription:
     name: TableName
     object_id: int

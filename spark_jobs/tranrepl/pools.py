@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
@@ -33,25 +34,13 @@ def missing_pools(publication: Publication) -> list[str]:
 
     Raises ConfigurationError where it cannot be asked.
     """
-    wanted = _wanted(publication)
-    command = _airflow(os.environ)
-    if command is None:
-        raise ConfigurationError(f"Airflow's pools were not looked for: {_NO_AIRFLOW}", remedy=_SCHEDULER_CREATES)
-    try:
-        return _missing(command, wanted)
-    except ConfigurationError as error:
-        why = error.message.partition(": ")[2]
-        raise ConfigurationError(f"Airflow's pools were not looked for: {why}", remedy=_SCHEDULER_CREATES) from None
+    with _explained(_not_looked_for):
+        known = _known(_command())
+    return [name for name in _wanted(publication) if name not in known]
 
 
 def _wanted(publication: Publication) -> list[str]:
     return [pool_name(publication.publication, it.name) for it in publication.subscriptions]
-
-
-def _missing(command: str, wanted: Sequence[str]) -> list[str]:
-    listed = _run([command, "pools", "list", "--output", "json"], wanted)
-    known = {pool["pool"] for pool in json.loads(listed[listed.index("[{") :])}
-    return [name for name in wanted if name not in known]
 
 
 def set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
@@ -60,19 +49,60 @@ def set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
     Raises ConfigurationError where this environment has no Airflow with a database.
     """
     wanted = _wanted(publication)
-    command = _airflow(os.environ)
-    if command is None:
-        raise _not_created(wanted, _NO_AIRFLOW)
-    missing = _missing(command, wanted)
-    if not missing:
-        return
+    with _explained(lambda why: _not_created(wanted, why)):
+        command = _command()
+        missing = [name for name in wanted if name not in _known(command)]
+        if missing:
+            _create(command, missing)
+    for name in missing:
+        say(f"created pool {name} in Airflow")
+
+
+def find_pools(publication: str, subscriptions: Iterable[str]) -> list[str]:
+    """The pools of these subscriptions that Airflow has. Raises ConfigurationError as `set_up_pools` does."""
+    wanted = [pool_name(publication, it) for it in subscriptions]
+    with _explained(lambda why: _not_removed(wanted, why)):
+        known = _known(_command())
+    return [name for name in wanted if name in known]
+
+
+def remove_pools(pools: Sequence[str]) -> None:
+    """Raises ConfigurationError where Airflow cannot be asked."""
+    with _explained(lambda why: _not_removed(pools, why)):
+        for name in pools:
+            _run([_command(), "pools", "delete", name])
+
+
+class _FailedError(Exception):
+    """Why Airflow cannot be asked."""
+
+
+@contextmanager
+def _explained(error: Callable[[str], ConfigurationError]) -> Iterator[None]:
+    try:
+        yield
+    except _FailedError as failure:
+        raise error(str(failure)) from None
+
+
+def _known(command: str) -> set[str]:
+    listed = _run([command, "pools", "list", "--output", "json"])
+    return {pool["pool"] for pool in json.loads(listed[listed.index("[{") :])}
+
+
+def _create(command: str, missing: Sequence[str]) -> None:
     pools = {name: {"slots": 1, "description": DESCRIPTION, "include_deferred": False} for name in missing}
     with tempfile.TemporaryDirectory(prefix="tranrepl-") as folder:
         file = Path(folder, "pools.json")
         file.write_text(json.dumps(pools), encoding="utf-8")
-        _run([command, "pools", "import", str(file)], missing)
-    for name in missing:
-        say(f"created pool {name} in Airflow")
+        _run([command, "pools", "import", str(file)])
+
+
+def _command() -> str:
+    command = _airflow(os.environ)
+    if command is None:
+        raise _FailedError(_NO_AIRFLOW)
+    return command
 
 
 def _airflow(environment: Mapping[str, str]) -> str | None:
@@ -85,16 +115,20 @@ def _airflow(environment: Mapping[str, str]) -> str | None:
     return str(beside_python) if beside_python.is_file() else shutil.which("airflow")
 
 
-def _run(command: list[str], pools: Sequence[str]) -> str:
+def _run(command: list[str]) -> str:
     try:
         process = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _not_created(pools, f"`airflow pools` failed: {type(error).__name__}") from None
+        raise _FailedError(f"`airflow pools` failed: {type(error).__name__}") from None
     if process.returncode != 0 or (command[2] == "list" and "[{" not in process.stdout):
-        raise _not_created(pools, f"`airflow pools` failed with status {process.returncode}: is its database migrated?")
+        raise _FailedError(f"`airflow pools` failed with status {process.returncode}: is its database migrated?")
     return process.stdout
+
+
+def _not_looked_for(why: str) -> ConfigurationError:
+    return ConfigurationError(f"Airflow's pools were not looked for: {why}", remedy=_SCHEDULER_CREATES)
 
 
 def _not_created(pools: Sequence[str], why: str) -> ConfigurationError:
@@ -102,4 +136,11 @@ def _not_created(pools: Sequence[str], why: str) -> ConfigurationError:
         f"Airflow's pools were not created: {why}",
         remedy="where Airflow's scheduler runs: set up again there, or "
         + "; ".join(f"airflow pools set {name} 1 '{DESCRIPTION}'" for name in pools),
+    )
+
+
+def _not_removed(pools: Sequence[str], why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Airflow's pools are not removed: {why}",
+        remedy="where Airflow's scheduler runs: " + "; ".join(f"airflow pools delete {name}" for name in pools),
     )

@@ -13,6 +13,7 @@ from tranrepl.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
+from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.distributor.unknown_rows import begin_anew, why_unknown
 from tranrepl.errors import ConfigurationError
@@ -59,6 +60,7 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
             database.set_up_articles(record, _staying(known.values(), articles))
+            _remember_identities(database, record, publisher, tables, known)
             for done in publisher.set_up(tables):
                 say(done)
             database.start_watermark(record, publisher.ready_slot().confirmed_flush_lsn)
@@ -87,6 +89,19 @@ def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, Registere
 def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: int) -> RegisteredArticle:
     """What the log has of an article from before it changed need not fit it, where its rows begin anew."""
     return article.model_copy(update={"begins_after": begins_after}) if article.source in unknown else article
+
+
+def _remember_identities(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    publisher: PostgresPublisher,
+    tables: Tables,
+    known: Container[TableName],
+) -> None:
+    """What teardown will put back, before any table is set to FULL."""
+    identities = publisher.replica_identities([table.object_id for _, table in tables])
+    new = [table.object_id for article, table in tables if article.source not in known]
+    remember_identities(database, record, identities, new)
 
 
 def _staying(known: Iterable[RegisteredArticle], wanted: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:

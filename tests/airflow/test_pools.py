@@ -13,7 +13,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import delete, select
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.pools import missing_pools, set_up_pools
+from tranrepl.pools import find_pools, missing_pools, remove_pools, set_up_pools
 from tranrepl.settings import Publication
 from tranrepl_airflow.dag_builder import publication_dag
 from tranrepl_airflow.missing_pools import on_dag_run_running
@@ -32,7 +32,9 @@ def _forget_pools() -> None:
         session.execute(delete(Pool).where(Pool.pool.startswith("replication_")))
 
 
-def test_setup_creates_the_pools_that_are_missing(airflow_home: Path, publication: Publication) -> None:
+def test_setup_creates_the_pools_that_are_missing_and_teardown_removes_them(
+    airflow_home: Path, publication: Publication
+) -> None:
     _forget_pools()
     assert missing_pools(publication) == list(POOLS)
     said: list[str] = []
@@ -42,6 +44,10 @@ def test_setup_creates_the_pools_that_are_missing(airflow_home: Path, publicatio
     assert missing_pools(publication) == []
     set_up_pools(publication, said.append)
     assert len(said) == 2
+    audit = "replication_purchasing_audit"
+    assert find_pools(publication.publication, ["audit", "absent"]) == [audit]
+    remove_pools([audit])
+    assert audit not in _pools()
 
 
 def test_without_an_airflow_setup_says_what_to_do(
@@ -52,6 +58,9 @@ def test_without_an_airflow_setup_says_what_to_do(
     with pytest.raises(ConfigurationError, match="no Airflow with a database") as refused:
         set_up_pools(publication, print)
     assert "airflow pools set replication_purchasing_audit 1" in str(refused.value)
+    with pytest.raises(ConfigurationError, match="no Airflow with a database") as refused:
+        find_pools(publication.publication, ["audit"])
+    assert "airflow pools delete replication_purchasing_audit" in str(refused.value)
     assert not (tmp_path / "absent").exists()
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{tmp_path}/empty.db")
     with pytest.raises(ConfigurationError, match="is its database migrated"):

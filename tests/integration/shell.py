@@ -61,9 +61,10 @@ def tranrepl(
 
 @contextmanager
 def in_a_terminal(
-    *arguments: str | Path, environment: Mapping[str, str], columns: int = 100
+    *arguments: str | Path, environment: Mapping[str, str], columns: int = 100, answer: str = ""
 ) -> Iterator[Iterator[str]]:
-    """As `tranrepl`, in a terminal of its own. Yields what it shows, as it comes, with the terminal's control codes."""
+    """As `tranrepl`, in a terminal of its own, where `answer` is typed. Yields what it shows, as it comes, with the
+    terminal's control codes."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}
@@ -75,6 +76,7 @@ def in_a_terminal(
         stderr=theirs,
     )
     os.close(theirs)
+    os.write(ours, answer.encode())
     try:
         yield _shown(ours)
     finally:

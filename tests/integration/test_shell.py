@@ -172,6 +172,10 @@ def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: 
     site.set_up()
     status = json.loads(_done(typed("status", file, "--json", environment=environment)))
     assert (status["log_reader"]["slot"], status["log_reader"]["last_run"]) == ("ready", None)
+    nothing = typed("browse", file, environment=environment)
+    assert (nothing.status, nothing.out) == (0, "")
+    assert nothing.err.startswith("no commands are stored yet: the log reader (`tranrepl log-reader FILE`, or")
+    assert typed("browse", file, "--json", environment=environment).out == "[]\n"
     site.at_publisher(
         "INSERT INTO sales.customer VALUES (1, 'O''Hara', NULL), (2, 'Smith', '')",
         "UPDATE sales.customer SET note = 'x' WHERE id = 1",
@@ -201,6 +205,9 @@ def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: 
     assert browse("--to", seqnos[2]) == stored[:3]
     assert browse("--from", seqnos[2], "--to", f"0x{seqnos[3]}") == stored[2:4]
     assert browse("--limit", "2") == stored[:2]
+    outside = typed("browse", file, "--to", "0x0000000000000001", environment=environment)
+    held = f"commands of 0x{seqnos[0]} to 0x{seqnos[-1]} are stored"
+    assert (outside.status, outside.err) == (0, f"no stored command is in this selection; {held}\n")
     # At any width each command stands whole in its line, below its transaction.
     lines = _done(tranrepl("browse", file, environment={**environment, "COLUMNS": "40"})).splitlines()
     assert [it.split("  ")[0] for it in lines if it.startswith("0x")] == [f"0x{it}" for it in dict.fromkeys(seqnos)]

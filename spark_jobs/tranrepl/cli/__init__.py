@@ -11,6 +11,7 @@ from tranrepl.cli import (
     setting_up,
     skip_and_retry,
     status,
+    tearing_down,
     validating,
 )
 from tranrepl.cli.app import app
@@ -25,6 +26,7 @@ __all__ = [
     "setting_up",
     "skip_and_retry",
     "status",
+    "tearing_down",
     "validating",
 ]
 

@@ -26,6 +26,7 @@ _ORDER = (
     "cleanup",
     "validate",
     "reinitialize",
+    "teardown",
     "schema",
 )
 """As somebody meets them, whatever the order of their modules."""

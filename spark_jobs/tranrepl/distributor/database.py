@@ -7,7 +7,7 @@ transaction, under a comparison with the watermark that the batch was read from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -162,6 +162,10 @@ class DistributionDatabase:
             session.execute(_LASTING_COMMITS)
         session.autocommit = False
         return session
+
+    def transaction(self) -> AbstractContextManager[sa.Connection]:
+        """A transaction of its own, with our errors: for what has a module of its own."""
+        return self._begin()
 
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:

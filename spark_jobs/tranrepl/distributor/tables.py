@@ -10,6 +10,9 @@ from enum import IntEnum, StrEnum
 
 import sqlalchemy as sa
 
+VERSION_TABLE = "tranrepl_version"
+"""Where Alembic writes down which revision the schema has."""
+
 metadata = sa.MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
@@ -95,6 +98,16 @@ msarticles = sa.Table(
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("source_file", sa.JSON, comment="TableFile of the source table, as it was when it was last looked at"),
     sa.Column("begins_after", _Seqno, comment="LSN after which its rows begin anew: what does not fit before is left"),
+)
+
+msreplica_identities = sa.Table(
+    "msreplica_identities",
+    metadata,
+    sa.Column("publisher_system", sa.Text, primary_key=True),
+    sa.Column("publisher_db", sa.Text, primary_key=True),
+    sa.Column("source_object_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("replica_identity", sa.Text, nullable=False, comment="Of the table, before setup: d, f, i or n"),
+    sa.Column("index_name", sa.Text, comment="Where it was an index"),
 )
 
 mssubscriptions = sa.Table(

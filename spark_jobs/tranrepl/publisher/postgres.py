@@ -14,7 +14,7 @@ from typing import LiteralString
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, QueryCanceled, UndefinedObject
 
-from tranrepl.catalogue import Generation, TableDescription
+from tranrepl.catalogue import Generation, ReplicaIdentity, TableDescription
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
@@ -25,13 +25,15 @@ from tranrepl.publisher.likely_tables import no_such_table
 from tranrepl.publisher.log_probe import Probe, probe_log
 from tranrepl.publisher.lsn import lsn_number, lsn_text
 from tranrepl.publisher.published_tables import PublishedTable, published_tables
+from tranrepl.publisher.replica_identity import identified_tables
 from tranrepl.publisher.replication_session import RIGHT_TO_READ
 from tranrepl.publisher.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.rights import FOR_OWNER, owner_problems, read_problems
 from tranrepl.publisher.row_filter_check import filter_problems
 from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
 from tranrepl.publisher.unconverted_text import is_unconverted
-from tranrepl.settings import Article, ReplicaIdentity, TableName
+from tranrepl.settings import Article, TableName
+from tranrepl.settings import ReplicaIdentity as WantedIdentity
 
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"
@@ -175,7 +177,7 @@ class PostgresPublisher:
             return
         yield from column_problems(at, article, table)
         yield from filter_problems(self._session, article, table)
-        if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
+        if article.replica_identity is WantedIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
             yield ConfigurationError(
                 f"{at}: replica_identity: default, but the table's replica identity is {table.replica_identity}",
                 remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY DEFAULT, or leave replica_identity out",
@@ -191,7 +193,7 @@ class PostgresPublisher:
         A virtual generated column rules it out: PostgreSQL 18 then refuses the Publisher's own UPDATE and DELETE.
         """
         virtual = any(column.generation is Generation.VIRTUAL for column in table.columns)
-        return article.replica_identity is ReplicaIdentity.FULL and not virtual
+        return article.replica_identity is WantedIdentity.FULL and not virtual
 
     def _full_identity_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         """Another publication's column list, or (from PostgreSQL 18) its silence on stored generated columns, makes
@@ -425,6 +427,12 @@ class PostgresPublisher:
         """What the catalogue has of published tables, by oid."""
         with translated_errors(self.where):
             return published_tables(self._session, self.object_name, object_ids)
+
+    def replica_identities(self, object_ids: Collection[int]) -> Mapping[int, ReplicaIdentity]:
+        """Of tables that exist, by oid."""
+        with translated_errors(self.where):
+            found = identified_tables(self._session, self.object_name, object_ids)
+        return {object_id: it.identity for object_id, it in found.items()}
 
     def require_session(self) -> None:
         """Raise TransientError where the server has ended this session, as it does when it stops."""

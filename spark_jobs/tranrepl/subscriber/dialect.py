@@ -22,6 +22,7 @@ from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
 from tranrepl.subscriber.steps import Operations, Step
+from tranrepl.subscriber.teardown import SubscriberTeardown
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +347,12 @@ class Dialect(Protocol):
         self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
     ) -> AbstractContextManager[Loader]:
         """Connect to load ranges of a snapshot that has begun."""
+        ...
+
+    def teardown(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> AbstractContextManager[SubscriberTeardown]:
+        """Connect to remove what setup made for a publication."""
         ...
 
 

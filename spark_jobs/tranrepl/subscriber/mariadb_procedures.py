@@ -58,6 +58,9 @@ class MariaDbScripter:
         )
         return body
 
+    def made(self, create: str, body: str) -> bool:
+        return ends_with_body(create, body)
+
     def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
         count: int = session.scalar(
             sa.text(

@@ -83,6 +83,9 @@ class SqlServerScripter:
         )
         return body
 
+    def made(self, create: str, body: str) -> bool:
+        return create == body
+
     def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
         count: int = session.scalar(
             sa.text("select count(*) from sys.parameters where object_id = object_id(:name, N'P')"),

@@ -22,6 +22,7 @@ from tranrepl.subscriber.postgres_apply import PostgresApplier
 from tranrepl.subscriber.postgres_prefetch import Prefetch
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, MOST_ARGUMENTS
 from tranrepl.subscriber.postgres_snapshot import PostgresLoader, PostgresSnapshot
+from tranrepl.subscriber.postgres_teardown import PostgresTeardown
 
 
 class PostgresDialect:
@@ -86,6 +87,13 @@ class PostgresDialect:
             session.execute("SET synchronous_commit = off")
             _obey(session, f"Subscriber {key.subscription}", options)
             yield PostgresLoader(session, key, snapshot)
+
+    @contextmanager
+    def teardown(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> Iterator[PostgresTeardown]:
+        with connect(connection, application_name, autocommit=True) as session:
+            yield PostgresTeardown(session, key)
 
 
 def _obey(session: Session, where: str, options: ApplierOptions) -> None:

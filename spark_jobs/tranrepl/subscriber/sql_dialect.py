@@ -16,6 +16,7 @@ from tranrepl.subscriber.sql_apply import SqlApplier, translated_errors
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.sql_subscriber import SqlSubscriber, not_for_replication_problems
+from tranrepl.subscriber.sql_teardown import SqlTeardown
 
 APPLIES = "tranrepl_applies"
 """Execution option of a connection whose transactions will write."""
@@ -75,6 +76,13 @@ class SqlDialect:
             loading = session.execution_options(**{APPLIES: True})
             self._database.obey(loading, options)
             yield SqlLoader(loading, self._database.of_server(session), key, snapshot)
+
+    @contextmanager
+    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[SqlTeardown]:
+        del application_name
+        with self._connected(connection) as session:
+            writing = session.execution_options(**{APPLIES: True})
+            yield SqlTeardown(writing, self._database.of_server(session), key)
 
     @contextmanager
     def reading(self, connection: Connection) -> Iterator[tuple[sa.Connection, SqlDatabase]]:

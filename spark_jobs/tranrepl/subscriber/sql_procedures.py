@@ -60,6 +60,10 @@ class ProcedureScripter(Protocol):
         """What the catalogue holds of a procedure, to compare with `Procedure.body`; None where there is none."""
         ...
 
+    def made(self, create: str, body: str) -> bool:
+        """Whether the catalogue's body is what this statement made."""
+        ...
+
     def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
         """Arguments that the procedure in the catalogue takes."""
         ...

@@ -223,6 +223,14 @@ def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
     )
 
 
+def is_model_table(session: sa.Connection, table: sa.Table) -> bool:
+    """Whether the table is there, and is ours: SQL Server's own replication has tables of these names."""
+    inspector = sa.inspect(session)
+    if not inspector.has_table(table.name):
+        return False
+    return {column["name"] for column in inspector.get_columns(table.name)} >= {it.name for it in table.columns}
+
+
 def create_tables(session: sa.Connection, where: str) -> None:
     """Idempotent. Raises ConfigurationError where tables of these names are another's, as SQL Server's own are."""
     _METADATA.create_all(session, checkfirst=True)

@@ -1,0 +1,64 @@
+"""Which replica identities tables had before setup changed them: what teardown puts back.
+
+They are the tables', whichever publications have these as articles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from tranrepl.catalogue import ReplicaIdentity
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.tables import mspublications, msreplica_identities
+
+
+def remember_identities(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    identities: Mapping[int, ReplicaIdentity],
+    new: Collection[int],
+) -> None:
+    """Remember what tables have, by oid, before any of them is set to FULL. One that is FULL already is remembered
+    only where its article is `new`, and nothing else is known of it: then it was not setup that made it so."""
+    table = msreplica_identities
+    with database.transaction() as connection:
+        for object_id, identity in identities.items():
+            if identity.is_full and object_id not in new:
+                continue
+            statement = insert(table).values(
+                publisher_system=record.publisher_system,
+                publisher_db=_publisher_db(record),
+                source_object_id=object_id,
+                replica_identity=identity.kind,
+                index_name=identity.index,
+            )
+            if identity.is_full:
+                connection.execute(statement.on_conflict_do_nothing())
+                continue
+            renewed = {name: statement.excluded[name] for name in ("replica_identity", "index_name")}
+            connection.execute(statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=renewed))
+
+
+def remembered_identities(connection: sa.Connection, record: PublicationRecord) -> dict[int, ReplicaIdentity]:
+    """By oid, of all tables of the Publisher's database."""
+    rows = connection.execute(sa.select(msreplica_identities).where(of_publisher(record)))
+    return {row.source_object_id: ReplicaIdentity(row.replica_identity, row.index_name) for row in rows}
+
+
+def of_publisher(record: PublicationRecord) -> sa.ColumnElement[bool]:
+    """Rows of the database that the publication is of."""
+    return sa.and_(
+        msreplica_identities.c.publisher_system == record.publisher_system,
+        msreplica_identities.c.publisher_db == _publisher_db(record),
+    )
+
+
+def _publisher_db(record: PublicationRecord) -> sa.ScalarSelect[str]:
+    return (
+        sa.select(mspublications.c.publisher_db)
+        .where(mspublications.c.publication_id == record.publication_id)
+        .scalar_subquery()
+    )

@@ -1,0 +1,167 @@
+"""What the distribution database holds of one publication, and its removal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from tranrepl.catalogue import ReplicaIdentity
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.replica_identities import of_publisher, remembered_identities
+from tranrepl.distributor.tables import (
+    VERSION_TABLE,
+    RunStatus,
+    metadata,
+    msarticle_subscriptions,
+    msarticles,
+    msdistribution_history,
+    mslogreader_history,
+    mspublications,
+    msrepl_batches,
+    msrepl_errors,
+    msreplica_identities,
+    mssubscriptions,
+)
+from tranrepl.errors import ConfigurationError
+from tranrepl.settings import TableName
+
+_OWN = (msdistribution_history, mslogreader_history, msrepl_errors, mssubscriptions, msrepl_batches, msarticles)
+"""Tables with rows of one publication each, those that refer to others first."""
+_RUNNING = (RunStatus.START, RunStatus.IN_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A publication as it is registered, as far as teardown asks."""
+
+    record: PublicationRecord
+    object_ids: frozenset[int]
+    """Tables that are or were articles, at the Publisher."""
+    identities: dict[int, ReplicaIdentity]
+    """That tables of the Publisher's database had before setup, by oid."""
+    subscriptions: tuple[str, ...]
+    folders: tuple[str, ...]
+    """Of stored batches."""
+    may_be_reading: bool
+    """The last that the log reader said is that it is running; perhaps it was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a distribution database holds."""
+
+    has_tables: bool = False
+    registered: Registered | None = None
+    is_last: bool = False
+    """No other publication is registered."""
+    others: dict[tuple[str, str, str], frozenset[TableName]] = field(default_factory=dict)
+    """Destinations of the other publications' articles, by the Publisher's system and database, and publication."""
+
+
+def take_inventory(database: DistributionDatabase, publication: str) -> Inventory:
+    """Raises ConfigurationError where the schema is not of this version."""
+    with database.transaction() as connection:
+        found = set(sa.inspect(connection).get_table_names())
+        ours = set(metadata.tables)
+        if not found & ours:
+            return Inventory()
+        if not ours <= found:
+            raise ConfigurationError(
+                f"{database.where} has the schema of an earlier version",
+                remedy="run `tranrepl setup FILE`, which brings it to this one, then tear down",
+            )
+        others = _destinations_of_others(connection, publication)
+        names = set(connection.scalars(sa.select(mspublications.c.publication)))
+    is_last = not names - {publication}
+    record = database.find_publication(publication)
+    if record is None:
+        return Inventory(True, None, is_last, others)
+    with database.transaction() as connection:
+        return Inventory(True, _registered(connection, record), is_last, others)
+
+
+def _registered(connection: sa.Connection, record: PublicationRecord) -> Registered:
+    def values(column: sa.Column[object]) -> list[object]:
+        query = sa.select(column).where(column.table.c.publication_id == record.publication_id)
+        return list(connection.scalars(query))
+
+    last = connection.scalar(
+        sa.select(mslogreader_history.c.runstatus)
+        .where(mslogreader_history.c.publication_id == record.publication_id)
+        .order_by(mslogreader_history.c.id.desc())
+        .limit(1)
+    )
+    return Registered(
+        record,
+        frozenset(int(str(it)) for it in values(msarticles.c.source_object_id)),
+        remembered_identities(connection, record),
+        tuple(sorted(map(str, values(mssubscriptions.c.subscription)))),
+        tuple(map(str, values(msrepl_batches.c.folder))),
+        last in _RUNNING,
+    )
+
+
+def _destinations_of_others(
+    connection: sa.Connection, publication: str
+) -> dict[tuple[str, str, str], frozenset[TableName]]:
+    rows = connection.execute(
+        sa.select(
+            mspublications.c.publisher_system,
+            mspublications.c.publisher_db,
+            mspublications.c.publication,
+            msarticles.c.destination_owner,
+            msarticles.c.destination_object,
+        )
+        .join(msarticles, msarticles.c.publication_id == mspublications.c.publication_id)
+        .where(mspublications.c.publication != publication)
+    )
+    found: dict[tuple[str, str, str], set[TableName]] = {}
+    for system, database, name, schema, table in rows:
+        found.setdefault((system or "", database, name), set()).add(TableName(schema, table))
+    return {key: frozenset(tables) for key, tables in found.items()}
+
+
+def remove_publication(database: DistributionDatabase, record: PublicationRecord) -> None:
+    """Remove the publication's rows, in one transaction."""
+    number = record.publication_id
+    with database.transaction() as connection:
+        mine = sa.select(mssubscriptions.c.subscription_id).where(mssubscriptions.c.publication_id == number)
+        connection.execute(
+            sa.delete(msarticle_subscriptions).where(msarticle_subscriptions.c.subscription_id.in_(mine))
+        )
+        _forget_identities(connection, record)
+        for table in _OWN:
+            connection.execute(sa.delete(table).where(table.c.publication_id == number))
+        connection.execute(sa.delete(mspublications).where(mspublications.c.publication_id == number))
+
+
+def _forget_identities(connection: sa.Connection, record: PublicationRecord) -> None:
+    """Of tables that no other publication has."""
+    others = (
+        sa.select(msarticles.c.source_object_id)
+        .join(mspublications, mspublications.c.publication_id == msarticles.c.publication_id)
+        .where(
+            mspublications.c.publisher_system == msreplica_identities.c.publisher_system,
+            mspublications.c.publisher_db == msreplica_identities.c.publisher_db,
+            msarticles.c.publication_id != record.publication_id,
+        )
+    )
+    connection.execute(
+        sa.delete(msreplica_identities).where(
+            of_publisher(record), msreplica_identities.c.source_object_id.not_in(others)
+        )
+    )
+
+
+def remove_empty_tables(database: DistributionDatabase) -> bool:
+    """Drop the tables where no publication is registered; whether there was none. Raises ConfigurationError where our
+    role may not."""
+    with database.transaction() as connection:
+        # Whoever registers a publication meanwhile comes first, or makes the tables anew.
+        connection.execute(sa.text("LOCK TABLE mspublications IN ACCESS EXCLUSIVE MODE"))
+        if connection.scalar(sa.select(sa.func.count()).select_from(mspublications)):
+            return False
+        metadata.drop_all(connection)
+        sa.Table(VERSION_TABLE, sa.MetaData()).drop(connection, checkfirst=True)
+    return True

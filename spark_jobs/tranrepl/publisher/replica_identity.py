@@ -1,0 +1,60 @@
+"""Replica identities of tables, which setup changes to FULL: what they are, and the statement that puts one back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from tranrepl.catalogue import ReplicaIdentity
+from tranrepl.postgres import Session, qualified
+from tranrepl.settings import TableName
+
+_WORDS = {"d": sql.SQL("DEFAULT"), "n": sql.SQL("NOTHING"), "f": sql.SQL("FULL")}
+_QUERY = """
+SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
+       (SELECT x.relname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+         WHERE i.indrelid = c.oid AND i.indisreplident),
+       pg_catalog.pg_has_role(c.relowner, 'USAGE'),
+       (SELECT min(p.pubname) FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r
+            ON r.prpubid = p.oid
+         WHERE r.prrelid = c.oid AND p.pubname LIKE 'tranrepl\\_%%' AND p.pubname <> %s),
+       ARRAY(SELECT x.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+              WHERE i.indrelid = c.oid)
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY (%s::oid[]) ORDER BY n.nspname, c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifiedTable:
+    """A table that exists, under the name that it has now."""
+
+    table: TableName
+    identity: ReplicaIdentity
+    owned: bool
+    """Our role may alter it."""
+    other_publication: str | None
+    """Another publication of tranrepl's that has the table."""
+    indexes: tuple[str, ...]
+
+    def set_to(self, identity: ReplicaIdentity) -> sql.Composed:
+        """The statement that changes it."""
+        return sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY {}").format(qualified(self.table), clause(identity))
+
+
+def clause(identity: ReplicaIdentity) -> sql.Composable:
+    """What follows REPLICA IDENTITY."""
+    if identity.index is not None:
+        return sql.SQL("USING INDEX {}").format(sql.Identifier(identity.index))
+    return _WORDS.get(identity.kind, _WORDS["d"])
+
+
+def identified_tables(session: Session, publication: str, object_ids: Collection[int]) -> Mapping[int, IdentifiedTable]:
+    """Those that exist, by oid. `publication`: the PostgreSQL publication that is ours."""
+    rows = session.execute(_QUERY, [publication, list(object_ids)]).fetchall()
+    return {
+        oid: IdentifiedTable(TableName(schema, name), ReplicaIdentity(kind, index), owned, other, tuple(indexes))
+        for oid, schema, name, kind, index, owned, other, indexes in rows
+    }

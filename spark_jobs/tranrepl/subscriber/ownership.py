@@ -1,0 +1,99 @@
+"""Whose rows of the model's tables, and whose generated procedures, are found at a Subscriber.
+
+Several publications may deliver to one database, and to one table: they share its generated procedures, and
+`MSreplication_objects` names one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.procedure_names import PREFIXES, procedure_name
+from tranrepl.subscriber.teardown import Destinations, ModelRow, SharedProcedure, SubscriberRemoval
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredProcedure:
+    """A row of `MSreplication_objects`, and whether the procedure is there as it was made."""
+
+    name: str
+    publisher: str
+    publisher_db: str
+    publication: str
+    exists: bool
+    edited: bool
+    """Its text is another one than was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablesThere:
+    """Which of the model's tables exist."""
+
+    subscriptions: bool
+    """Those of watermarks and of snapshots, or one of them."""
+    objects: bool
+
+
+def is_ours(row: ModelRow, key: SubscriptionKey) -> bool:
+    """Of this publication. What an earlier version wrote does not say which server the Publisher is: it is this one's
+    where it was written for its address."""
+    same = (row.publisher_db, row.publication) == (key.publisher_db, key.publication)
+    unsaid = row.publisher_system == "" and row.publisher == key.publisher
+    return same and (row.publisher_system == key.publisher_system or unsaid)
+
+
+def judged(
+    key: SubscriptionKey,
+    rows: Sequence[ModelRow],
+    registered: Sequence[RegisteredProcedure],
+    known: Destinations,
+    longest_name: int,
+    tables: TablesThere,
+    created: Iterable[str] = (),
+) -> SubscriberRemoval:
+    """What goes of what is there. `rows`: of watermarks and snapshots, everybody's; `known`: without this
+    publication."""
+    others = list(dict.fromkeys(row for row in rows if not is_ours(row, key)))
+    mine = [it for it in registered if _is_ours(it, key, others)]
+    shared: list[SharedProcedure] = []
+    for it in mine:
+        heir = _heir(it.name, others, known, longest_name)
+        shared += [SharedProcedure(it.name, heir)] if heir is not None and it.exists else []
+    kept = {it.name for it in shared}
+    free = [it for it in mine if it.name not in kept]
+    edited = tuple(it.name for it in free if it.exists and it.edited)
+    return SubscriberRemoval(
+        rows=sum(is_ours(row, key) for row in rows),
+        procedures=tuple(it.name for it in free if it.exists and not it.edited),
+        gone=tuple(it.name for it in free if not it.exists),
+        edited=edited,
+        shared=tuple(shared),
+        created=tuple(created),
+        tables=not others
+        and len(mine) == len(registered)
+        and (tables.subscriptions or (tables.objects and not edited)),
+    )
+
+
+def _is_ours(it: RegisteredProcedure, key: SubscriptionKey, others: Iterable[ModelRow]) -> bool:
+    """Its row does not say which server the Publisher is: it is ours unless another one, of a publication and a
+    database of the same names, was reached at that address."""
+    if (it.publisher_db, it.publication) != (key.publisher_db, key.publication):
+        return False
+    return not any(
+        (row.publisher, row.publisher_db, row.publication) == (it.publisher, it.publisher_db, it.publication)
+        for row in others
+    )
+
+
+def _heir(name: str, others: Iterable[ModelRow], known: Destinations, longest_name: int) -> ModelRow | None:
+    """Another publication that calls the procedure; of one that is of another distribution database nobody can tell."""
+    for row in others:
+        tables = known.get(row.key)
+        if tables is None or any(
+            procedure_name(it, table, longest_name) == name for table in tables for it in PREFIXES
+        ):
+            return row
+    return None

@@ -1,0 +1,111 @@
+"""What teardown asks of a Subscriber, whatever its database: the interface, and what all of them share.
+
+All that is a publication's in one database goes at once, whatever its subscriptions are called. Never a user's table or
+row: tables that setup made are the user's since they have rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tranrepl.errors import TransientError
+from tranrepl.settings import TableName
+
+LOCK_SECONDS = 5
+"""How long teardown waits for a delivery to end its transaction."""
+
+PublicationKey = tuple[str, str, str]
+"""The Publisher's system identifier and database, and the publication."""
+Destinations = Mapping[PublicationKey, frozenset[TableName]]
+"""Of the articles of publications that the distribution database knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """What a row of the model's tables says of whose it is."""
+
+    publisher: str
+    publisher_system: str
+    publisher_db: str
+    publication: str
+
+    @property
+    def key(self) -> PublicationKey:
+        return self.publisher_system, self.publisher_db, self.publication
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProcedure:
+    """A generated procedure that another publication calls, or may call: it is that one's from now on."""
+
+    name: str
+    heir: ModelRow
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberRemoval:
+    """What goes and what is left."""
+
+    rows: int
+    """Of watermarks and snapshots."""
+    procedures: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    """Registered, and dropped by somebody: only their rows go."""
+    edited: tuple[str, ...] = ()
+    shared: tuple[SharedProcedure, ...] = ()
+    created: tuple[str, ...] = ()
+    """Articles whose tables setup made, as far as the database knows."""
+    tables: bool = False
+    """The model's tables go too: nobody else has a row there."""
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """In words."""
+        words = [f"procedure {name}" for name in self.procedures]
+        if self.rows or self.gone:
+            words.append("the publication's rows of msreplication_subscriptions, _snapshots and _objects")
+        if self.tables:
+            kept = ", all but _objects" if self.edited else ""
+            words.append(f"these tables themselves{kept}: no other publication has rows there")
+        return tuple(words)
+
+    def stays(self, drop: Callable[[str], str]) -> tuple[str, ...]:
+        """In words; `drop` gives the statement that drops a procedure."""
+        return (
+            *(
+                f"procedure {it}, which was edited by hand, and its row of msreplication_objects; {drop(it)}; removes "
+                "it, and tearing down again the row"
+                for it in self.edited
+            ),
+            *(f"procedure {it.name}: publication {it.heir.publication} uses it, or may" for it in self.shared),
+            *(f"table of article {it}, which setup created, with its rows" for it in self.created),
+        )
+
+
+class SubscriberTeardown(Protocol):
+    """Of one publication in one Subscriber's database."""
+
+    @property
+    def where(self) -> str:
+        """As in "Subscriber reporting"."""
+        ...
+
+    def find(self, others: Destinations) -> SubscriberRemoval:
+        """What is there. Raises TransientError where a delivery goes on, ConfigurationError where our role may not
+        remove something."""
+        ...
+
+    def remove(self, found: SubscriberRemoval) -> None:
+        """Remove what was found; idempotent. Raises as `find` does."""
+        ...
+
+    def drop_statement(self, procedure: str) -> str: ...
+
+
+def being_delivered(where: str) -> TransientError:
+    return TransientError(
+        f"{where}: a job is delivering to it",
+        remedy="wait for its end, or end it; then tear down again",
+    )

@@ -1,0 +1,208 @@
+"""`tranrepl teardown`: remove what setup made for a publication, everywhere. It may be interrupted and run again.
+
+All is looked at, and what stands in the way is told, before anything is changed. The slot goes first, so that the
+Publisher keeps no log; the rows that say what else is ours go last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import subscription_key
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.store_folders import StoreFolders
+from tranrepl.distributor.teardown import Inventory, remove_empty_tables, remove_publication, take_inventory
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.pools import find_pools, remove_pools
+from tranrepl.postgres import connect
+from tranrepl.publisher.log_identity import read_log_identity
+from tranrepl.publisher.teardown import PublisherTeardown
+from tranrepl.settings import Publication, Subscription
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.teardown import Destinations
+
+Say = Callable[[str], None]
+_NAME = "tranrepl teardown"
+_NOT_KNOWN = "what it was before setup is not known: an earlier version set it up, or nothing is registered any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What goes in one place, and what stays there, in words; and how it goes."""
+
+    where: str
+    remove: Callable[[Say], None]
+    removed: tuple[str, ...]
+    stays: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Teardown:
+    """What there is to remove, place by place, in the order in which it goes."""
+
+    parts: tuple[Part, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(part.removed for part in self.parts)
+
+
+def plan_teardown(
+    publication: Publication, connections: Mapping[str, Connection], left: Collection[str] = ()
+) -> Teardown:
+    """Look at every place; nothing is changed. `left`: subscriptions whose Subscribers are not looked at.
+
+    Raises ReplicationError where a server is away, an agent is running, or a right is missing.
+    """
+    with _distribution(publication, connections) as database:
+        inventory = take_inventory(database, publication.publication)
+    system = inventory.registered.record.publisher_system if inventory.registered else None
+    at_publisher, found_system, warnings = _at_publisher(publication, connections, inventory)
+    parts = [at_publisher]
+    for it in publication.subscriptions:
+        if it.name in left:
+            warnings.append(f"subscription {it.name}: its Subscriber is left as it is")
+        else:
+            key = subscription_key(
+                publication, connections[publication.publisher.connection], system or found_system, it.name
+            )
+            parts.append(_at_subscriber(it, connections[it.connection], key, inventory.others))
+    named = {it.name for it in publication.subscriptions}
+    for name in inventory.registered.subscriptions if inventory.registered else ():
+        if name not in named:
+            warnings.append(f"subscription {name}, which the file does not name: its Subscriber is left as it is")
+    parts += _in_store(inventory)
+    parts += _in_distribution_database(publication, connections, inventory)
+    pools, unasked = _pools(publication)
+    return Teardown((*parts, *pools), (*warnings, *unasked))
+
+
+def tear_down(teardown: Teardown, say: Say) -> None:
+    """Remove it. Each thing done is told to `say`. Raises ReplicationError where something stands in the way."""
+    for part in teardown.parts:
+        if part.removed:
+            part.remove(say)
+
+
+@contextmanager
+def _distribution(publication: Publication, connections: Mapping[str, Connection]) -> Iterator[DistributionDatabase]:
+    database = DistributionDatabase(connections[publication.distributor.connection])
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _at_publisher(
+    publication: Publication, connections: Mapping[str, Connection], inventory: Inventory
+) -> tuple[Part, str, list[str]]:
+    """What goes there, the server's system identifier, and warnings."""
+    connection, registered = connections[publication.publisher.connection], inventory.registered
+    system, warnings = read_log_identity(connection).system, []
+    object_ids = registered.object_ids if registered else frozenset()
+    identities = registered.identities if registered else {}
+    if registered is not None and registered.record.publisher_system not in (None, system):
+        slot = registered.record.slot_name
+        warnings.append(
+            f"the publication is registered for another server, {registered.record.publisher_system}: where that lives "
+            f"on, SELECT pg_drop_replication_slot('{slot}') and DROP PUBLICATION {slot} there"
+        )
+        # Its tables have other numbers here.
+        object_ids = frozenset()
+    with connect(connection, _NAME, autocommit=True) as session:
+        publisher = PublisherTeardown(session, publication.publication)
+        if registered is not None and registered.may_be_reading:
+            publisher.require_no_reader()
+        removal = publisher.find(object_ids, identities, _NOT_KNOWN)
+
+    def remove(say: Say) -> None:
+        with connect(connection, _NAME, autocommit=True) as session:
+            PublisherTeardown(session, publication.publication).remove(removal, say)
+
+    return Part(publisher.where, remove, removal.removed, removal.stays), system, warnings
+
+
+def _at_subscriber(
+    subscription: Subscription, connection: Connection, key: SubscriptionKey, others: Destinations
+) -> Part:
+    dialect = dialect_of(connection)
+    try:
+        with dialect.teardown(connection, key, _NAME) as subscriber:
+            found = subscriber.find(others)
+            where, stays = subscriber.where, found.stays(subscriber.drop_statement)
+    except ReplicationError as error:
+        if error.remedy is not None and "tear down again" in error.remedy:
+            raise
+        raise type(error)(
+            f"Subscriber {subscription.name}: {error.message}",
+            number=error.number,
+            remedy=f"{error.remedy or 'mend that'}; or leave it as it is: --leave {subscription.name}",
+        ) from error
+
+    def remove(say: Say) -> None:
+        with dialect.teardown(connection, key, _NAME) as subscriber:
+            subscriber.remove(found)
+        for it in found.removed:
+            say(f"{it} at {where}")
+
+    return Part(where, remove, found.removed, stays)
+
+
+def _in_store(inventory: Inventory) -> Iterator[Part]:
+    """Folders that are registered as the publication's: nothing else of the store is touched."""
+    registered = inventory.registered
+    if registered is None or not registered.folders:
+        return
+    store = registered.record.store
+    folders, count = StoreFolders(store), len(registered.folders)
+    what = f"{count} {'folder' if count == 1 else 'folders'} of stored commands"
+
+    def remove(say: Say) -> None:
+        for folder in registered.folders:
+            folders.remove(folder)
+        say(f"{what} in {store}")
+
+    yield Part(f"Store {store}", remove, (what,))
+
+
+def _in_distribution_database(
+    publication: Publication, connections: Mapping[str, Connection], inventory: Inventory
+) -> Iterator[Part]:
+    registered, name = inventory.registered, publication.publication
+    if not inventory.has_tables:
+        return
+    what = [f"registration, subscriptions, history and errors of publication {name}"] if registered else []
+    if inventory.is_last:
+        what.append("all tables of ours: no other publication is registered")
+
+    def remove(say: Say) -> None:
+        with _distribution(publication, connections) as database:
+            if registered is not None:
+                remove_publication(database, registered.record)
+                say(f"{what[0]} in {database.where}")
+            if inventory.is_last and remove_empty_tables(database):
+                say(f"all tables of ours in {database.where}")
+
+    with _distribution(publication, connections) as database:
+        where = database.where
+    yield Part(where[0].upper() + where[1:], remove, tuple(what))
+
+
+def _pools(publication: Publication) -> tuple[list[Part], list[str]]:
+    """Those of Airflow, and why it cannot be asked."""
+    try:
+        pools = find_pools(publication.publication, (it.name for it in publication.subscriptions))
+    except ConfigurationError as error:
+        return [], [str(error)]
+
+    def remove(say: Say) -> None:
+        remove_pools(pools)
+        for name in pools:
+            say(f"pool {name} in Airflow")
+
+    return [Part("Airflow", remove, tuple(f"pool {name}" for name in pools))], []
