@@ -11,8 +11,8 @@ from tranrepl.browse import BrowsedCommand, Selection
 from tranrepl.browse import browse as browse_commands
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, chosen_article, load
-from tranrepl.cli.output import failing_clearly, out, print_json
-from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.cli.output import err, failing_clearly, out, print_json
+from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError
 
 
@@ -29,7 +29,7 @@ def browse(
     limit: Annotated[int, typer.Option(min=1, help="At most this many commands.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Show stored commands, as SQL Server's sp_browsereplcmds does."""
+    """Show stored commands, as SQL Server's sp_browsereplcmds does. Where there are none, say why."""
     with failing_clearly():
         publication, connections = load(file)
         selection = Selection(_seqno(first), _seqno(last), article)
@@ -37,12 +37,13 @@ def browse(
         database = DistributionDatabase(connections[publication.distributor.connection])
         try:
             record = database.publication(publication.publication)
-            found = browse_commands(
-                record, database.batches_after(record, b""), database.all_articles(record), selection
-            )
+            batches = database.batches_after(record, b"")
+            found = browse_commands(record, batches, database.all_articles(record), selection)
             commands = [command for command, _ in zip(found, range(limit), strict=False)]
         finally:
             database.close()
+        if not commands:
+            err.print(escape(_why_none(record, batches)), highlight=False)
         _show_commands(commands, limit, as_json)
 
 
@@ -55,6 +56,22 @@ def _seqno(text: str | None) -> bytes | None:
         raise ConfigurationError(
             f"{text!r} is no xact_seqno", remedy="allowed: hexadecimal digits, as in 0x0000…"
         ) from None
+
+
+def _why_none(record: PublicationRecord, batches: list[Batch]) -> str:
+    """Why no command is shown, in words."""
+    if batches:
+        first, last = batches[0].first_xact_seqno.hex(), batches[-1].last_xact_seqno.hex()
+        return f"no stored command is in this selection; commands of 0x{first} to 0x{last} are stored"
+    if record.removed_xact_seqno is not None:
+        removed = record.removed_xact_seqno.hex()
+        return f"no commands are stored: all up to 0x{removed} were delivered, and clean-up has removed them"
+    if record.registered_xact_seqno is None:
+        return (
+            "no commands are stored yet: the log reader (`tranrepl log-reader FILE`, or `tranrepl run FILE`) stores "
+            "changes that are committed after setup; rows of before come with the snapshot, which stores no commands"
+        )
+    return "no commands are stored"
 
 
 def _show_commands(commands: list[BrowsedCommand], limit: int, as_json: bool) -> None:
