@@ -58,13 +58,20 @@ def _serve(site: DemoSite) -> None:
     with opened_site(site) as (server, _):
         purchase(server, 100, seed=time.time_ns())
         run_tpcb(server, 400, seed=time.time_ns() % 2**31)
-        airflow = site.airflow(server, _free_port())
+        site.show_new_files()
+        airflow = site.airflow(server, _free_port(), _own_connections())
         password = password_of(airflow)
         with components(airflow, site.logs) as processes:
             with step("Airflow: scheduler, DAG processor, API server and triggerer"):
                 wait_until_healthy(airflow, processes, site.logs)
             console.print(Panel(_welcome(airflow, password, site), title="Airflow", expand=False))
-            _wait_for_interrupt(processes, site.logs)
+            _wait_for_interrupt(processes, site)
+
+
+def _own_connections() -> dict[str, str]:
+    """What the shell has that started us: publications of one's own may name them. The demo's win."""
+    named = {name: value for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_")}
+    return {name: value for name, value in named.items() if name != "AIRFLOW_CONN_SPARK_DEFAULT"}
 
 
 def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
@@ -78,6 +85,8 @@ def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
             "",
             "Trigger a DAG there; each has something to replicate:",
             *dags,
+            "",
+            "A new file in dags/publications is a DAG here within a minute.",
             "",
             "Or look from another shell:",
             f"  . {shell}",
@@ -153,9 +162,11 @@ def _is_healthy(airflow: AirflowHome) -> bool:
     return False
 
 
-def _wait_for_interrupt(processes: list[subprocess.Popen[bytes]], logs: Path) -> None:
+def _wait_for_interrupt(processes: list[subprocess.Popen[bytes]], site: DemoSite) -> None:
     while True:
-        _require_running(processes, logs)
+        _require_running(processes, site.logs)
+        for name in site.show_new_files():
+            console.print(f"dags/publications/{name} is new: Airflow will show it within a minute")
         time.sleep(1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from sandbox.embedded_postgres import PostgresServer
 from tranrepl.connections import Connection, variable_name
@@ -23,6 +24,13 @@ class Databases:
         """`AIRFLOW_CONN_<ID>` of all three."""
         return connection_environment([self.publisher, self.subscriber, self.distribution])
 
+    @property
+    def uris(self) -> dict[str, str]:
+        """The same, as URIs, which psql takes too."""
+        return {
+            variable_name(it.connection_id): _as_uri(it) for it in (self.publisher, self.subscriber, self.distribution)
+        }
+
 
 def create_databases(server: PostgresServer) -> Databases:
     """Create the three on one server, under their roles' names."""
@@ -40,6 +48,11 @@ def existing_databases(server: PostgresServer) -> Databases:
 def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
     """The variables from which Airflow and the shell read connections."""
     return {variable_name(connection.connection_id): _as_json(connection) for connection in connections}
+
+
+def _as_uri(connection: Connection) -> str:
+    login, password = quote(connection.login or "", safe=""), quote(connection.password or "", safe="")
+    return f"postgres://{login}:{password}@{connection.host}:{connection.port}/{connection.database}"
 
 
 def _as_json(connection: Connection) -> str:

@@ -1,6 +1,7 @@
 """What `make demo` and `make airflow` work on: one PostgreSQL server, two publications and an Airflow home in `.demo`.
 
-The checkout itself is not changed: its DAGs and settings are copied, with a store below `.demo`.
+The checkout itself is not changed: its DAGs and settings are copied, with a store below `.demo`. Other publications'
+files are not copied: `make airflow` shows them where they lie.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from sandbox.airflow_home import BIN, AirflowHome, metadata_on, run_logged
 from sandbox.databases import Databases, create_databases, existing_databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings, stop_left_behind
+from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir, stop_left_behind
 from sandbox.progress import step
 from sandbox.publisher_work import create_tables, insert_first_rows
 from tranrepl.settings import Publication
@@ -30,6 +31,7 @@ class DemoSite:
     """The folder's layout."""
 
     folder: Path = CHECKOUT / ".demo"
+    checkout: Path = CHECKOUT
 
     @property
     def server(self) -> ServerSettings:
@@ -62,11 +64,27 @@ class DemoSite:
     def publications(self) -> list[Publication]:
         return [load_publication(file) for file in self.files]
 
-    def airflow(self, server: PostgresServer, port: int = 8080) -> AirflowHome:
-        """Its own tables are in a database of the demo's server, beside the publications' three."""
-        connections = existing_databases(server).environment
+    def show_new_files(self) -> list[str]:
+        """Let the demo's Airflow see the files that are in the checkout's `dags/publications` now, beside the demo's
+        own: the names of those that it did not see before."""
+        seen = self.dags / "publications"
+        for link in seen.glob("*.yaml"):
+            if link.is_symlink() and not link.exists():
+                link.unlink()
+        files = sorted((self.checkout / "dags" / "publications").glob("*.yaml"))
+        new = [it for it in files if not (seen / it.name).exists()]
+        for file in new:
+            (seen / file.name).symlink_to(file)
+        return [file.name for file in new]
+
+    def airflow(
+        self, server: PostgresServer, port: int = 8080, connections: Mapping[str, str] | None = None
+    ) -> AirflowHome:
+        """Its own tables are in a database of the demo's server, beside the publications' three. Other `connections`
+        are there too, and the demo's win."""
+        known = {**(connections or {}), **existing_databases(server).environment}
         settings = metadata_on(server.connection(_METADATA))
-        return AirflowHome(self.folder / "airflow", self.dags, CHECKOUT / "plugins", connections, port, settings)
+        return AirflowHome(self.folder / "airflow", self.dags, CHECKOUT / "plugins", known, port, settings)
 
     def run_tranrepl(self, verb: str, file: Path, server: PostgresServer) -> None:
         log = self.logs / f"{file.stem}-{verb}.log"
@@ -114,30 +132,32 @@ def opened_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
     with server:
         if not server.has_database(_METADATA):
             _make_airflow(site, server)
-        _write_shell(site, server)
+        write_shell(site, existing_databases(server), site.airflow(server).shell_variables())
         yield server, existing_databases(server)
 
 
 def _make_airflow(site: DemoSite, server: PostgresServer) -> None:
     with step("Airflow: its own database"):
         server.create_database(_METADATA)
-        _write_shell(site, server)
+        write_shell(site, existing_databases(server), site.airflow(server).shell_variables())
         site.airflow(server).run("db", "migrate", log=site.logs / "airflow-db-migrate.log")
 
 
-def _write_shell(site: DemoSite, server: PostgresServer) -> None:
+def write_shell(site: DemoSite, databases: Databases, variables: Mapping[str, str] | None = None) -> None:
+    """Write what another shell reads: `variables`, the connections as URIs that psql takes too, `tranrepl` and
+    `airflow`, and psql, where the machine has none."""
     site.shell.touch(mode=0o600)
-    variables = site.airflow(server).shell_variables()
-    for it in (server.connection("publisher"), server.connection("subscriber")):
-        # For psql. The demo's passwords have no character that means something in a URI.
-        variables[it.connection_id.upper()] = f"postgresql://{it.login}:{it.password}@{it.host}:{it.port}/{it.database}"
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
-    path = f'export PATH={shlex.quote(str(BIN))}:"$PATH":{shlex.quote(str(server.settings.bindir))}\n'
-    site.shell.write_text("".join([*lines, path]), encoding="utf-8")
+    uris = databases.uris
+    short = {name.removeprefix("AIRFLOW_CONN_"): uri for name, uri in uris.items()}
+    exported = {**(variables or {}), **uris, **short}
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in exported.items()]
+    lines.append(f'export PATH={shlex.quote(str(BIN))}:"$PATH"\n')
+    lines.append(f'command -v psql >/dev/null || export PATH="$PATH":{shlex.quote(str(embedded_bindir()))}\n')
+    site.shell.write_text("".join(lines), encoding="utf-8")
 
 
 def _copy_dags(site: DemoSite) -> None:
-    """The checkout's DAG folder, with the demo's publications and no others."""
+    """The checkout's DAG folder, with the demo's publications and no others so far."""
     shutil.copytree(CHECKOUT / "dags", site.dags, ignore=shutil.ignore_patterns("__pycache__", "publications"))
     (site.dags / "publications").mkdir()
     for file in site.files:
