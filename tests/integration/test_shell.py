@@ -174,7 +174,7 @@ def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: 
     assert (status["log_reader"]["slot"], status["log_reader"]["last_run"]) == ("ready", None)
     nothing = typed("browse", file, environment=environment)
     assert (nothing.status, nothing.out) == (0, "")
-    assert nothing.err.startswith("no commands are stored yet: the log reader (`tranrepl log-reader FILE`, or")
+    assert nothing.err.startswith(f"no commands are stored yet: `tranrepl run {file}` stores changes")
     assert typed("browse", file, "--json", environment=environment).out == "[]\n"
     site.at_publisher(
         "INSERT INTO sales.customer VALUES (1, 'O''Hara', NULL), (2, 'Smith', '')",

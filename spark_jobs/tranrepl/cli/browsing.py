@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +44,7 @@ def browse(
         finally:
             database.close()
         if not commands:
-            err.print(escape(_why_none(record, batches)), highlight=False)
+            err.print(escape(_why_none(file, record, batches)), highlight=False)
         _show_commands(commands, limit, as_json)
 
 
@@ -58,18 +59,18 @@ def _seqno(text: str | None) -> bytes | None:
         ) from None
 
 
-def _why_none(record: PublicationRecord, batches: list[Batch]) -> str:
+def _why_none(file: Path, record: PublicationRecord, batches: list[Batch]) -> str:
     """Why no command is shown, in words."""
     if batches:
         first, last = batches[0].first_xact_seqno.hex(), batches[-1].last_xact_seqno.hex()
         return f"no stored command is in this selection; commands of 0x{first} to 0x{last} are stored"
     if record.removed_xact_seqno is not None:
         removed = record.removed_xact_seqno.hex()
-        return f"no commands are stored: all up to 0x{removed} were delivered, and clean-up has removed them"
+        return f"no commands are stored: no subscription needs those up to 0x{removed}, and clean-up has removed them"
     if record.registered_xact_seqno is None:
         return (
-            "no commands are stored yet: the log reader (`tranrepl log-reader FILE`, or `tranrepl run FILE`) stores "
-            "changes that are committed after setup; rows of before come with the snapshot, which stores no commands"
+            f"no commands are stored yet: `tranrepl run {file}` stores changes that were committed after setup, and "
+            "delivers them; rows of before come with the snapshot, which stores no commands"
         )
     return "no commands are stored"
 
