@@ -90,6 +90,9 @@ def test_a_batch_goes_when_every_active_subscription_has_it(
     two.connections["archive"] = archive
     done = _clean_up(two)
     assert (done.batches, done.commands, done.unreachable, _stored(two)) == (3, 6, {}, (0, 0))
+    file = publication_file(tmp_path, [{"source": "public.item"}])
+    nothing = typed("browse", file, environment=two.databases.environment)
+    assert "and clean-up has removed them" in nothing.err
     assert _clean_up(two) == Cleanup()
 
     # Those that come later are delivered as ever.
