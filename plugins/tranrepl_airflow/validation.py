@@ -138,8 +138,8 @@ class ValidationOperator(ReplicationSparkOperator):
         if result.validation is None:
             return result
         validation = result.validation.shortened(_MOST_ROWS)
-        for what, articles in validation.by_comparison().items():
-            self.log.info("compared %s: %s", what, ", ".join(articles))
+        for line in validation.account():
+            self.log.info("%s", line)
         for article in validation.unequal:
             self.log.warning("%s", article.summary())
             for row in article.rows:

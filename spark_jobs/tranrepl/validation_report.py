@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 MOST_ROWS = 10_000
 """Differing rows that are named of an article, and that can be repaired. All of them are counted."""
+COUNTS_EQUAL = "counts equal; contents not compared"
+"""All that `rowcount_only` can say of two tables that have as many rows."""
 
 
 class Difference(StrEnum):
@@ -61,7 +63,7 @@ class Comparison(BaseModel):
 
     def _compared(self) -> str:
         if not self.columns:
-            return "rows counted, contents not compared"
+            return "rows counted; contents not compared"
         columns = f"{len(self.columns)} column{'s' if len(self.columns) > 1 else ''}"
         converted = _listed([f"{name} as {type_name}" for name, type_name in self.converted.items()])
         return f"{columns} ({converted})" if converted else columns
@@ -139,7 +141,34 @@ class SubscriptionValidation(BaseModel):
             alike.setdefault(it.compared.summary(), []).append(it.article)
         return alike
 
+    def account(self) -> list[str]:
+        """Return what was compared, and where only rows were counted, that equal counts say no more."""
+        if not self.rowcount_only:
+            return [f"compared {what}: {', '.join(articles)}" for what, articles in self.by_comparison().items()]
+        equal = [it.article for it in self.articles if it.equal]
+        return [f"{COUNTS_EQUAL}: {', '.join(equal)}"] if equal else []
+
     def shortened(self, rows: int) -> SubscriptionValidation:
         """With at most so many rows of an article named."""
         articles = tuple(it.model_copy(update={"rows": it.rows[:rows]}) for it in self.articles)
         return self.model_copy(update={"articles": articles})
+
+
+PASSED = "Validation passed"
+"""How the history begins to tell of a validation that compared contents. The words are those of error 20575."""
+
+
+def passed_comments(validation: SubscriptionValidation) -> str:
+    """Return what the history says of a validation that left nothing to do."""
+    rows = sum(it.subscriber_rows for it in validation.articles)
+    compared = f"at 0x{validation.xact_seqno}{compared_articles(len(validation.articles))}{rows} rows"
+    if validation.rowcount_only:
+        return f"{COUNTS_EQUAL.capitalize()} {compared}."
+    repaired = sum(it.repaired or 0 for it in validation.articles)
+    mended = f"; {repaired} rows were repaired" if repaired else ""
+    return f"{PASSED} {compared}{mended}."
+
+
+def compared_articles(number: int) -> str:
+    """Return the part of `passed_comments` that says of how many articles it is."""
+    return f": {number} articles, "

@@ -99,6 +99,16 @@ def test_the_runs_parameters_reach_the_job(
     assert request["subscription"] == "reporting"
 
 
+def test_where_rows_were_counted_the_log_says_that_contents_were_not_compared(
+    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, capfd: pytest.CaptureFixture[str]
+) -> None:
+    article = ArticleValidation(article="purchasing.vendor", destination="v", publisher_rows=2, subscriber_rows=2)
+    validation = SubscriptionValidation(xact_seqno="00ab", rowcount_only=True, articles=(article,))
+    fake_spark.answer("validation", JobResult(validation=validation))
+    assert dag.test(run_conf={"rowcount_only": True}).state == "success"
+    assert "counts equal; contents not compared: purchasing.vendor" in capfd.readouterr().out
+
+
 def test_rows_that_differ_fail_the_run_at_once_and_are_told(
     dag: DAG,
     fake_spark: FakeSpark,

@@ -150,7 +150,7 @@ def test_a_run_that_is_refused_has_failed(site: Site) -> None:
 
 
 def test_status_tells_in_replication_monitors_words(site: Site, tmp_path: Path) -> None:
-    assert (_status(site).state, _status(site).latency_seconds) == ("Uninitialized", None)
+    assert (_status(site).state, _status(site).last_latency_seconds) == ("Uninitialized", None)
     insert_transactions(site, 5)
     site.read_log().raise_error()
     never = _status(site)
@@ -159,7 +159,8 @@ def test_status_tells_in_replication_monitors_words(site: Site, tmp_path: Path) 
     site.deliver().raise_error()
     delivered = _status(site)
     assert (delivered.state, delivered.undelivered_commands, delivered.last_error) == ("Not running", 0, None)
-    assert 0 <= (delivered.latency_seconds or 0) < 60
+    assert delivered.latency_seconds is None
+    assert 0 <= (delivered.last_latency_seconds or 0) < 60
 
     site.at_subscriber("DELETE FROM item WHERE id = 1")
     site.at_publisher("UPDATE item SET note = 'x' WHERE id = 1")
@@ -172,8 +173,9 @@ def test_status_tells_in_replication_monitors_words(site: Site, tmp_path: Path) 
     assert (failed.last_error.number, failed.last_error.article) == ("20598", "public.item")
     file = publication_file(tmp_path, [{"source": "public.item"}])
     text = typed("status", file, environment=site.databases.environment).out
-    assert "reporting: Error, 1 transaction to deliver in about 4 seconds, latency" in text
-    assert ", last error 20598 at 2" in text
+    assert "reporting: Error\n" in text
+    assert "1 transaction (1 command) to deliver in about 4 seconds; latency" in text
+    assert f"last error 20598 in 0x{failed.last_error.xact_seqno}, command 1, article public.item at 2" in text
 
     for age, state in (
         (timedelta(minutes=10), "Performance critical"),

@@ -153,11 +153,13 @@ def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     result = JobResult(error=DataError("the row was not found").to_report())
     with open_log_reader(LogReaderRequest(publication=site.publication), site.connections) as opened:
         opened.database.record_log_reader(opened.record, result)
-    lines = _done(typed("status", file, environment=environment)).splitlines()
+    told = typed("status", file, environment=environment)
+    lines = told.out.splitlines()
+    assert told.status == 2
     assert any(line.split()[:3] == ["log", "reader", "fail"] for line in lines)
-    assert lines[-1] == "log reader: the row was not found"
+    assert any(line.startswith("  last error at 2") and line.endswith(": the row was not found") for line in lines)
     site.at_publisher(f"SELECT pg_drop_replication_slot('{_slot(site)}')")
-    assert "no slot" in _done(typed("status", file, environment=environment))
+    assert "no slot" in typed("status", file, environment=environment).out
 
 
 def _slot(site: Site) -> str:

@@ -237,6 +237,12 @@ def test_the_shell_tells_what_differs_and_what_was_repaired(
     assert (equal.status, equal.err) == (0, "")
     assert re.search(r"public.item +50 +0 +0 +0 +equal", equal.out)
     assert _history(site) == [(2, None, "Validation passed")]
+    site.at_subscriber("UPDATE item SET name = 'wrong' WHERE id = 7")
+    only_counted = shell("--rowcount-only")
+    assert only_counted.status == 0
+    assert re.search(r"public.item +50 +counts equal; contents not compared +$", only_counted.out, re.MULTILINE)
+    assert (" equal " in only_counted.out, "different" in only_counted.out) == (False, False)
+    assert _history(site)[0] == (2, None, "Counts equal")
 
     site.at_subscriber("UPDATE item SET name = NULL WHERE id = 7", "DELETE FROM item WHERE id > 20")
     differs = shell("--article", "public.item")
@@ -284,7 +290,7 @@ def _history(site: Site) -> list[tuple[int, str | None, str]]:
     rows = execute(
         site.databases.distribution,
         "SELECT runstatus, error_code, substring(comments from '^\\w+ \\w+') FROM msdistribution_history h "
-        "LEFT JOIN msrepl_errors e ON e.id = h.error_id WHERE comments ~ 'alidation' ORDER BY h.id DESC",
+        "LEFT JOIN msrepl_errors e ON e.id = h.error_id WHERE comments ~ 'alidation|^Counts' ORDER BY h.id DESC",
     )
     return [(status, number, words) for status, number, words in rows]
 

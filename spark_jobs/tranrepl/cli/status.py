@@ -2,91 +2,103 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated
 
-from rich.box import SIMPLE_HEAD
-from rich.filesize import decimal
-from rich.markup import escape
-from rich.table import Table
+import typer
 
 from tranrepl.cli.app import app
-from tranrepl.cli.arguments import File, JsonOption, load
-from tranrepl.cli.output import counted, failing_clearly, out, print_json
-from tranrepl.status import LastRun, LogReaderStatus, PublicationStatus, SubscriptionStatus
+from tranrepl.cli.arguments import JsonOption, load
+from tranrepl.cli.output import err, failing_clearly, out, print_error, print_json
+from tranrepl.cli.status_display import show_status
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.status import PublicationStatus
 from tranrepl.status import status as publication_status
 
+_AT_ONCE = 8
+"""Publications that are asked at a time."""
+SOMETHING_IS_WRONG = 2
 
-@app.command(epilog="Example: [bold]tranrepl status dags/publications/purchasing.yaml --json[/]")
-def status(file: File, as_json: JsonOption = False) -> None:
-    """Show where the log reader and every subscription stand."""
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...", help="Settings files of publications, or folders of them (*.yaml).", show_default=False
+    ),
+]
+Looked = PublicationStatus | ReplicationError
+
+
+@app.command(epilog="Example: [bold]tranrepl status dags/publications[/]")
+def status(files: Files, as_json: JsonOption = False) -> None:
+    """Show where the log reader and every subscription stand, also where a server gives no answer.
+
+    Exit status 0 where all is well. 2 where something is wrong: a server is away, the log cannot be read on, an agent's
+    last run failed, an article is stopped, or a subscription is Expired, Error, Performance critical, Expiring soon or
+    Retrying failed command (a wrong option is 2 as well). 1 where a file cannot be used, or is not set up.
+    """
     with failing_clearly():
-        publication, connections = load(file)
-        current = publication_status(publication, connections)
-        if as_json:
-            print_json(current.model_dump(mode="json"))
-            return
-        _show_status(current)
+        paths = _settings_files(files)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        looked = dict(zip(paths, threads.map(_look, paths), strict=True))
+    alone = len(files) == 1 and files[0] in looked
+    if as_json:
+        _print_json(looked, alone=alone)
+    else:
+        _show(looked)
+    raise typer.Exit(max(_exit_status(it) for it in looked.values()))
 
 
-def _show_status(current: PublicationStatus) -> None:
-    """Narrow enough for 80 columns: a watermark that is cut cannot be copied. Why a run failed stands below."""
-    reader = current.log_reader
-    table = Table("agent", "last run", "at (UTC)", title=current.publication, box=SIMPLE_HEAD, pad_edge=False)
-    table.title_justify = "left"
-    table.add_column("stands at", no_wrap=True)
-    table.add_column("behind")
-    seqno = reader.registered_xact_seqno
-    table.add_row("log reader", *_run_state(reader.last_run), f"0x{seqno}" if seqno else "", _behind(reader))
-    for subscription in current.subscriptions:
-        table.add_row(
-            subscription.subscription,
-            *_run_state(subscription.last_run),
-            f"0x{subscription.watermark}",
-            counted(subscription.undelivered_commands, "command"),
-        )
-    out.print(table)
-    if reader.waits_for is not None:
-        out.print(f"[yellow]log reader[/]: {escape(reader.waits_for)}", highlight=False, soft_wrap=True)
-    if reader.problem is not None:
-        out.print(f"[red]log reader[/]: {escape(reader.problem)}", highlight=False, soft_wrap=True)
-    for subscription in current.subscriptions:
-        out.print(f"{subscription.subscription}: {_standing(subscription)}", highlight=False, soft_wrap=True)
-    for subscription in current.subscriptions:
-        last = subscription.last_run
-        if last is not None and last.status == "in_progress" and subscription.waiting_articles:
-            out.print(escape(last.comments), highlight=False, soft_wrap=True)
-    runs = {"log reader": reader.last_run, **{it.subscription: it.last_run for it in current.subscriptions}}
-    for agent, last in runs.items():
-        if last is not None and last.status in ("fail", "retry"):
-            out.print(f"[red]{agent}[/]: {escape(last.comments)}", highlight=False, soft_wrap=True)
+def _settings_files(given: Sequence[Path]) -> list[Path]:
+    """The files, and of a folder those that Airflow makes DAGs of. Raises ConfigurationError for an empty folder."""
+    found: dict[Path, None] = {}
+    for path in given:
+        inside = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+        if not inside:
+            raise ConfigurationError(f"{path}: no settings file (*.yaml) is in this folder")
+        found |= dict.fromkeys(inside)
+    return list(found)
 
 
-def _standing(subscription: SubscriptionStatus) -> str:
-    said: list[str] = [subscription.state]
-    if subscription.waiting_articles:
-        said.append(f"waits for the snapshot of {', '.join(subscription.waiting_articles)}")
-    said += [f"stopped for article {article}: {why}" for article, why in subscription.stopped_articles.items()]
-    if subscription.undelivered_commands:
-        transactions = counted(subscription.undelivered_transactions, "transaction")
-        said.append(f"{transactions} to deliver in about {counted(subscription.estimated_seconds, 'second')}")
-    if subscription.latency_seconds is not None:
-        said.append(f"latency {subscription.latency_seconds:,.1f} s")
-    if subscription.last_error is not None:
-        error = subscription.last_error
-        number = f" {error.number}" if error.number else ""
-        said.append(f"last error{number} at {error.time.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
-    return ", ".join(said)
+def _look(path: Path) -> Looked:
+    try:
+        return publication_status(*load(path))
+    except ReplicationError as error:
+        return error
 
 
-def _behind(reader: LogReaderStatus) -> str:
-    if reader.unread_log_bytes is None:
-        return "[red]no slot[/]"
-    state = "" if reader.slot == "ready" else f", slot {reader.slot}"
-    return f"{decimal(reader.unread_log_bytes)} of log{state}"
+def _show(looked: dict[Path, Looked]) -> None:
+    for number, (path, found) in enumerate(looked.items()):
+        if isinstance(found, PublicationStatus):
+            if number:
+                out.print()
+            show_status(found)
+            continue
+        if len(looked) > 1:
+            err.print(f"{path}:", highlight=False, markup=False)
+        print_error(found)
 
 
-def _run_state(last: LastRun | None) -> tuple[str, str]:
-    if last is None:
-        return "never", ""
-    status = f"[red]{last.status}[/]" if last.status in ("fail", "retry") else last.status
-    return status, f"{last.time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+def _print_json(looked: dict[Path, Looked], *, alone: bool) -> None:
+    """One file's facts by themselves; those of several, or of a folder, in a list."""
+    if not alone:
+        print_json([{"file": str(path), **_facts(found)} for path, found in looked.items()])
+        return
+    for found in looked.values():
+        if isinstance(found, PublicationStatus):
+            print_json(found.model_dump(mode="json"))
+        else:
+            print_error(found)
+
+
+def _facts(found: Looked) -> dict[str, object]:
+    if isinstance(found, PublicationStatus):
+        return found.model_dump(mode="json")
+    return {"error": found.to_report().model_dump(mode="json")}
+
+
+def _exit_status(found: Looked) -> int:
+    if isinstance(found, PublicationStatus):
+        return SOMETHING_IS_WRONG if found.wrong else 0
+    return 1

@@ -18,7 +18,7 @@ from tranrepl.cli.results import raise_first
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import JobResult, Repair, ValidationRequest
 from tranrepl.submit import submit
-from tranrepl.validation_report import ArticleValidation, DifferingRow
+from tranrepl.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
 
 
 @app.command(epilog="Example: [bold]tranrepl validate dags/publications/purchasing.yaml -s reporting[/]")
@@ -27,7 +27,7 @@ def validate(
     subscription: SubscriptionOption = None,
     article: ArticleOption = None,
     rowcount_only: Annotated[
-        bool, typer.Option("--rowcount-only", help="Count rows, and do not compare them.")
+        bool, typer.Option("--rowcount-only", help="Count rows, and do not compare their contents.")
     ] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Correct the rows that differ at the Subscriber, in one transaction.")
@@ -100,12 +100,15 @@ def _show_validation(name: str, result: JobResult) -> None:
         return
     table = Table("article", title=f"{name}, at 0x{result.validation.xact_seqno}", box=SIMPLE_HEAD, pad_edge=False)
     table.title_justify = "left"
-    for heading in ("rows", "missing", "extra", "different"):
+    counted_only = result.validation.rowcount_only
+    # Where contents are not compared, nobody knows what is missing, extra or different.
+    for heading in ("rows",) if counted_only else ("rows", "missing", "extra", "different"):
         table.add_column(heading, justify="right")
     table.add_column("")
     for it in result.validation.articles:
-        counts = (f"{it.publisher_rows:,}", f"{it.missing:,}", f"{it.extra:,}", f"{it.different:,}")
-        table.add_row(it.article, *counts, _verdict(it))
+        counts = [f"{it.missing:,}", f"{it.extra:,}", f"{it.different:,}"]
+        verdict = _verdict(it, counted_only=counted_only)
+        table.add_row(it.article, f"{it.publisher_rows:,}", *([] if counted_only else counts), verdict)
     out.print(table)
     for what, articles in result.validation.by_comparison().items():
         out.print(f"{escape(what)}: {escape(', '.join(articles))}", highlight=False, style="dim")
@@ -116,9 +119,9 @@ def _show_validation(name: str, result: JobResult) -> None:
             out.print(f"  {it.article}: {it.differences - _MOST_SHOWN:,} more; --json names them", highlight=False)
 
 
-def _verdict(validated: ArticleValidation) -> str:
+def _verdict(validated: ArticleValidation, *, counted_only: bool) -> str:
     if validated.equal:
-        return "[green]equal[/]"
+        return COUNTS_EQUAL if counted_only else "[green]equal[/]"
     if validated.repaired is not None:
         return f"[yellow]{counted(validated.repaired, 'row')} repaired[/]"
     reason = f", not repaired: {escape(validated.not_repaired)}" if validated.not_repaired else ""

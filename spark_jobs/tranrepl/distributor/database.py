@@ -48,7 +48,7 @@ from tranrepl.jobs import JobResult, TableProgress
 from tranrepl.postgres import Session, connect, translated_errors
 from tranrepl.settings import Article, Publication, TableName
 from tranrepl.table_file import TableFile
-from tranrepl.validation_report import SubscriptionValidation
+from tranrepl.validation_report import passed_comments
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NOT_MIGRATED_STATES = ("42P01", "42703")
@@ -174,6 +174,12 @@ class DistributionDatabase:
                 yield connection
         except DBAPIError as error:
             raise self._translate(error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """For queries that stand in modules of their own. Raises as this class's own do."""
+        with self._begin() as connection:
+            yield connection
 
     def _translate(self, error: DBAPIError) -> ReplicationError:
         state = getattr(error.orig, "sqlstate", None)
@@ -920,7 +926,7 @@ class DistributionDatabase:
         if result.error is not None:
             values["error_id"] = self.record_error(record, result.error, subscription.subscription)
         if result.validation is not None:
-            comments = result.error.message if result.error else _validated(result.validation)
+            comments = result.error.message if result.error else passed_comments(result.validation)
             values |= {"runstatus": RunStatus.SUCCEED, "comments": comments}
         row = self.start_run(record, subscription)
         self._update_run(row, values)
@@ -960,21 +966,6 @@ class DistributionDatabase:
         with self._begin() as connection:
             milliseconds = connection.execute(query).scalar_one_or_none()
         return None if milliseconds is None else milliseconds / 1000
-
-    def last_error(self, record: PublicationRecord, subscription: SubscriptionRecord) -> dict[str, object] | None:
-        """The newest row of `msrepl_errors` of a subscription."""
-        query = (
-            sa.select(msrepl_errors)
-            .where(
-                msrepl_errors.c.publication_id == record.publication_id,
-                msrepl_errors.c.subscription == subscription.subscription,
-            )
-            .order_by(msrepl_errors.c.id.desc())
-            .limit(1)
-        )
-        with self._begin() as connection:
-            row = connection.execute(query).one_or_none()
-        return dict(row._mapping) if row else None
 
     def last_history(
         self, record: PublicationRecord, subscription: SubscriptionRecord | None = None
@@ -1062,8 +1053,9 @@ def _run_status(result: JobResult) -> RunStatus:
 
 
 def _comments(result: JobResult) -> str:
+    skipped = f" Skipped, as skip_errors says: {result.skipped} of them." if result.skipped else ""
     if result.error is not None:
-        return result.error.message
+        return result.error.message + skipped.replace("of them", "commands before it")
     if result.snapshot:
         return snapshot_comments(result.snapshot)
     if not result.commands:
@@ -1072,7 +1064,7 @@ def _comments(result: JobResult) -> str:
     one_by_one = result.commands - result.in_bulk
     how = f", {result.in_bulk} of them in bulk, {one_by_one} one by one" if result.in_bulk else ""
     why = "; ".join(f"{reason} ({times} times)" for reason, times in result.fallbacks.items())
-    return f"{delivered}{how}." + (f" Not in bulk after all: {why}." if why else "")
+    return f"{delivered}{how}.{skipped}" + (f" Not in bulk after all: {why}." if why else "")
 
 
 def snapshot_comments(tables: Sequence[TableProgress]) -> str:
@@ -1087,14 +1079,6 @@ def snapshot_comments(tables: Sequence[TableProgress]) -> str:
         if 0 < it.share < 1
     )
     return "\n".join(lines)
-
-
-def _validated(validation: SubscriptionValidation) -> str:
-    """SQL Server's words are those of error 20575."""
-    rows = sum(it.subscriber_rows for it in validation.articles)
-    repaired = sum(it.repaired or 0 for it in validation.articles)
-    mended = f"; {repaired} rows were repaired" if repaired else ""
-    return f"Validation passed at 0x{validation.xact_seqno}: {len(validation.articles)} articles, {rows} rows{mended}."
 
 
 def _lsn_bytes(lsn: int) -> bytes:

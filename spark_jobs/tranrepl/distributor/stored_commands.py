@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -91,3 +93,31 @@ def is_stored(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: b
     own = [it for it in batches if it.first_xact_seqno <= xact_seqno <= it.last_xact_seqno]
     same = pc.field("xact_seqno") == pa.scalar(xact_seqno, pa.binary())
     return any(len(read_folder(folder_path(record, it.folder), same, ["xact_seqno"])) for it in own)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCount:
+    transactions: int = 0
+    commands: int = 0
+    since: datetime | None = None
+    """When the first of them was committed; None where there is none."""
+
+
+def count_after(record: PublicationRecord, batch: Batch, xact_seqno: bytes) -> StoredCount:
+    """Return how much of one batch comes after a transaction. Two columns are read, and of them what comes after.
+
+    Raises ConfigurationError where the store cannot be read from here.
+    """
+    later = pc.field("xact_seqno") > pa.scalar(xact_seqno, pa.binary())
+    _, stored = scan_folder(folder_path(record, batch.folder), later, ["xact_seqno", "commit_time"])
+    transactions, commands, since, last = 0, 0, None, None
+    for rows in stored:
+        if not len(rows):
+            continue
+        seqnos = rows["xact_seqno"]
+        # A transaction may go on from one piece to the next.
+        goes_on = seqnos[0].as_py() == last
+        transactions += pc.count_distinct(seqnos).as_py() - int(goes_on)
+        commands += len(rows)
+        since, last = since or rows["commit_time"][0].as_py(), seqnos[-1].as_py()
+    return StoredCount(transactions, commands, since)

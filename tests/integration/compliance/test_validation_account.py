@@ -75,7 +75,7 @@ def test_the_shell_says_what_was_compared(shell: Callable[..., Outcome]) -> None
     # In a terminal these are wrapped, and the table is not.
     assert max(map(len, lines[:-2])) <= 80
     counted = shell("--rowcount-only", "--article", "public.item")
-    assert counted.out.endswith("rows counted, contents not compared; row filter applied: public.item\n")
+    assert counted.out.endswith("rows counted; contents not compared; row filter applied: public.item\n")
     everything = json.loads(shell("--json").out)["reporting"]["validation"]["articles"]
     assert Comparison.model_validate(everything[0]["compared"]) == _ITEM
     assert everything[1]["compared"]["columns"] == ["id", "name"]

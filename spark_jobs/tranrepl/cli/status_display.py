@@ -1,0 +1,192 @@
+"""What the verb status shows: a table of the agents, and below it what there is to say of each.
+
+It fits into 80 columns. A terminal's lines are wrapped between words; where it is no terminal, each stands whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from rich.box import SIMPLE_HEAD
+from rich.filesize import decimal
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tranrepl.cli.output import counted, out
+from tranrepl.status.report import (
+    WRONG_STATES,
+    LastError,
+    LastRun,
+    LogReaderStatus,
+    PublicationStatus,
+    SkippedCommands,
+    SubscriptionStatus,
+)
+
+_INDENT = 2
+_WHOLE_LINE = 10_000
+"""Columns of a table that nothing cuts: where it is no terminal."""
+
+
+def show_status(current: PublicationStatus) -> None:
+    """Print one publication."""
+    out.print(_table(current), width=_WHOLE_LINE if out.soft_wrap else None)
+    if current.distributor_problem is not None:
+        _print(f"[red]{escape(current.distributor_problem)}[/]", 0)
+    _print("[bold]log reader[/]", 0)
+    for line in _log_reader_lines(current.log_reader):
+        _print(line, _INDENT)
+    for subscription in current.subscriptions:
+        _print(f"[bold]{escape(subscription.subscription)}[/]: {_state(subscription)}", 0)
+        for line in _subscription_lines(subscription):
+            _print(line, _INDENT)
+
+
+def _print(line: str, indent: int) -> None:
+    if out.soft_wrap:
+        out.print(" " * indent + line, highlight=False)
+    else:
+        out.print(Padding(Text.from_markup(line), (0, 0, 0, indent), expand=False), highlight=False)
+
+
+def _table(current: PublicationStatus) -> Table:
+    table = Table(title=escape(current.publication), box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.title_justify = "left"
+    # A name that is too long goes on in the next line; the others' cells are never so wide.
+    table.add_column("agent", overflow="fold")
+    for heading in ("last run", "at (UTC)", "behind"):
+        table.add_column(heading, no_wrap=True)
+    known = current.distributor_problem is None
+    reader = current.log_reader
+    table.add_row("log reader", *_run(reader.last_run, known=known), _unread(reader))
+    for it in current.subscriptions:
+        asked = known and it.problem is None
+        table.add_row(escape(it.subscription), *_run(it.last_run, known=asked), _undelivered(it))
+    return table
+
+
+def _run(last: LastRun | None, *, known: bool) -> tuple[str, str]:
+    if not known:
+        return _NOT_KNOWN, ""
+    if last is None:
+        return "never", ""
+    status = f"[red]{last.status}[/]" if last.failed else last.status
+    return status, f"{last.time.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+_NOT_KNOWN = "[red]not known[/]"
+
+
+def _unread(reader: LogReaderStatus) -> str:
+    if reader.publisher_problem is not None and reader.unread_log_bytes is None:
+        return _NOT_KNOWN
+    if reader.unread_log_bytes is None:
+        return "[red]no slot[/]"
+    return f"{decimal(reader.unread_log_bytes)} of log"
+
+
+def _undelivered(subscription: SubscriptionStatus) -> str:
+    if subscription.undelivered_commands is None:
+        return _NOT_KNOWN
+    at_most = "≤ " if subscription.undelivered_at_most else ""
+    return at_most + counted(subscription.undelivered_commands, "command")
+
+
+def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
+    if reader.registered_xact_seqno is not None:
+        yield f"stands at 0x{reader.registered_xact_seqno}"
+    if reader.slot_name is not None:
+        yield _slot(reader, reader.slot_name)
+    if reader.waits_for is not None:
+        yield f"[yellow]{escape(reader.waits_for)}[/]"
+    yield from _red(reader.publisher_problem)
+    yield from _red(reader.problem)
+    yield from _failure(reader.last_run, reader.last_error)
+
+
+def _slot(reader: LogReaderStatus, name: str) -> str:
+    if reader.slot is None:
+        missing = "not known" if reader.publisher_problem is not None else "it does not exist"
+        return f"slot {escape(name)}: [red]{missing}[/]"
+    state = reader.slot if reader.slot in ("ready", "in use") else f"[red]{reader.slot}[/]"
+    kept = reader.retained
+    if kept is None or kept.bytes is None:
+        return f"slot {escape(name)}: {state}"
+    left = f", {decimal(kept.bytes_left)} more before it is in danger" if kept.bytes_left is not None else ""
+    return f"slot {escape(name)}: {state}, retains {decimal(kept.bytes)} of log ({kept.wal_status}{left})"
+
+
+def _state(subscription: SubscriptionStatus) -> str:
+    if subscription.state is None:
+        return _NOT_KNOWN
+    return f"[red]{subscription.state}[/]" if subscription.state in WRONG_STATES else subscription.state
+
+
+def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
+    if subscription.watermark is not None:
+        away = subscription.subscriber_problem is not None
+        place = f"0x{subscription.watermark}"
+        yield f"stood at {place}, as its last run told" if away else f"stands at {place}"
+    yield from _red(subscription.subscriber_problem)
+    yield from _red(subscription.problem)
+    if subscription.undelivered_commands is not None:
+        yield _delivery(subscription)
+    if subscription.waiting_articles:
+        yield f"waits for the snapshot of {escape(', '.join(subscription.waiting_articles))}"
+    for article, why in subscription.stopped_articles.items():
+        yield f"[red]stopped for article {escape(article)}[/]: {escape(why)}"
+    if subscription.skipped is not None and subscription.skipped.commands:
+        yield _skipped(subscription, subscription.skipped)
+    last = subscription.last_run
+    if last is not None and last.status == "in_progress" and subscription.waiting_articles:
+        yield from map(escape, last.comments.splitlines())
+    yield from _failure(last, subscription.last_error)
+
+
+def _delivery(subscription: SubscriptionStatus) -> str:
+    if not subscription.undelivered_commands:
+        last = subscription.last_latency_seconds
+        return "idle" if last is None else f"idle; last latency {last:,.1f} s"
+    at_most = "at most " if subscription.undelivered_at_most else ""
+    commands = counted(subscription.undelivered_commands, "command")
+    transactions = counted(subscription.undelivered_transactions or 0, "transaction")
+    seconds = counted(max(1, subscription.estimated_seconds or 0), "second")
+    latency = "" if subscription.latency_seconds is None else f"; latency {subscription.latency_seconds:,.1f} s"
+    return f"{at_most}{transactions} ({commands}) to deliver in about {seconds}{latency}"
+
+
+def _skipped(subscription: SubscriptionStatus, skipped: SkippedCommands) -> str:
+    last = f", the last one {_place(skipped.last)}" if skipped.last is not None else ""
+    return (
+        f"[yellow]{counted(skipped.commands, 'command')} skipped (skip_errors)[/] in the last {skipped.within_hours} "
+        f"hours{last}: `tranrepl validate FILE -s {escape(subscription.subscription)}` finds the rows that differ"
+    )
+
+
+def _failure(last: LastRun | None, error: LastError | None) -> Iterator[str]:
+    """What failed last, with its text; healed, without."""
+    if error is not None:
+        told = " ".join(filter(None, ["last error", _place(error), "at", _time(error.time)]))
+        yield f"{told}: healed" if error.healed else f"[red]{told}[/]: {escape(error.text)}"
+    if last is not None and last.failed and (error is None or last.comments not in error.text):
+        yield f"[red]last run failed[/]: {escape(last.comments)}"
+
+
+def _place(error: LastError) -> str:
+    parts = [error.number or "", f"in 0x{error.xact_seqno}" if error.xact_seqno else ""]
+    parts += [f"command {error.command_id}" if error.command_id is not None else ""]
+    parts += [f"article {escape(error.article)}" if error.article else ""]
+    number, *rest = parts
+    return " ".join(filter(None, [number, ", ".join(filter(None, rest))]))
+
+
+def _red(text: str | None) -> Iterator[str]:
+    if text is not None:
+        yield f"[red]{escape(text)}[/]"
+
+
+def _time(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,24 @@
+"""`tranrepl status`: where the log reader and every subscription stand, whichever server gives no answer."""
+
+from __future__ import annotations
+
+from tranrepl.status.publication import PATIENCE_SECONDS, status
+from tranrepl.status.report import (
+    LastError,
+    LastRun,
+    LogReaderStatus,
+    PublicationStatus,
+    SubscriptionState,
+    SubscriptionStatus,
+)
+
+__all__ = [
+    "PATIENCE_SECONDS",
+    "LastError",
+    "LastRun",
+    "LogReaderStatus",
+    "PublicationStatus",
+    "SubscriptionState",
+    "SubscriptionStatus",
+    "status",
+]

@@ -1,0 +1,101 @@
+"""Where the log reader stands: what its Publisher says, and what the distribution database does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.error_rows import ended_well_since, last_error
+from tranrepl.errors import ReplicationError
+from tranrepl.log_reader.continuity import find_break
+from tranrepl.postgres import connect
+from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.retained_log import retained_log
+from tranrepl.status.asking import said
+from tranrepl.status.history import error_of, run_of
+from tranrepl.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
+
+_APPLICATION = "tranrepl status"
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherAnswer:
+    slot_name: str
+    slot: str | None
+    """Its state; None where it does not exist."""
+    retained: RetainedLogStatus | None
+    unread_log_bytes: int | None
+    waits_for: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogReaderHistory:
+    last_run: LastRun | None
+    last_error: LastError | None
+
+
+def ask_publisher(connection: Connection, publication: str) -> PublisherAnswer:
+    """Ask the Publisher alone. Raises what `connect` raises, and ConfigurationError for another's slot."""
+    with connect(connection, _APPLICATION, autocommit=True) as session:
+        publisher = PostgresPublisher(session, publication)
+        slot, kept = publisher.slot(), retained_log(session, publisher.object_name)
+        waiting: list[str] = []
+        publisher.readable_end_of_log(waiting.append)
+        return PublisherAnswer(
+            publisher.object_name,
+            slot.state if slot else None,
+            RetainedLogStatus(wal_status=kept.wal_status, bytes=kept.size, bytes_left=kept.left) if kept else None,
+            publisher.end_of_log() - slot.confirmed_flush_lsn if slot else None,
+            waiting[0] if waiting else None,
+        )
+
+
+def ask_history(database: DistributionDatabase, record: PublicationRecord) -> LogReaderHistory:
+    """Ask the distribution database alone."""
+    error = last_error(database, record, None)
+    healed = error is not None and ended_well_since(database, record, None, error)
+    last = run_of(database.last_history(record))
+    return LogReaderHistory(last, error_of(error, healed=healed) if error else None)
+
+
+def ask_for_break(connection: Connection, database: DistributionDatabase, record: PublicationRecord) -> str | None:
+    """Return why the log cannot be read on; None where it can."""
+    with connect(connection, _APPLICATION, autocommit=True) as session:
+        problem = find_break(PostgresPublisher(session, record.publication), connection, database, record)
+    return None if problem is None else str(problem)
+
+
+def log_reader_status(
+    record: PublicationRecord | None,
+    publisher: PublisherAnswer | ReplicationError,
+    history: LogReaderHistory | None,
+    broken: str | ReplicationError | None,
+) -> LogReaderStatus:
+    """Put together what was answered. `broken`: why the log cannot be read on, or why that could not be told."""
+    told: dict[str, object] = {}
+    if record is not None:
+        seqno = record.registered_xact_seqno
+        told |= {"slot_name": record.slot_name, "registered_xact_seqno": seqno.hex() if seqno else None}
+    if isinstance(publisher, PublisherAnswer):
+        told |= _of_publisher(publisher)
+    else:
+        told["publisher_problem"] = said("the Publisher", publisher)
+    if isinstance(broken, ReplicationError):
+        told["publisher_problem"] = f"whether the log can be read on is not known: {broken.message}"
+    else:
+        told["problem"] = broken
+    if history is not None:
+        told |= {"last_run": history.last_run, "last_error": history.last_error}
+    return LogReaderStatus.model_validate(told)
+
+
+def _of_publisher(publisher: PublisherAnswer) -> Mapping[str, object]:
+    return {
+        "slot_name": publisher.slot_name,
+        "slot": publisher.slot,
+        "retained": publisher.retained,
+        "unread_log_bytes": publisher.unread_log_bytes,
+        "waits_for": publisher.waits_for,
+    }

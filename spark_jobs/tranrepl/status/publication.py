@@ -1,0 +1,167 @@
+"""A publication's log reader and subscriptions, looked at: each server is asked by itself, all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.publisher.log_identity import LogIdentity, read_log_identity
+from tranrepl.settings import Publication
+from tranrepl.status.asking import Asked, said
+from tranrepl.status.log_reader import (
+    LogReaderHistory,
+    PublisherAnswer,
+    ask_for_break,
+    ask_history,
+    ask_publisher,
+    log_reader_status,
+)
+from tranrepl.status.report import LogReaderStatus, PublicationStatus, SubscriptionStatus, what_is_wrong
+from tranrepl.status.subscription import SubscriptionQuestion, ask_subscriber, unasked_subscription
+
+PATIENCE_SECONDS = 15.0
+"""For each question to a server. Three follow on each other at most."""
+Answer = TypeVar("Answer")
+
+
+def status(
+    publication: Publication, connections: Mapping[str, Connection], patience: float = PATIENCE_SECONDS
+) -> PublicationStatus:
+    """Read the state at Publisher, Distributor and Subscribers. One that gives no answer within so many seconds is
+    said to be away, and the others are told all the same.
+
+    Raises ConfigurationError where the publication is not set up.
+    """
+    with closing(DistributionDatabase(connections[publication.distributor.connection])) as database:
+        return _Status(publication, connections, database, patience).ask()
+
+
+@dataclass(frozen=True, slots=True)
+class _NotSetUp:
+    error: ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    publication: Publication
+    connections: Mapping[str, Connection]
+    database: DistributionDatabase
+    patience: float
+
+    def ask(self) -> PublicationStatus:
+        registered = self._asked(self._distribution, self._record)
+        publisher = self._asked(
+            self._publisher, lambda: ask_publisher(self._publisher, self.publication.publication)
+        ).answer()
+        record = registered.answer()
+        if isinstance(record, _NotSetUp):
+            raise record.error
+        if isinstance(record, ReplicationError):
+            return self._without_distributor(record, publisher)
+        return self._with_distributor(record, publisher)
+
+    def _record(self) -> PublicationRecord | _NotSetUp:
+        """The publication as registered. Raises what keeps the database from answering at all."""
+        self.database.ping()
+        try:
+            return self.database.publication(self.publication.publication)
+        except ConfigurationError as error:
+            return _NotSetUp(error)
+
+    def _with_distributor(
+        self, record: PublicationRecord, publisher: PublisherAnswer | ReplicationError
+    ) -> PublicationStatus:
+        watermarks = self._ask_subscribers(record.publisher_system)
+        history = self._asked(self._distribution, lambda: ask_history(self.database, record))
+        broken: Asked[str | None] | None = None
+        if isinstance(publisher, PublisherAnswer):
+            broken = self._asked(self._publisher, lambda: ask_for_break(self._publisher, self.database, record))
+        subscriptions = self._ask_subscriptions(record, watermarks)
+        past = history.answer()
+        reader = log_reader_status(
+            record,
+            publisher,
+            past if isinstance(past, LogReaderHistory) else None,
+            broken.answer() if broken is not None else None,
+        )
+        return self._report(reader, subscriptions, past if isinstance(past, ReplicationError) else None)
+
+    def _without_distributor(
+        self, error: ReplicationError, publisher: PublisherAnswer | ReplicationError
+    ) -> PublicationStatus:
+        watermarks = self._ask_subscribers(self._system() if isinstance(publisher, PublisherAnswer) else None)
+        subscriptions = [
+            _with_subscriber(unasked_subscription(name, it if isinstance(it, bytes) else None, None), it)
+            for name, it in watermarks.items()
+        ]
+        return self._report(log_reader_status(None, publisher, None, None), subscriptions, error)
+
+    def _system(self) -> str | None:
+        """The Publisher's system identifier, which is registered otherwise."""
+        log = self._asked(self._publisher, lambda: read_log_identity(self._publisher)).answer()
+        return log.system if isinstance(log, LogIdentity) else None
+
+    def _ask_subscribers(self, system: str | None) -> dict[str, bytes | ReplicationError | None]:
+        asked = {
+            it.name: self._asked(
+                self._subscriber(it.name),
+                partial(ask_subscriber, self.publication, self.connections, system, it.name),
+            )
+            for it in self.publication.subscriptions
+        }
+        return {name: it.answer() for name, it in asked.items()}
+
+    def _ask_subscriptions(
+        self, record: PublicationRecord, watermarks: Mapping[str, bytes | ReplicationError | None]
+    ) -> list[SubscriptionStatus]:
+        asked = {}
+        for name, watermark in watermarks.items():
+            known = watermark if isinstance(watermark, bytes) else None
+            question = SubscriptionQuestion(self.publication, self.database, record, name, known)
+            asked[name] = (known, self._asked(self._distribution, question.ask))
+        answers = {name: (known, it.answer()) for name, (known, it) in asked.items()}
+        return [
+            _with_subscriber(
+                unasked_subscription(name, known, it) if isinstance(it, ReplicationError) else it,
+                watermarks[name],
+            )
+            for name, (known, it) in answers.items()
+        ]
+
+    def _report(
+        self, reader: LogReaderStatus, subscriptions: list[SubscriptionStatus], error: ReplicationError | None
+    ) -> PublicationStatus:
+        found = PublicationStatus(
+            publication=self.publication.publication,
+            distributor_problem=said("the distribution database", error) if error is not None else None,
+            log_reader=reader,
+            subscriptions=subscriptions,
+        )
+        return found.model_copy(update={"wrong": what_is_wrong(found)})
+
+    def _asked(self, connection: Connection, question: Callable[[], Answer]) -> Asked[Answer]:
+        return Asked(f"connection {connection}", question, self.patience)
+
+    def _subscriber(self, subscription: str) -> Connection:
+        return self.connections[self.publication.subscription(subscription).connection]
+
+    @property
+    def _publisher(self) -> Connection:
+        return self.connections[self.publication.publisher.connection]
+
+    @property
+    def _distribution(self) -> Connection:
+        return self.connections[self.publication.distributor.connection]
+
+
+def _with_subscriber(status: SubscriptionStatus, watermark: bytes | ReplicationError | None) -> SubscriptionStatus:
+    """With what kept the Subscriber from answering."""
+    if not isinstance(watermark, ReplicationError):
+        return status
+    return status.model_copy(update={"subscriber_problem": said("the Subscriber", watermark)})

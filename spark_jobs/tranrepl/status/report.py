@@ -1,0 +1,169 @@
+"""Where a publication's log reader and subscriptions stand. What is not known is None."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel
+
+
+class LastRun(BaseModel):
+    """The newest history row."""
+
+    status: str
+    time: datetime
+    comments: str
+
+    @property
+    def failed(self) -> bool:
+        return self.status in ("fail", "retry")
+
+
+class LastError(BaseModel):
+    """A row of `msrepl_errors`."""
+
+    kind: str
+    number: str | None
+    text: str
+    time: datetime
+    article: str | None
+    xact_seqno: str | None
+    """Hexadecimal."""
+    command_id: int | None
+    healed: bool = False
+    """Whether a later run ended well, or the Subscriber is past the transaction."""
+
+
+class RetainedLogStatus(BaseModel):
+    """What the Publisher keeps for the slot."""
+
+    wal_status: str
+    """The server's own word: reserved, extended, unreserved or lost."""
+    bytes: int | None
+    """From the slot's restart_lsn to the log's end; None where the slot holds none any more."""
+    bytes_left: int | None
+    """That may be written before the slot is in danger of being lost; None where nothing bounds them."""
+
+
+class LogReaderStatus(BaseModel):
+    slot_name: str | None = None
+    slot: str | None = None
+    """State of the slot; None where it does not exist, or the Publisher gives no answer."""
+    retained: RetainedLogStatus | None = None
+    unread_log_bytes: int | None = None
+    publisher_problem: str | None = None
+    """Why the Publisher could not be asked: it is away, or refuses us."""
+    problem: str | None = None
+    """Why the log cannot be read on, and the way out; None where it can."""
+    waits_for: str | None = None
+    """A standby that must have the log before it is read further."""
+    registered_xact_seqno: str | None = None
+    last_run: LastRun | None = None
+    last_error: LastError | None = None
+
+
+class SubscriptionState(StrEnum):
+    """In Replication Monitor's words, the worst first."""
+
+    EXPIRED = "Expired"
+    """Deactivated: it must be reinitialized."""
+    ERROR = "Error"
+    PERFORMANCE_CRITICAL = "Performance critical"
+    EXPIRING_SOON = "Expiring soon"
+    UNINITIALIZED = "Uninitialized"
+    RETRYING = "Retrying failed command"
+    NOT_RUNNING = "Not running"
+    RUNNING = "Running"
+
+
+WRONG_STATES = frozenset(
+    {
+        SubscriptionState.EXPIRED,
+        SubscriptionState.ERROR,
+        SubscriptionState.PERFORMANCE_CRITICAL,
+        SubscriptionState.EXPIRING_SOON,
+        SubscriptionState.RETRYING,
+    }
+)
+"""Those in which somebody should look."""
+
+
+class SkippedCommands(BaseModel):
+    """What `skip_errors` left out."""
+
+    commands: int
+    within_hours: int
+    """The time looked back at: `history_retention`, after which clean-up removes the rows."""
+    last: LastError | None
+
+
+class SubscriptionStatus(BaseModel):
+    subscription: str
+    state: SubscriptionState | None = None
+    """None where the distribution database gives no answer."""
+    subscriber_problem: str | None = None
+    """Why the Subscriber could not be asked: it is away, refuses us, or is not set up."""
+    problem: str | None = None
+    """Why the distribution database says nothing of this subscription alone."""
+    watermark: str | None = None
+    """Of the Subscriber; where that could not be asked, as the last run told it."""
+    undelivered_transactions: int | None = None
+    """Stored after the watermark. What a snapshot on its way has in it, and will be passed over, is among them."""
+    undelivered_commands: int | None = None
+    undelivered_at_most: bool = False
+    """The store cannot be read from here: what the watermark is inside of counts as a whole."""
+    estimated_seconds: int | None = None
+    """To deliver them, at the rate of the last runs; as many as commands where no rate is known."""
+    waiting_articles: list[str] = []
+    """Articles that wait for their snapshot, or whose snapshot is on its way."""
+    stopped_articles: dict[str, str] = {}
+    """Articles whose rows are not known, and why: nothing is delivered before that is settled."""
+    latency_seconds: float | None = None
+    """Age of the first undelivered command; None where nothing is undelivered."""
+    last_latency_seconds: float | None = None
+    """What the last delivery took, from commit to commit."""
+    last_error: LastError | None = None
+    skipped: SkippedCommands | None = None
+    delivered_commands: dict[str, int] = {}
+    """By article, since the subscription was created."""
+    last_run: LastRun | None = None
+
+
+class PublicationStatus(BaseModel):
+    publication: str
+    distributor_problem: str | None = None
+    """Why the distribution database could not be asked: it is away, or refuses us."""
+    log_reader: LogReaderStatus
+    subscriptions: list[SubscriptionStatus]
+    wrong: list[str] = []
+    """What somebody should look at, in words; empty where all is well."""
+
+
+def what_is_wrong(status: PublicationStatus) -> list[str]:
+    """Return what of a publication should not be as it is. What waits by itself, as for a snapshot, is well."""
+    found = ["distribution database"] if status.distributor_problem else []
+    found += _wrong_with_log_reader(status.log_reader)
+    for subscription in status.subscriptions:
+        found += [f"subscription {subscription.subscription}: {it}" for it in _wrong_with_subscription(subscription)]
+    return found
+
+
+def _wrong_with_log_reader(reader: LogReaderStatus) -> list[str]:
+    found = {
+        "Publisher": reader.publisher_problem is not None,
+        "the log cannot be read on": reader.problem is not None,
+        "the log reader's last run failed": reader.last_run is not None and reader.last_run.failed,
+    }
+    return [what for what, holds in found.items() if holds]
+
+
+def _wrong_with_subscription(subscription: SubscriptionStatus) -> list[str]:
+    found = {
+        "Subscriber": subscription.subscriber_problem is not None,
+        "not in the distribution database": subscription.problem is not None,
+        "its last run failed": subscription.last_run is not None and subscription.last_run.failed,
+        f"state {subscription.state}": subscription.state in WRONG_STATES,
+        "articles are stopped": bool(subscription.stopped_articles),
+    }
+    return [what for what, holds in found.items() if holds]

@@ -1,0 +1,152 @@
+"""Where a subscription stands: what its Subscriber says, and what the distribution database does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tranrepl.commands import FIRST_XACT_SEQNO
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import subscription_key
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.error_rows import ErrorRow, ended_well_since, last_error, skipped_since
+from tranrepl.distributor.tables import RunStatus
+from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
+from tranrepl.errors import VALIDATION_FAILED, ReplicationError
+from tranrepl.settings import Publication
+from tranrepl.status.asking import said
+from tranrepl.status.history import error_of, run_of
+from tranrepl.status.report import (
+    LastError,
+    LastRun,
+    SkippedCommands,
+    SubscriptionState,
+    SubscriptionStatus,
+)
+from tranrepl.status.undelivered import Undelivered, undelivered_after
+from tranrepl.subscriber.dialects import dialect_of
+
+_WITHOUT_SNAPSHOT = (RegisteredStatus.SUBSCRIBED, RegisteredStatus.INITIATED)
+_EXPIRING_SHARE = 0.8
+"""Of max_distretention."""
+
+
+def ask_subscriber(
+    publication: Publication, connections: Mapping[str, Connection], system: str | None, name: str
+) -> bytes | None:
+    """Ask the Subscriber alone for its watermark. Raises ConfigurationError where it is not set up, TransientError
+    where it is not there.
+
+    Without the Publisher's system identifier it cannot be told which watermark is the subscription's: None.
+    """
+    connection = connections[publication.subscription(name).connection]
+    key = subscription_key(publication, connections[publication.publisher.connection], system, name)
+    with dialect_of(connection).subscriber(connection, key, "tranrepl status") as subscriber:
+        return subscriber.find_watermark() if system is None else subscriber.watermark()
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionQuestion:
+    """What the distribution database, and its store, are asked about one subscription."""
+
+    publication: Publication
+    database: DistributionDatabase
+    record: PublicationRecord
+    name: str
+    watermark: bytes | None
+    """Of the Subscriber; None where it gave no answer."""
+
+    def ask(self) -> SubscriptionStatus:
+        """Raises ConfigurationError where the subscription is not registered."""
+        subscription = self.database.subscription(self.record, self.name)
+        watermark = self.watermark or self._last_known(subscription)
+        uninitialized = subscription.status in _WITHOUT_SNAPSHOT
+        batches = [] if uninitialized else self.database.batches_after(self.record, watermark)
+        undelivered = undelivered_after(self.record, batches, watermark)
+        last = run_of(self.database.last_history(self.record, subscription))
+        latency = _age(undelivered.since) if undelivered.since is not None else None
+        rate = self.database.delivery_rate(self.record, subscription)
+        states = self.database.article_states(subscription)
+        return SubscriptionStatus(
+            subscription=self.name,
+            state=_state(self.publication, subscription, last, latency),
+            watermark=watermark.hex(),
+            waiting_articles=[str(it.source) for it in self.publication.articles]
+            if uninitialized
+            else [article for article, state in states.items() if state.status in _WITHOUT_SNAPSHOT],
+            stopped_articles={
+                article: state.reason or ""
+                for article, state in states.items()
+                if state.status is RegisteredStatus.INACTIVE
+            },
+            undelivered_transactions=undelivered.transactions,
+            undelivered_commands=undelivered.commands,
+            undelivered_at_most=undelivered.at_most,
+            estimated_seconds=int(undelivered.commands / rate) if rate else undelivered.commands,
+            latency_seconds=latency,
+            last_latency_seconds=self.database.delivery_latency(self.record, subscription),
+            last_error=self._last_error(subscription, watermark, undelivered),
+            skipped=self._skipped(subscription),
+            delivered_commands=self.database.delivered_commands(self.record, subscription),
+            last_run=last,
+        )
+
+    def _last_known(self, subscription: SubscriptionRecord) -> bytes:
+        told = self.database.last_known_watermark(self.record, subscription)
+        return told or subscription.subscription_seqno or FIRST_XACT_SEQNO
+
+    def _last_error(
+        self, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
+    ) -> LastError | None:
+        row = last_error(self.database, self.record, subscription)
+        return None if row is None else error_of(row, healed=self._is_healed(row, subscription, watermark, undelivered))
+
+    def _is_healed(
+        self, row: ErrorRow, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
+    ) -> bool:
+        if row.xact_seqno is not None and row.number != VALIDATION_FAILED:
+            if watermark >= row.xact_seqno:
+                return True
+            # A later run may have ended before it came to the transaction.
+            if undelivered.commands:
+                return False
+        return ended_well_since(self.database, self.record, subscription, row)
+
+    def _skipped(self, subscription: SubscriptionRecord) -> SkippedCommands:
+        hours = self.publication.distributor.history_retention
+        skipped = skipped_since(self.database, self.record, subscription, timedelta(hours=hours))
+        last = error_of(skipped.last, healed=False) if skipped.last else None
+        return SkippedCommands(commands=skipped.commands, within_hours=hours, last=last)
+
+
+def unasked_subscription(name: str, watermark: bytes | None, error: ReplicationError | None) -> SubscriptionStatus:
+    """Return what is left to say without the distribution database. `error`: why it says nothing of this one alone."""
+    return SubscriptionStatus(
+        subscription=name,
+        watermark=watermark.hex() if watermark is not None else None,
+        problem=said("the distribution database", error) if error is not None else None,
+    )
+
+
+def _state(
+    publication: Publication, subscription: SubscriptionRecord, last: LastRun | None, latency: float | None
+) -> SubscriptionState:
+    """`latency`: seconds that the first undelivered command has waited."""
+    threshold = publication.latency_threshold
+    longest = publication.distributor.max_distretention * 3600
+    run = RunStatus[last.status.upper()] if last else None
+    found = {
+        SubscriptionState.EXPIRED: subscription.status is RegisteredStatus.INACTIVE,
+        SubscriptionState.ERROR: run is RunStatus.FAIL,
+        SubscriptionState.PERFORMANCE_CRITICAL: bool(threshold and latency and latency >= threshold),
+        SubscriptionState.EXPIRING_SOON: (latency or 0.0) >= longest * _EXPIRING_SHARE,
+        SubscriptionState.UNINITIALIZED: run is None or subscription.status in _WITHOUT_SNAPSHOT,
+        SubscriptionState.RETRYING: run is RunStatus.RETRY,
+        SubscriptionState.RUNNING: run in (RunStatus.START, RunStatus.IN_PROGRESS),
+    }
+    return next((state for state, holds in found.items() if holds), SubscriptionState.NOT_RUNNING)
+
+
+def _age(time: datetime) -> float:
+    return max(0.0, (datetime.now(UTC) - time).total_seconds())
