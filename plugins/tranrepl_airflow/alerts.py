@@ -34,6 +34,7 @@ class AlertEvent(StrEnum):
     SUBSCRIPTION_DEACTIVATED = "subscription_deactivated"
     VALIDATION_FAILED = "validation_failed"
     RUN_IS_LATE = "run_is_late"
+    COMMAND_SKIPPED = "command_skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class TaskFailedAlert:
     def __call__(self, context: Context) -> None:
         report = _report(context)
         if self.only is None or report.kind is self.only:
-            place = Place(_settings_file(context, self.publication), self.subscription)
+            place = Place(settings_file_of(context, self.publication), self.subscription)
             fields = alert_fields(self.event, self.publication, place, report, _run_id(context))
             notify(self.alert, fields, context)
 
@@ -176,5 +177,6 @@ def _run_id(context: Mapping[str, Any]) -> str:
     return str(context.get("run_id") or "")
 
 
-def _settings_file(context: Mapping[str, Any], publication: str) -> str:
+def settings_file_of(context: Mapping[str, Any], publication: str) -> str:
+    """Return the path that commands about a task's work name."""
     return getattr(context.get("task"), "settings_file", None) or usual_file(publication)

@@ -32,6 +32,7 @@ from tranrepl_airflow.operators import (
     SingleConnectionRetryOperator,
 )
 from tranrepl_airflow.parameters import run_parameters
+from tranrepl_airflow.skipped_alerts import SkippedBeforeFailure
 
 TAG = "replication"
 BROKEN_TAG = "broken"
@@ -241,9 +242,10 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             settings_file=settings_file,
             subscription=subscription,
             # After any other error the retry decides.
-            on_failure_callback=task_failed_alerts(
-                publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION
-            ),
+            on_failure_callback=[
+                *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION),
+                SkippedBeforeFailure(settings, subscription, tuple(attempts), only=ErrorKind.CONFIGURATION),
+            ],
             pool=pool,
             doc_md=documentation.DISTRIBUTE,
             **_arguments(group.distribute),
@@ -253,7 +255,10 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             settings_file=settings_file,
             subscription=subscription,
             first_attempt=group.distribute.task_id,
-            on_failure_callback=task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
+            on_failure_callback=[
+                *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
+                SkippedBeforeFailure(settings, subscription, tuple(attempts)),
+            ],
             pool=pool,
             doc_md=documentation.RETRY,
             **_arguments(group.retry_on_single_connection),
@@ -263,6 +268,7 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             subscription=subscription,
             attempts=attempts,
             doc_md=documentation.DELIVERED,
+            settings_file=settings_file,
             **_arguments(group.delivered),
         )
 

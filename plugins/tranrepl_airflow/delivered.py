@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, Context
 from tranrepl.jobs import JobResult
 from tranrepl.settings import Publication
 from tranrepl_airflow.assets import add_events, subscription_alias
-from tranrepl_airflow.operators import RESULT_KEY
+from tranrepl_airflow.skipped_alerts import results_of, tell_skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Delivery:
     snapshot_rows: int = 0
     repaired: Mapping[str, int] = field(default_factory=dict)
     """Rows that a validation corrected, by article."""
+    skipped: int = 0
+    """Commands that were left out, as `skip_errors` says."""
 
 
 def delivery_of(attempts: Sequence[JobResult]) -> Delivery:
@@ -43,29 +45,40 @@ def delivery_of(attempts: Sequence[JobResult]) -> Delivery:
         latency_ms=total.latency_ms,
         snapshot_rows=sum(table.rows for table in total.snapshot),
         repaired={it.article: it.repaired for it in validated if it.repaired},
+        skipped=total.skipped,
     )
 
 
 class DeliveredOperator(BaseOperator):
     """Emits one Asset event for each Subscriber table that had commands or was repaired, whichever of `attempts` (task
-    ids) did it. Returns the Delivery as XCom. A snapshot's events are those of the task that took it.
+    ids) did it, and the alert `command_skipped` where commands were skipped. Returns the Delivery as XCom. A snapshot's
+    events are those of the task that took it.
     """
 
     def __init__(
-        self, *, publication: Mapping[str, Any], subscription: str, attempts: Sequence[str], **kwargs: Any
+        self,
+        *,
+        publication: Mapping[str, Any],
+        subscription: str,
+        attempts: Sequence[str],
+        settings_file: str | None = None,
+        **kwargs: Any,
     ) -> None:
         self.tables = subscription_alias(publication["publication"], subscription)
         super().__init__(outlets=[self.tables], **kwargs)
         self.publication = publication
         self.subscription = subscription
         self.attempts = attempts
+        self.settings_file = settings_file
 
     def execute(self, context: Context) -> Any:
         """Read the attempts' results and add the events to this task's outlet."""
-        results = [context["ti"].xcom_pull(task_ids=task_id, key=RESULT_KEY) for task_id in self.attempts]
-        delivery = delivery_of([JobResult.model_validate(result) for result in results if result is not None])
+        results = results_of(context, self.attempts)
+        delivery = delivery_of(results)
         publication = Publication.model_validate(self.publication)
         add_events(context, self.tables, publication, self.subscription, _extras(delivery))
+        # The last thing that is done: a task that is tried again would tell it again.
+        tell_skipped(publication, self.subscription, results, context)
         return asdict(delivery)
 
 

@@ -30,6 +30,7 @@ from tranrepl.jobs import (
 )
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings import Publication
+from tranrepl.skipped_report import skipped_warning
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
 from tranrepl_airflow.graph import LOG_READER
@@ -92,13 +93,20 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)
+            self._tell_skipped(result)
             return result.model_dump(mode="json")
         return self._stopped(result, result.error, context)
+
+    def _tell_skipped(self, result: JobResult) -> None:
+        warning = skipped_warning(self.place, result)
+        if warning is not None:
+            self.log.warning("%s", warning)
 
     def _stopped(self, result: JobResult, error: ErrorReport, context: Context) -> Any:
         if error.kind is ErrorKind.FENCED:
             self.log.warning("Nothing done: %s", error.message)
             return JobResult().model_dump(mode="json")
+        self._tell_skipped(result)
         told = result.without_command().model_dump(mode="json")
         context["ti"].xcom_push(ERROR_KEY, told["error"])
         context["ti"].xcom_push(RESULT_KEY, told)

@@ -37,6 +37,7 @@ LOST_WORKER = "Python worker exited unexpectedly"
 
 
 MOST_NOTICES = 100
+MOST_SKIPPED_TOLD = 3
 
 
 class ApplyMode(StrEnum):
@@ -173,6 +174,8 @@ class JobResult(BaseModel):
     """Why commands that may go in bulk went one by one, and in how many steps."""
     skipped: int = 0
     """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
+    first_skipped: tuple[ErrorReport, ...] = ()
+    """The errors of the first of them, at most `MOST_SKIPPED_TOLD`."""
     snapshot: tuple[TableProgress, ...] = ()
     """Tables that the job copied, or copies."""
     notices: tuple[str, ...] = ()
@@ -197,6 +200,7 @@ class JobResult(BaseModel):
             in_bulk=self.in_bulk + later.in_bulk,
             fallbacks=dict(Counter(self.fallbacks) + Counter(later.fallbacks)),
             skipped=self.skipped + later.skipped,
+            first_skipped=(*self.first_skipped, *later.first_skipped)[:MOST_SKIPPED_TOLD],
             snapshot=self.snapshot + later.snapshot,
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             validation=later.validation or self.validation,

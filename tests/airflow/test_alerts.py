@@ -17,7 +17,15 @@ from airflow.sdk.exceptions import AirflowException
 
 from sandbox.receivers import Hook, Mailbox, Posted, mail_server, web_server
 from tranrepl.distributor.cleanup import Cleanup
-from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
+from tranrepl.errors import (
+    ConfigurationError,
+    DataError,
+    ErrorKind,
+    ErrorReport,
+    FencedError,
+    ReplicationError,
+    TransientError,
+)
 from tranrepl.jobs import JobResult
 from tranrepl.next_steps import Place
 from tranrepl.settings import Alert, Publication
@@ -160,6 +168,93 @@ def test_nobody_is_told_of_a_batch_that_the_retry_saved(
     _failing(fake_spark, streams=ROW_NOT_FOUND)
     assert run().state == "success"
     assert (mailbox.messages, hook.posts) == ([], [])
+
+
+def _skipping(number: int, error: Exception | None = None) -> JobResult:
+    """Of so many commands, and then stopped by an error."""
+    report = error.to_report() if isinstance(error, ReplicationError) else None
+    skipped = tuple(
+        ErrorReport(
+            kind=ErrorKind.DATA,
+            message="not found",
+            number="20598",
+            xact_seqno=f"00a{command}",
+            command_id=command,
+            article="sales.vendor",
+            key=f"id = {command}",
+        )
+        for command in range(1, number + 1)
+    )
+    return JobResult(commands=9, skipped=number, first_skipped=skipped, error=report)
+
+
+def _told(hook: Hook) -> list[tuple[str, str]]:
+    return [(post.body["event"], post.body["summary"]) for post in hook.posts]
+
+
+_SKIPPED_ONE = ("command_skipped", "alerted/reporting: 1 command skipped, the first with error 20598")
+_SKIPPED_THREE = ("command_skipped", "alerted/reporting: 3 commands skipped, the first with error 20598")
+
+
+def test_skipped_commands_are_told_once_though_the_run_succeeds(
+    run: Callable[[], DagRun], fake_spark: FakeSpark, hook: Hook
+) -> None:
+    fake_spark.answer("streams", _skipping(1, ROW_NOT_FOUND), exit_code=1)
+    fake_spark.answer("single_connection", _skipping(2))
+    finished = run()
+    assert finished.state == "success"
+    assert _told(hook) == [_SKIPPED_THREE]
+    (post,) = hook.posts
+    told = {name: post.body[name] for name in ("number", "xact_seqno", "command_id", "article", "key", "run_id")}
+    assert told == {
+        "number": "20598",
+        "xact_seqno": "0x00a1",
+        "command_id": "1",
+        "article": "sales.vendor",
+        "key": "id = 1",
+        "run_id": finished.run_id,
+    }
+    assert "3 commands were skipped, as skip_errors says" in post.body["text"]
+    (delivered,) = [it for it in finished.get_task_instances() if it.task_id.endswith(".delivered")]
+    assert delivered.xcom_pull(task_ids=delivered.task_id, key="return_value")["skipped"] == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ({"streams": _skipping(1), "single_connection": JobResult()}, [_SKIPPED_ONE]),
+        (
+            {"streams": _skipping(1, ROW_NOT_FOUND), "single_connection": _skipping(2, ROW_NOT_FOUND)},
+            [("batch_failed", FIELDS["summary"]), _SKIPPED_THREE],
+        ),
+        (
+            {"streams": _skipping(1, ConfigurationError("no table"))},
+            [("batch_failed", "alerted/reporting: batch failed"), _SKIPPED_ONE],
+        ),
+    ],
+    ids=["the first attempt", "a run that failed", "a run that somebody must mend"],
+)
+def test_skipped_commands_are_told_once_however_the_run_ends(
+    run: Callable[[], DagRun],
+    fake_spark: FakeSpark,
+    hook: Hook,
+    answers: dict[str, JobResult],
+    told: list[tuple[str, str]],
+) -> None:
+    for job, result in answers.items():
+        fake_spark.answer(job, result, exit_code=1 if result.error else 0)
+    run()
+    assert _told(hook) == told
+
+
+def test_a_notifier_that_fails_leaves_a_delivery_that_skipped_successful(
+    run: Callable[[], DagRun], fake_spark: FakeSpark, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_spark.answer("streams", _skipping(1))
+    with web_server(status=500) as broken:
+        _pager(monkeypatch, broken)
+        assert run().state == "success"
+    assert (len(broken.posts), [it["Subject"] for it in mailbox.messages]) == (1, [_SKIPPED_ONE[1]])
 
 
 @pytest.mark.parametrize(

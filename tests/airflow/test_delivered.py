@@ -14,6 +14,10 @@ def test_attempts_are_added_up_and_the_last_watermark_counts() -> None:
     assert delivery_of([first, second]) == Delivery(3, 8, {"a.b": 4, "a.c": 4}, "0b")
 
 
+def test_skipped_commands_of_all_attempts_are_counted() -> None:
+    assert delivery_of([JobResult(skipped=1), JobResult(skipped=2)]).skipped == 3
+
+
 def test_an_attempt_that_was_fenced_leaves_the_watermark_of_the_other() -> None:
     assert delivery_of([JobResult(last_xact_seqno="0a"), JobResult()]).last_xact_seqno == "0a"
 

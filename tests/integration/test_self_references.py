@@ -112,6 +112,14 @@ def test_what_is_skipped_is_skipped_once_however_often_it_is_tried(databases: Da
     read_log_into_store(site).raise_error()
     result = _retried(site)
     assert (result.error, result.skipped, result.in_bulk) == (None, 2, 15 + 6)
+    assert [(it.shown_number, it.article, it.key, it.command) for it in result.first_skipped] == [
+        ("8115 (22003)", "public.note", "id = 100000", None),
+        ("20598", "public.part", "id = 60", None),
+    ]
+    ((comments,),) = distribution_rows(
+        site, "SELECT comments FROM msdistribution_history WHERE runstatus = 2 ORDER BY id DESC LIMIT 1"
+    )
+    assert "Skipped, as skip_errors says: 2 of them." in comments
     skipped = distribution_rows(site, "SELECT error_code, command FROM msrepl_errors WHERE skipped ORDER BY id")
     assert skipped == [("8115 (22003)", "{CALL [sp_MSins_publicnote] (100000)}"), ("20598", _GONE)]
     parts = site.at_publisher("SELECT * FROM part WHERE id <> 60 ORDER BY id")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tranrepl import cli
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError
+from tranrepl.cli.output import remember_file
+from tranrepl.cli.results import report
+from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError
+from tranrepl.jobs import JobResult
 
 
 def _told(error: ReplicationError, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -85,3 +89,31 @@ def test_a_wrong_use_ends_with_status_2(arguments: tuple[str, ...], said: str) -
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_skipped_commands_stand_in_the_table_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    remember_file(Path("p.yaml"))
+    delivered = JobResult(transactions=1, commands=3, seconds=1.0)
+    report({"log reader": delivered, "reporting": delivered}, as_json=False)
+    assert "skipped" not in capsys.readouterr().out
+    first = ErrorReport(
+        kind=ErrorKind.DATA,
+        message="not found",
+        number="20598",
+        xact_seqno="00ab",
+        command_id=7,
+        article="sales.customer",
+        key="id = 1",
+    )
+    skipping = delivered.model_copy(update={"skipped": 1200, "first_skipped": (first,)})
+    report({"log reader": delivered, "reporting": skipping}, as_json=False)
+    shown = capsys.readouterr()
+    heading, rows = shown.out.splitlines()[1], shown.out.splitlines()[3:]
+    assert heading.split("┃")[-2].strip() == "skipped"
+    assert [row.split("│")[-2].strip() for row in rows if "│" in row] == ["", "1,200"]
+    assert shown.err == (
+        "warning: reporting: 1,200 commands were skipped, as skip_errors says: subscription reporting lacks what they "
+        "change: first error 20598, article sales.customer (id = 1), command 7 of 0x00ab. "
+        "`tranrepl browse p.yaml --from 0x00ab --to 0x00ab` shows the first one, msrepl_errors has all of them "
+        "(skipped = true), and `tranrepl validate p.yaml -s reporting` finds the rows that differ\n"
+    )

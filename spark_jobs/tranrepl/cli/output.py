@@ -52,6 +52,11 @@ def remember_file(file: Path) -> Path:
     return file
 
 
+def settings_file() -> str:
+    """Return the file that this call was given, for commands that name it."""
+    return _settings_file.get()
+
+
 def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 

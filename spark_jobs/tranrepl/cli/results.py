@@ -9,10 +9,12 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from tranrepl.cli.output import err, out, print_error, print_json, warn
+from tranrepl.cli.output import err, out, print_error, print_json, settings_file, warn
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs import JobResult
+from tranrepl.next_steps import Place
 from tranrepl.run import LOG_READER, SNAPSHOT
+from tranrepl.skipped_report import skipped_warning
 
 _WIDTH_OF_NUMBERS = 80
 """In a terminal that is narrower, numbers may be broken: what a step is called and how it ended would be gone."""
@@ -40,13 +42,18 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
         print_json({name: result.without_command().model_dump(mode="json") for name, result in results.items()})
         return
     for name, result in results.items():
-        warn([f"{name}: {notice}" for notice in result.notices])
+        skipped = skipped_warning(Place(settings_file(), name), result)
+        warn([f"{name}: {notice}" for notice in (*([skipped] if skipped else []), *result.notices)])
     taken = {name: result for name, result in results.items() if result.snapshot}
     if taken:
         out.print(_snapshots(taken))
-    table = Table("step", "status")
+    # Only where there are any: it is to be seen. There are 80 columns.
+    some_skipped = any(result.skipped for result in results.values())
+    table = Table("step", "status", pad_edge=not some_skipped)
     for heading in ("transactions", "commands", "seconds", "commands/s"):
         table.add_column(heading, justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS)
+    if some_skipped:
+        table.add_column("skipped", justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS, style="bold red")
     for name, result in results.items():
         if name in taken:
             continue
@@ -57,6 +64,7 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
             f"{result.commands:,}",
             f"{result.seconds:.1f}",
             _rate(result.commands, result.seconds),
+            *([f"{result.skipped:,}" if result.skipped else ""] if some_skipped else []),
         )
     if table.rows:
         out.print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from tranrepl.distribution.stream_commands import left_over
 from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import JobResult
+from tranrepl.jobs import MOST_SKIPPED_TOLD, JobResult
 from tranrepl.subscriber.command_text import command_key, command_text
 from tranrepl.subscriber.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.dialect import (
@@ -88,6 +88,7 @@ class Tally:
     commands: int = 0
     batches: int = 0
     skipped: int = 0
+    first_skipped: tuple[ErrorReport, ...] = ()
     by_article: dict[str, int] = field(default_factory=dict)
     open_by_article: dict[str, int] = field(default_factory=dict)
     notices: dict[str, None] = field(default_factory=dict)
@@ -119,6 +120,12 @@ class Tally:
         self.in_bulk += self.open_in_bulk
         self.open_by_article, self.open_in_bulk = {}, 0
 
+    def left_out(self, skipped: Sequence[ErrorReport]) -> None:
+        """Count what a commit left out. Values stay in `MSrepl_errors`."""
+        self.skipped += len(skipped)
+        told = (it.model_copy(update={"command": None}) for it in skipped[:MOST_SKIPPED_TOLD])
+        self.first_skipped = (*self.first_skipped, *told)[:MOST_SKIPPED_TOLD]
+
     def result(self, watermark: bytes, seconds: float, error: ErrorReport | None) -> JobResult:
         return JobResult(
             transactions=self.transactions,
@@ -131,6 +138,7 @@ class Tally:
             in_bulk=self.in_bulk,
             fallbacks=dict(self.fallbacks),
             skipped=self.skipped,
+            first_skipped=self.first_skipped,
             notices=tuple(self.notices),
             error=error,
         )
@@ -202,7 +210,7 @@ class _Connection:
         self._applier.commit(piece.last_xact_seqno)
         reach(Failpoint.AFTER_COMMIT)
         self._open, self.watermark = False, piece.last_xact_seqno
-        self._tally.skipped += len(self._skipped)
+        self._tally.left_out(self._skipped)
         self._skipped = []
         self._tally.committed(piece.transactions)
         self._tally.seconds["commit"] += time.perf_counter() - started

@@ -101,6 +101,8 @@ def _deliver(
             tell(total)
     for notice in total.notices:
         log.warning("%s", notice)
+    if total.skipped:
+        log.warning("%d commands were skipped, as skip_errors says", total.skipped)
     log.info("delivered %d transactions with %d commands", total.transactions, total.commands)
     return total
 

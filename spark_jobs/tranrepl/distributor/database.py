@@ -175,12 +175,6 @@ class DistributionDatabase:
         except DBAPIError as error:
             raise self._translate(error) from error
 
-    @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
-        """For queries that stand in modules of their own. Raises as this class's own do."""
-        with self._begin() as connection:
-            yield connection
-
     def _translate(self, error: DBAPIError) -> ReplicationError:
         state = getattr(error.orig, "sqlstate", None)
         text = " ".join(str(error.orig).split())
