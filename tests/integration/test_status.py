@@ -119,7 +119,7 @@ def test_a_server_that_is_away_is_named_and_the_others_are_told(
     assert reporting["watermark"] == (stood if known or "publisher" not in away else None)
     if away == ("archive",):
         assert f"stood at 0x{archive['watermark']}, as its last run told" in outcome.out
-    assert len(facts["wrong"]) == len(away)
+    assert len(facts["wrong"]) == len(away), facts["wrong"]
 
 
 def test_a_server_that_never_answers_is_waited_for_only_so_long(site: Site) -> None:
@@ -226,6 +226,16 @@ def test_an_error_has_its_place_and_is_healed_by_what_comes_after(site: Site, tm
         place = f"last error 20598 in 0x{error.xact_seqno}, command 1, article public.item at 2"
         assert place in failed.out
         assert "The row was not found" in failed.out
+        steps = [it.strip() for it in failed.out.splitlines() if it.startswith("    tranrepl ")]
+        assert steps == [
+            f"tranrepl browse {file} --from 0x{error.xact_seqno} --to 0x{error.xact_seqno}",
+            f"tranrepl run {file} -s reporting",
+            f"tranrepl skip {file} -s reporting --xact-seqno 0x{error.xact_seqno}",
+            f"tranrepl validate {file} -s reporting --article public.item --repair",
+        ]
+        assert [
+            it for it in _facts(site, file)["subscriptions"][0]["last_error"]["next_steps"] if it[0] != "#"
+        ] == steps
         if by_hand:
             skip_transaction(site.publication, site.connections, "reporting", bytes.fromhex(error.xact_seqno or ""))
         else:
@@ -235,6 +245,7 @@ def test_an_error_has_its_place_and_is_healed_by_what_comes_after(site: Site, tm
         assert (healed.status, place in healed.out) == (0, True)
         assert re.search(r"last error 20598 .*: healed$", healed.out, re.MULTILINE)
         assert "The row was not found" not in healed.out
+        assert "    tranrepl " not in healed.out
 
 
 def test_an_earlier_run_that_ends_well_before_the_transaction_heals_nothing(site: Site) -> None:
@@ -246,6 +257,7 @@ def test_an_earlier_run_that_ends_well_before_the_transaction_heals_nothing(site
     assert site.deliver().error is not None
     ((before,),) = distribution_rows(site, "SELECT now() - interval '1 hour'")
     site.deliver(committed_before=before).raise_error()
+    assert "subscription reporting: its last error is not healed" in _status(site).wrong
     found = _reporting(site)
     assert (found.state, found.last_error is not None and found.last_error.healed) == ("Not running", False)
 
@@ -324,7 +336,8 @@ def test_nothing_is_cut_in_80_columns(databases: DatabasesFactory, tmp_path: Pat
     with _away(site, (names[2],)):
         shown = _in_80_columns(file, connection_environment(site.connections.values()))
     lines = shown.splitlines()
-    assert max(map(len, lines)) <= 80
+    # A command is not wrapped: it could not be pasted then.
+    assert max(len(it) for it in lines if not it.startswith("    ")) <= 80
     assert "…" not in shown
     for seqno in (watermark(site, names[0]).hex(), error.xact_seqno):
         assert f"0x{seqno}" in shown

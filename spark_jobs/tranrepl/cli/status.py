@@ -11,7 +11,8 @@ import typer
 
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import JsonOption, load
-from tranrepl.cli.output import err, failing_clearly, out, print_error, print_json
+from tranrepl.cli.completion import complete_file
+from tranrepl.cli.output import err, failing_clearly, out, print_error, print_json, remember_file
 from tranrepl.cli.status_display import show_status
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.status import PublicationStatus
@@ -24,7 +25,10 @@ SOMETHING_IS_WRONG = 2
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...", help="Settings files of publications, or folders of them (*.yaml).", show_default=False
+        metavar="FILE",
+        help="Settings files of publications, or folders of them (*.yaml).",
+        show_default=False,
+        autocompletion=complete_file,
     ),
 ]
 Looked = PublicationStatus | ReplicationError
@@ -34,9 +38,11 @@ Looked = PublicationStatus | ReplicationError
 def status(files: Files, as_json: JsonOption = False) -> None:
     """Show where the log reader and every subscription stand, also where a server gives no answer.
 
-    Exit status 0 where all is well. 2 where something is wrong: a server is away, the log cannot be read on, an agent's
-    last run failed, an article is stopped, or a subscription is Expired, Error, Performance critical, Expiring soon or
-    Retrying failed command (a wrong option is 2 as well). 1 where a file cannot be used, or is not set up.
+    Exit status: 0 all is well; 1 a file cannot be used, or is not set up;
+    2 something is wrong: a server is away, the log cannot be read on,
+    an agent's last run failed or its last error is not healed, an article
+    is stopped, or a subscription is Expired, Error, Performance critical,
+    Expiring soon or Retrying failed command. A wrong option is 2 as well.
     """
     with failing_clearly():
         paths = _settings_files(files)
@@ -63,7 +69,7 @@ def _settings_files(given: Sequence[Path]) -> list[Path]:
 
 def _look(path: Path) -> Looked:
     try:
-        return publication_status(*load(path))
+        return publication_status(*load(path), settings_file=str(path))
     except ReplicationError as error:
         return error
 
@@ -77,6 +83,7 @@ def _show(looked: dict[Path, Looked]) -> None:
             continue
         if len(looked) > 1:
             err.print(f"{path}:", highlight=False, markup=False)
+        remember_file(path)
         print_error(found)
 
 
@@ -85,10 +92,11 @@ def _print_json(looked: dict[Path, Looked], *, alone: bool) -> None:
     if not alone:
         print_json([{"file": str(path), **_facts(found)} for path, found in looked.items()])
         return
-    for found in looked.values():
+    for path, found in looked.items():
         if isinstance(found, PublicationStatus):
             print_json(found.model_dump(mode="json"))
         else:
+            remember_file(path)
             print_error(found)
 
 

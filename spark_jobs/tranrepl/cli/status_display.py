@@ -39,10 +39,12 @@ def show_status(current: PublicationStatus) -> None:
     _print("[bold]log reader[/]", 0)
     for line in _log_reader_lines(current.log_reader):
         _print(line, _INDENT)
+    _print_steps(current.log_reader.last_error)
     for subscription in current.subscriptions:
         _print(f"[bold]{escape(subscription.subscription)}[/]: {_state(subscription)}", 0)
         for line in _subscription_lines(subscription):
             _print(line, _INDENT)
+        _print_steps(subscription.last_error)
 
 
 def _print(line: str, indent: int) -> None:
@@ -50,6 +52,13 @@ def _print(line: str, indent: int) -> None:
         out.print(" " * indent + line, highlight=False)
     else:
         out.print(Padding(Text.from_markup(line), (0, 0, 0, indent), expand=False), highlight=False)
+
+
+def _print_steps(error: LastError | None) -> None:
+    """Whole lines also in a terminal, which a command can be pasted from."""
+    for line in error.next_steps if error is not None else ():
+        style = "dim" if line.startswith("#") else None
+        out.print(" " * 2 * _INDENT + line, highlight=False, markup=False, soft_wrap=True, style=style)
 
 
 def _table(current: PublicationStatus) -> Table:

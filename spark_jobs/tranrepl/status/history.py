@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from tranrepl.distributor.error_rows import ErrorRow
 from tranrepl.distributor.tables import RunStatus
+from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.next_steps import Place, step_lines
 from tranrepl.status.report import LastError, LastRun
 
 
@@ -17,15 +19,24 @@ def run_of(row: Mapping[str, object] | None) -> LastRun | None:
     return LastRun.model_validate({"status": name, "time": row["time"], "comments": row["comments"]})
 
 
-def error_of(row: ErrorRow, *, healed: bool) -> LastError:
-    """Return a row of `msrepl_errors`."""
-    return LastError(
-        kind=row.kind,
+def error_of(row: ErrorRow, *, healed: bool, place: Place | None = None) -> LastError:
+    """Return a row of `msrepl_errors`; for a place whose next steps are asked for, with them."""
+    error = ErrorReport(
+        kind=ErrorKind(row.kind),
+        message=row.text,
         number=row.number,
-        text=row.text,
-        time=row.time,
-        article=row.article,
         xact_seqno=row.xact_seqno.hex() if row.xact_seqno is not None else None,
         command_id=row.command_id,
+        article=row.article,
+    )
+    return LastError(
+        kind=error.kind,
+        number=error.number,
+        text=error.message,
+        time=row.time,
+        article=error.article,
+        xact_seqno=error.xact_seqno,
+        command_id=error.command_id,
         healed=healed,
+        next_steps=[] if healed or place is None else list(step_lines(error, place)),
     )

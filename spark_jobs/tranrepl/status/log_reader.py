@@ -10,6 +10,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.error_rows import ended_well_since, last_error
 from tranrepl.errors import ReplicationError
 from tranrepl.log_reader.continuity import find_break
+from tranrepl.next_steps import Place
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.publisher.retained_log import retained_log
@@ -52,12 +53,12 @@ def ask_publisher(connection: Connection, publication: str) -> PublisherAnswer:
         )
 
 
-def ask_history(database: DistributionDatabase, record: PublicationRecord) -> LogReaderHistory:
+def ask_history(database: DistributionDatabase, record: PublicationRecord, settings_file: str) -> LogReaderHistory:
     """Ask the distribution database alone."""
     error = last_error(database, record, None)
     healed = error is not None and ended_well_since(database, record, None, error)
     last = run_of(database.last_history(record))
-    return LogReaderHistory(last, error_of(error, healed=healed) if error else None)
+    return LogReaderHistory(last, error_of(error, healed=healed, place=Place(settings_file)) if error else None)
 
 
 def ask_for_break(connection: Connection, database: DistributionDatabase, record: PublicationRecord) -> str | None:

@@ -31,15 +31,18 @@ Answer = TypeVar("Answer")
 
 
 def status(
-    publication: Publication, connections: Mapping[str, Connection], patience: float = PATIENCE_SECONDS
+    publication: Publication,
+    connections: Mapping[str, Connection],
+    patience: float = PATIENCE_SECONDS,
+    settings_file: str = "FILE",
 ) -> PublicationStatus:
     """Read the state at Publisher, Distributor and Subscribers. One that gives no answer within so many seconds is
-    said to be away, and the others are told all the same.
+    said to be away, and the others are told all the same. Next steps name `settings_file`.
 
     Raises ConfigurationError where the publication is not set up.
     """
     with closing(DistributionDatabase(connections[publication.distributor.connection])) as database:
-        return _Status(publication, connections, database, patience).ask()
+        return _Status(publication, connections, database, patience, settings_file).ask()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class _Status:
     connections: Mapping[str, Connection]
     database: DistributionDatabase
     patience: float
+    settings_file: str
 
     def ask(self) -> PublicationStatus:
         registered = self._asked(self._distribution, self._record)
@@ -78,7 +82,7 @@ class _Status:
         self, record: PublicationRecord, publisher: PublisherAnswer | ReplicationError
     ) -> PublicationStatus:
         watermarks = self._ask_subscribers(record.publisher_system)
-        history = self._asked(self._distribution, lambda: ask_history(self.database, record))
+        history = self._asked(self._distribution, lambda: ask_history(self.database, record, self.settings_file))
         broken: Asked[str | None] | None = None
         if isinstance(publisher, PublisherAnswer):
             broken = self._asked(self._publisher, lambda: ask_for_break(self._publisher, self.database, record))
@@ -123,7 +127,7 @@ class _Status:
         asked = {}
         for name, watermark in watermarks.items():
             known = watermark if isinstance(watermark, bytes) else None
-            question = SubscriptionQuestion(self.publication, self.database, record, name, known)
+            question = SubscriptionQuestion(self.publication, self.database, record, name, known, self.settings_file)
             asked[name] = (known, self._asked(self._distribution, question.ask))
         answers = {name: (known, it.answer()) for name, (known, it) in asked.items()}
         return [

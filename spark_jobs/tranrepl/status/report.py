@@ -33,6 +33,8 @@ class LastError(BaseModel):
     command_id: int | None
     healed: bool = False
     """Whether a later run ended well, or the Subscriber is past the transaction."""
+    next_steps: list[str] = []
+    """What can be done about it, as lines of a shell; empty where it is healed, or its text says all."""
 
 
 class RetainedLogStatus(BaseModel):
@@ -154,6 +156,7 @@ def _wrong_with_log_reader(reader: LogReaderStatus) -> list[str]:
         "Publisher": reader.publisher_problem is not None,
         "the log cannot be read on": reader.problem is not None,
         "the log reader's last run failed": reader.last_run is not None and reader.last_run.failed,
+        "the log reader's last error is not healed": _stands(reader.last_error),
     }
     return [what for what, holds in found.items() if holds]
 
@@ -163,7 +166,12 @@ def _wrong_with_subscription(subscription: SubscriptionStatus) -> list[str]:
         "Subscriber": subscription.subscriber_problem is not None,
         "not in the distribution database": subscription.problem is not None,
         "its last run failed": subscription.last_run is not None and subscription.last_run.failed,
+        "its last error is not healed": _stands(subscription.last_error),
         f"state {subscription.state}": subscription.state in WRONG_STATES,
         "articles are stopped": bool(subscription.stopped_articles),
     }
     return [what for what, holds in found.items() if holds]
+
+
+def _stands(error: LastError | None) -> bool:
+    return error is not None and not error.healed

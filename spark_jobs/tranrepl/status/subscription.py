@@ -14,6 +14,7 @@ from tranrepl.distributor.error_rows import ErrorRow, ended_well_since, last_err
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
+from tranrepl.next_steps import Place
 from tranrepl.settings import Publication
 from tranrepl.status.asking import said
 from tranrepl.status.history import error_of, run_of
@@ -56,6 +57,7 @@ class SubscriptionQuestion:
     name: str
     watermark: bytes | None
     """Of the Subscriber; None where it gave no answer."""
+    settings_file: str
 
     def ask(self) -> SubscriptionStatus:
         """Raises ConfigurationError where the subscription is not registered."""
@@ -100,7 +102,10 @@ class SubscriptionQuestion:
         self, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
     ) -> LastError | None:
         row = last_error(self.database, self.record, subscription)
-        return None if row is None else error_of(row, healed=self._is_healed(row, subscription, watermark, undelivered))
+        if row is None:
+            return None
+        healed = self._is_healed(row, subscription, watermark, undelivered)
+        return error_of(row, healed=healed, place=Place(self.settings_file, self.name))
 
     def _is_healed(
         self, row: ErrorRow, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
