@@ -17,6 +17,8 @@ from conftest import DatabasesFactory
 from integration.observed import ITEM, distribution_rows, insert_transactions, wait_until
 from integration.shell import publication_file, typed
 from sandbox.site import Site
+from tranrepl import run_display
+from tranrepl.cli import agents
 from tranrepl.distribution.delivery import Tally
 from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.distributor.database import DistributionDatabase, RunRow
@@ -73,11 +75,15 @@ def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_what_is_committed_is_told_while_a_delivery_goes_on(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int
+    databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In the history, and to whoever waits at a shell."""
     subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
-    streaming = {"subscription_streams": streams, "lock_timeout": 60}
-    site = Site(databases(), tmp_path / "store", ["public.item"], spark, [subscription | streaming])
+    subscription |= {"subscription_streams": streams, "lock_timeout": 60, "sync_type": "replication_support_only"}
+    site = Site(databases(), tmp_path / "store", ["public.item"], spark, [subscription])
+    file = publication_file(tmp_path, [{"source": "public.item"}], subscriptions=[subscription])
+    monkeypatch.setattr(run_display, "_LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(agents, "submit", lambda *_: site.run_distribution("reporting"))
     site.at_publisher(ITEM)
     site.set_up()
     insert_transactions(site, 1)
@@ -89,7 +95,7 @@ def test_what_is_committed_is_told_while_a_delivery_goes_on(
     subscriber = site.databases.subscriber.libpq_parameters("test")
     with ThreadPoolExecutor(1) as thread, psycopg.connect(**subscriber) as at_subscriber:  # type: ignore[arg-type]
         at_subscriber.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
-        delivery = thread.submit(site.deliver)
+        delivery = thread.submit(typed, "distribute", file, environment=site.databases.environment)
         try:
             wait_until(
                 lambda: (
@@ -101,9 +107,13 @@ def test_what_is_committed_is_told_while_a_delivery_goes_on(
                 site,
                 f"SELECT runstatus, commands_by_article::text, comments, delivery_rate > 0 {newest}",
             )
+            # Long enough for a look.
+            time.sleep(1.5)
         finally:
             at_subscriber.rollback()
-        delivery.result().raise_error()
+        outcome = delivery.result()
+    assert outcome.status == 0, outcome
+    assert "reporting: 7 of 8 commands" in outcome.err
     comments = "1 transactions with 7 commands were delivered."
     assert row == [(3, '{ "public.item" : 7 }', comments, True)]
     ended = distribution_rows(site, f"SELECT runstatus, delivered_commands, commands_by_article::text {newest}")
