@@ -410,6 +410,15 @@ def test_no_spark_submit_at_all_is_told(
         run(log_reader(publication))
 
 
+def test_a_spark_home_without_spark_is_told(
+    run: Run, publication: Publication, fake_spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/nowhere")
+    with pytest.raises(ReplicationStopped, match="SPARK_HOME=/nowhere: there is no Spark"):
+        run(log_reader(publication))
+    assert fake_spark.calls == []
+
+
 def test_the_retry_does_nothing_where_no_batch_failed(
     run: Run, publication: Publication, ti: FakeTaskInstance, fake_spark: FakeSpark
 ) -> None:
