@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,30 @@ def test_bash_is_offered_verbs_files_subscriptions_and_articles(folder: Path) ->
         [],
         [],
     ]
+
+
+_LOADED = "import sys; from tranrepl.command_line import main; main(); print('', *sys.modules, sep='\\n')"
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "offered"),
+    [
+        ("dags/pub", "dags/publications/purchasing.yaml"),
+        ("dags/publications/purchasing.yaml\n-s\na", "archive"),
+        ("dags/publications/purchasing.yaml\n--article\nsales.c", "sales.customer"),
+    ],
+)
+def test_what_the_file_says_is_offered_without_the_verbs_packages(folder: Path, unfinished: str, offered: str) -> None:
+    words = f"tranrepl\nrun\n{unfinished}"
+    line = {"_TRANREPL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count("\n"))}
+    told = subprocess.run(
+        [sys.executable, "-c", _LOADED],
+        env={**os.environ, **line},
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=True,
+    )
+    answer, *loaded = told.stdout.splitlines()
+    assert answer == offered
+    assert not {"tranrepl.cli", "typer", "sqlalchemy", "pyarrow", "pyspark"} & set(loaded)

@@ -21,6 +21,28 @@ _DEEPEST = 3
 _SUFFIXES = (".yaml", ".yml")
 
 
+def offered_without_verbs() -> list[str] | None:
+    """Return what Bash is offered for a file, a subscription or an article; None where it asks for something else, or
+    does not ask: Typer answers then, and other shells.
+
+    Bash hands over the line in COMP_WORDS, a word a line, and the place of the unfinished one in COMP_CWORD.
+    """
+    if os.environ.get("_TRANREPL_COMPLETE") != "complete_bash":
+        return None
+    words, place = os.environ.get("COMP_WORDS", "").split("\n"), os.environ.get("COMP_CWORD", "")
+    if not place.isdecimal() or not 2 <= int(place) <= len(words):
+        return None
+    before, incomplete = words[: int(place)], "".join(words[int(place) : int(place) + 1])
+    complete = _OPTIONS.get(before[-1])
+    if any(it in "'\"\\" for it in incomplete):
+        return None
+    if complete is not None:
+        return complete(incomplete)
+    if before[-1].startswith("-") or incomplete.startswith("-") or any(it.endswith(_SUFFIXES) for it in before):
+        return None
+    return complete_file(incomplete)
+
+
 def complete_file(incomplete: str) -> list[str]:
     """Return the YAML files, in folders below too, whose path begins so."""
     folder, _, _ = incomplete.rpartition("/")
@@ -76,3 +98,11 @@ def _words() -> list[str]:
     except ValueError:
         words = line.split()
     return [it for it in words if it.endswith(_SUFFIXES)]
+
+
+_OPTIONS = {
+    "-s": complete_subscription,
+    "--subscription": complete_subscription,
+    "-a": complete_article,
+    "--article": complete_article,
+}

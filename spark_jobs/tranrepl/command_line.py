@@ -1,0 +1,19 @@
+"""The entry of the `tranrepl` command."""
+
+from __future__ import annotations
+
+import sys
+
+from tranrepl.completion import offered_without_verbs
+
+
+def main() -> None:
+    """Answer a shell that completes a word, where that takes no more than the file; else run the command."""
+    offered = offered_without_verbs()
+    if offered is not None:
+        sys.stdout.write("\n".join(offered))
+        return
+    # It imports what the verbs work with, which takes longer than anybody waits for a Tab.
+    from tranrepl.cli import main as run
+
+    run()
