@@ -20,7 +20,13 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.distributor.unknown_rows import waits_for_snapshot, why_unknown
-from tranrepl.errors import ConfigurationError, CustomProcedureError, MustBeReinitializedError, ReplicationError
+from tranrepl.errors import (
+    ConfigurationError,
+    CustomProcedureError,
+    MissingRightError,
+    MustBeReinitializedError,
+    ReplicationError,
+)
 from tranrepl.java import require_java
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.postgres import connect
@@ -66,6 +72,11 @@ class Checked:
         return [it for it in self.problems if not isinstance(it, CustomProcedureError)]
 
     @property
+    def in_scripts(self) -> list[ReplicationError]:
+        """Problems that scripts cannot be written with: somebody else, with more rights, may run them."""
+        return [it for it in self.problems if not isinstance(it, MissingRightError)]
+
+    @property
     def custom_procedures(self) -> list[ReplicationError]:
         """Custom procedures that need attention: setup leaves them alone, and a delivery fails without them."""
         return [it for it in self.problems if isinstance(it, CustomProcedureError)]
@@ -94,6 +105,7 @@ def check(
     checked.warnings.extend(_not_propagated(publication))
     checked.collect(lambda: _clashes(publication, connections))
     checked.collect(lambda: _publisher(checked, publication, connections))
+    checked.collect(lambda: _publisher_rights(checked, publication, connections))
     checked.collect(lambda: _distributor(publication, connections))
     for subscription in publication.subscriptions:
         checked.collect(lambda name=subscription.name: _subscriber(checked, publication, connections, name))  # type: ignore[misc]
@@ -203,7 +215,15 @@ def _publisher(
             yield from problems
             if not problems:
                 checked.tables.append((article, table))
-        if len(checked.tables) == len(publication.articles):
+
+
+def _publisher_rights(
+    checked: Checked, publication: Publication, connections: Mapping[str, Connection]
+) -> Iterator[ReplicationError]:
+    """Where all tables can be published: what setup does is for all of them."""
+    if len(checked.tables) == len(publication.articles):
+        with connect(connections[publication.publisher.connection], "tranrepl check", autocommit=True) as session:
+            publisher = PostgresPublisher(session, publication.publication)
             yield from publisher.right_problems(checked.tables, _read_by_snapshots(publication))
 
 

@@ -176,6 +176,10 @@ class CustomProcedureError(ConfigurationError):
     """A custom procedure is missing at the Subscriber, or declared otherwise than it is called."""
 
 
+class MissingRightError(ConfigurationError):
+    """Our role at a server lacks rights that setup or the jobs need; somebody else may do it instead."""
+
+
 class FencedError(ReplicationError):
     """Another job did, or is doing, this very work. Nothing was changed by this one."""
 

@@ -8,15 +8,18 @@ from collections.abc import Collection, Iterable, Sequence
 from psycopg import sql
 
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import MissingRightError
 from tranrepl.postgres import Session, qualified
 from tranrepl.settings import TableName
 
 INSUFFICIENT_PRIVILEGE = "42501"
 
 _LACKING_AT_TABLES = """
-SELECT n.nspname, c.relname, ARRAY(SELECT wanted FROM unnest(%s::text[]) AS wanted
-                                    WHERE NOT pg_catalog.has_table_privilege(c.oid, wanted))
+SELECT n.nspname, c.relname,
+       ARRAY(SELECT wanted FROM unnest(%s::text[]) AS wanted
+              WHERE NOT CASE WHEN wanted IN ('SELECT', 'INSERT', 'UPDATE')
+                             THEN pg_catalog.has_any_column_privilege(c.oid, wanted)
+                             ELSE pg_catalog.has_table_privilege(c.oid, wanted) END)
   FROM unnest(%s::text[], %s::text[]) AS asked(schema, name)
   JOIN pg_catalog.pg_namespace n ON n.nspname = asked.schema
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name
@@ -37,9 +40,9 @@ def our_role(session: Session) -> str:
     return str(row[0]) if row else session.info.user
 
 
-def lacking_right(where: str, what: str, grants: Sequence[str]) -> ConfigurationError:
+def lacking_right(where: str, what: str, grants: Sequence[str]) -> MissingRightError:
     """Return the error of a role that lacks rights; `what` says for what it needs them."""
-    return ConfigurationError(
+    return MissingRightError(
         f"{where}: {what}",
         **Codes.POSTGRES.value.numbered(INSUFFICIENT_PRIVILEGE),
         remedy="let the owner, or a superuser, run:\n" + "\n".join(f"{grant};" for grant in dict.fromkeys(grants)),
@@ -64,7 +67,8 @@ def grants_on_database(session: Session, *rights: str) -> list[str]:
 
 
 def grants_on_tables(session: Session, tables: Collection[TableName], *rights: str) -> list[str]:
-    """Return what our role lacks of these rights on tables that are there, and on their schemas."""
+    """Return what our role lacks of these rights on tables that are there, and on their schemas. Rights on some of the
+    columns may be all that is needed."""
     lacking: dict[tuple[str, ...], list[TableName]] = defaultdict(list)
     asked = [[it.schema for it in tables], [it.table for it in tables]]
     for schema, name, missing in session.execute(_LACKING_AT_TABLES, [list(rights), *asked]):

@@ -208,4 +208,5 @@ def test_pools_are_not_looked_for_where_there_is_no_airflow(tmp_path: Path, monk
 def test_the_likely_table_is_found(wanted: str) -> None:
     tables = [TableName.parse(it) for it in ("public.ticket", "public.vendor", "audit.log")]
     assert str(likely_table(TableName.parse(wanted), tables)) == "public.ticket"
-    assert likely_table(TableName("public", "zzz"), tables) is None
+    for other in ("absent", "t"):
+        assert likely_table(TableName("public", other), tables) is None

@@ -20,7 +20,7 @@ from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, pri
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.command_file import mounted_path
-from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
 from tranrepl.jobs import StoreCheckRequest
 from tranrepl.pools import missing_pools, set_up_pools
 from tranrepl.registration import registered_article
@@ -164,7 +164,7 @@ def script(
             _print_script(script_of(dialect, _registered(checked), what))
             return
         checked = checked_publication(publication, connections)
-        fail_on(checked.blocking if custom else checked.problems)
+        fail_on([it for it in checked.in_scripts if not (custom and isinstance(it, CustomProcedureError))])
         for name in chosen(publication, subscription):
             _print_script(_scripted(publication, connections, checked, name, what))
 

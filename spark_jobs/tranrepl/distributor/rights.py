@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tranrepl.distributor.tables import metadata
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import MissingRightError
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.postgres_rights import grants_on_schemas, grants_on_tables, lacking_right, our_role
 from tranrepl.settings import TableName
@@ -16,7 +16,7 @@ SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.
 """
 
 
-def right_problems(session: Session, where: str) -> Iterator[ConfigurationError]:
+def right_problems(session: Session, where: str) -> Iterator[MissingRightError]:
     """Whether setup may create the tables that are missing, and jobs may use those that are there."""
     with translated_errors(where):
         row = session.execute("SELECT current_schema()").fetchone()

@@ -32,6 +32,10 @@ def likely_table(wanted: TableName, tables: list[TableName]) -> TableName | None
     near = [it for it in elsewhere if it.schema.casefold() == wanted.schema.casefold()] or elsewhere
     if near:
         return near[0]
-    name = likeliest(str(wanted), map(str, tables))
-    name = name or likeliest(wanted.table, (it.table for it in tables))
-    return next((it for it in sorted(tables) if name in (str(it), it.table)), None)
+    # A schema's name that is written right would make every table of it alike.
+    beside = [it for it in tables if it.schema.casefold() == wanted.schema.casefold()]
+    for among in (sorted(beside), sorted(tables)):
+        name = likeliest(wanted.table, (it.table for it in among))
+        if name is not None:
+            return next(it for it in among if it.table == name)
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from psycopg import sql
 
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import MissingRightError
 from tranrepl.postgres import Session, qualified, translated_errors
 from tranrepl.postgres_rights import (
     INSUFFICIENT_PRIVILEGE,
@@ -22,7 +22,7 @@ FOR_OWNER = "let the owner of the tables, with CREATE on the database, run this,
 OR_GRANT = "or let a superuser give the role what it needs for it:"
 
 
-def read_problems(session: Session, where: str, tables: Collection[TableName]) -> Iterator[ConfigurationError]:
+def read_problems(session: Session, where: str, tables: Collection[TableName]) -> Iterator[MissingRightError]:
     """Whether a snapshot and a validation may read the tables; the log is another right."""
     with translated_errors(where):
         grants = grants_on_tables(session, tables, "SELECT")
@@ -32,7 +32,7 @@ def read_problems(session: Session, where: str, tables: Collection[TableName]) -
 
 def owner_problems(
     session: Session, where: str, publication: str, tables: Collection[TableName], statements: Sequence[str]
-) -> Iterator[ConfigurationError]:
+) -> Iterator[MissingRightError]:
     """Whether setup may run these statements, for which one must own the tables, and the publication where it is there.
 
     The owner may run them instead.
@@ -56,7 +56,7 @@ def owner_problems(
             rights = [*rights, *grants_on_database(session, "CREATE"), change.as_string(session)]
     if rights:
         whose = f"does not own {', '.join(map(str, others))}" if others else "may not create the publication"
-        yield ConfigurationError(
+        yield MissingRightError(
             f"{where}: role {role} {whose}, as setup must to publish the tables",
             **Codes.POSTGRES.value.numbered(INSUFFICIENT_PRIVILEGE),
             remedy="\n".join([FOR_OWNER, *_ended(statements), OR_GRANT, *_ended(rights)]),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import sqlalchemy as sa
 
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import MissingRightError
 from tranrepl.settings import Article
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 
@@ -31,7 +31,7 @@ _TABLES_THERE = sa.text(
 
 def right_problems(
     session: sa.Connection, where: str, articles: Sequence[Article], model: Sequence[str]
-) -> Iterator[ConfigurationError]:
+) -> Iterator[MissingRightError]:
     """Whether setup may create what is missing: in the connection's database the model's tables and the procedures,
     and in each article's schema its table. `model`: the names of the model's tables."""
     ours = _grantees(session)
@@ -52,7 +52,7 @@ def right_problems(
         if (lacking := [it for it in rights if it not in _granted(session, ours, schema)])
     ]
     if grants:
-        yield ConfigurationError(
+        yield MissingRightError(
             f"{where}: login {login} may not create what setup creates",
             **Codes.MARIADB.value.numbered(_ACCESS_DENIED),
             remedy="let an administrator run:\n" + "\n".join(f"{it};" for it in grants),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from psycopg import sql
 
 from tranrepl.commands import Method, Operation
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import MissingRightError
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.postgres_rights import (
     grants_on_database,
@@ -42,7 +42,7 @@ SELECT p.proname, bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
 """
 
 
-def right_problems(session: Session, where: str, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
+def right_problems(session: Session, where: str, articles: Sequence[Article]) -> Iterator[MissingRightError]:
     """Whether setup may create what is missing, and deliveries may use what is there."""
     with translated_errors(where):
         role = our_role(session)
