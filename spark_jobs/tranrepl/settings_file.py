@@ -118,7 +118,10 @@ def _compose(path: Path, text: str) -> yaml.Node | None:
         line = text.count("\n", 0, error.position) + 1
         raise _not_yaml(path, line, f"character U+{error.character:04X} is not allowed") from None
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        # What is not closed is told where it was opened.
+        unclosed = "end of stream" in (error.problem or "") or "<stream end>" in (error.problem or "")
+        marks = [error.problem_mark, error.context_mark]
+        mark = next((it for it in (reversed(marks) if unclosed else marks) if it is not None), None)
         said = ", ".join(part for part in (error.context, error.problem) if part)
         raise _not_yaml(path, mark.line + 1 if mark else 1, said) from None
     except RecursionError:

@@ -90,8 +90,8 @@ def _mistake(detail: ErrorDetails, location: Location) -> Mistake:
         case "extra_forbidden":
             return Mistake(location, f"{key_path(location)}: unknown key;{_instead_of(location)}")
         case "missing":
-            about = " ".join(str(schema.get("description", "")).split())
-            return Mistake(location, f"{key_path(location)}: missing{f'; {about}' if about else ''}")
+            about = " ".join(str(schema.get("description", "")).split()) or f"allowed: {_allowed(schema)}"
+            return Mistake(location, f"{key_path(location)}: missing; {about}")
         case "value_error":
             problem = str(detail["ctx"]["error"])
         case "recursion_loop":
@@ -177,8 +177,9 @@ def _allowed(schema: Mapping[str, Any]) -> str:
         case "object":
             return "a mapping"
         case "array":
-            least = "at least one of them" if schema.get("minItems") else "which may be empty"
-            return f"a list, {least}"
+            inner = _resolved(schema.get("items", {}))
+            of = f" of mappings with the keys {_keys(inner)}" if "properties" in inner else ""
+            return f"a list{of}{', not empty' if schema.get('minItems') else ''}"
         case "integer":
             return f"a whole number{_between(schema)}"
         case "boolean":

@@ -169,11 +169,11 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     ),
     "no column": (
         lambda it: it["articles"][1].update(columns=[]),
-        ["articles[1].columns: an empty list: allowed: a list, at least one of them"],
+        ["articles[1].columns: an empty list: allowed: a list, not empty"],
     ),
     "no article": (
         lambda it: it.update(articles=[]),
-        ["articles: an empty list: allowed: a list, at least one of them"],
+        ["articles: an empty list: allowed: a list of mappings with the keys source, destination,"],
     ),
     "article twice": (
         lambda it: it["articles"].append({"source": "purchasing.orders", "destination": "a.b"}),

@@ -81,6 +81,11 @@ MISTAKES: dict[str, tuple[str, str, list[str]]] = {
         "",
         ["10: subscriptions[0].connection: missing; Airflow connection id of the Subscriber."],
     ),
+    "section left out": (
+        "publisher: {connection: publisher}\n",
+        "",
+        ["1: publisher: missing; allowed: a mapping with the keys connection, snapshot_timeout"],
+    ),
     "enumeration": (
         "columns: [id, name]",
         "truncate: ignored",
@@ -94,7 +99,7 @@ MISTAKES: dict[str, tuple[str, str, list[str]]] = {
     "text for a list": (
         "columns: [id, name]",
         "columns: id, name",
-        ["8: articles[1].columns: 'id, name': allowed: a list, at least one of them"],
+        ["8: articles[1].columns: 'id, name': allowed: a list, not empty"],
     ),
     "list for a mapping": (
         "publisher: {connection: publisher}",
@@ -228,7 +233,7 @@ NOT_YAML: dict[str, tuple[str | bytes, str, str]] = {
     ),
     "macro without quotes": ("schedule: @daily\n", ":1: not valid YAML", "put a text that begins with it in quotes"),
     "open bracket": ("articles: [\n", ":2: not valid YAML", ""),
-    "open quote": ("publication: 'x\n", ":2: not valid YAML", "a quote is closed by the same one"),
+    "open quote": ("publication: 'x\n", ":1: not valid YAML", "a quote is closed by the same one"),
     "wrong column": ("publication: x\n schedule: y\n", ":2: not valid YAML: mapping values are not allowed", "colon"),
     "two documents": (f"{GOOD}---\n{GOOD}", ":12: not valid YAML", "a file holds one publication"),
     "key that is a list": ("? [a, b]\n: c\n", ":1: a key is a list or a mapping; allowed: text", ""),
