@@ -23,6 +23,7 @@ from tranrepl.distributor.unknown_rows import waits_for_snapshot, why_unknown
 from tranrepl.errors import (
     ConfigurationError,
     CustomProcedureError,
+    JobRightError,
     MissingRightError,
     MustBeReinitializedError,
     ReplicationError,
@@ -40,6 +41,7 @@ from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.snapshot import SnapshotArticle
 
+_NOT_OF_SETUP = (CustomProcedureError, JobRightError)
 _TRIED_BYTES = 64 * 1024
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
@@ -69,7 +71,7 @@ class Checked:
     @property
     def blocking(self) -> list[ReplicationError]:
         """Problems that setup cannot work with."""
-        return [it for it in self.problems if not isinstance(it, CustomProcedureError)]
+        return [it for it in self.problems if not isinstance(it, _NOT_OF_SETUP)]
 
     @property
     def in_scripts(self) -> list[ReplicationError]:
@@ -77,9 +79,9 @@ class Checked:
         return [it for it in self.problems if not isinstance(it, MissingRightError)]
 
     @property
-    def custom_procedures(self) -> list[ReplicationError]:
-        """Custom procedures that need attention: setup leaves them alone, and a delivery fails without them."""
-        return [it for it in self.problems if isinstance(it, CustomProcedureError)]
+    def needing_attention(self) -> list[ReplicationError]:
+        """Custom procedures, which setup leaves alone, and rights of the jobs: a delivery fails without them."""
+        return [it for it in self.problems if isinstance(it, _NOT_OF_SETUP)]
 
     def collect(self, problems: Callable[[], Iterator[ReplicationError]]) -> None:
         """Take every problem; one that is raised ends this part of the check only."""

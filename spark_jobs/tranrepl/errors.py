@@ -180,6 +180,10 @@ class MissingRightError(ConfigurationError):
     """Our role at a server lacks rights that setup or the jobs need; somebody else may do it instead."""
 
 
+class JobRightError(MissingRightError):
+    """The jobs need the right, and setup does not: they may log in as somebody else."""
+
+
 class FencedError(ReplicationError):
     """Another job did, or is doing, this very work. Nothing was changed by this one."""
 

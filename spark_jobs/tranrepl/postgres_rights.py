@@ -40,9 +40,11 @@ def our_role(session: Session) -> str:
     return str(row[0]) if row else session.info.user
 
 
-def lacking_right(where: str, what: str, grants: Sequence[str]) -> MissingRightError:
+def lacking_right(
+    where: str, what: str, grants: Sequence[str], kind: type[MissingRightError] = MissingRightError
+) -> MissingRightError:
     """Return the error of a role that lacks rights; `what` says for what it needs them."""
-    return MissingRightError(
+    return kind(
         f"{where}: {what}",
         **Codes.POSTGRES.value.numbered(INSUFFICIENT_PRIVILEGE),
         remedy="let the owner, or a superuser, run:\n" + "\n".join(f"{grant};" for grant in dict.fromkeys(grants)),

@@ -371,7 +371,7 @@ def test_a_column_that_is_added_regenerates_what_was_generated_and_leaves_custom
         "article public.vendor of subscription reporting is stopped until its rows are seen to: column added joined it",
     ]
     assert site.at_subscriber(mine) == before
-    (attention,) = check(site.publication, site.connections).custom_procedures
+    (attention,) = check(site.publication, site.connections).needing_attention
     assert '"c5" uuid, "pkc1" integer' in (attention.remedy or "")
 
     site.at_subscriber("DROP PROCEDURE mine", *_texts_of(_skeletons(site)))

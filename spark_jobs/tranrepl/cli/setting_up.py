@@ -104,7 +104,7 @@ def setup(file: File) -> None:
         set_up(publication, connections, checked.tables, say)
         _set_up_pools(publication, say)
         _prepare_spark()
-        for problem in checked.custom_procedures:
+        for problem in checked.needing_attention:
             err.print(f"[yellow]needs attention[/]: {escape(str(problem))}", highlight=False)
         out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
 

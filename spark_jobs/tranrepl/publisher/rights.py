@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from psycopg import sql
 
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import MissingRightError
+from tranrepl.errors import JobRightError, MissingRightError
 from tranrepl.postgres import Session, qualified, translated_errors
 from tranrepl.postgres_rights import (
     INSUFFICIENT_PRIVILEGE,
     grants_on_database,
+    grants_on_schemas,
     grants_on_tables,
     lacking_right,
     our_role,
@@ -27,7 +28,9 @@ def read_problems(session: Session, where: str, tables: Collection[TableName]) -
     with translated_errors(where):
         grants = grants_on_tables(session, tables, "SELECT")
         if grants:
-            yield lacking_right(where, f"role {our_role(session)} may not read every published table", grants)
+            yield lacking_right(
+                where, f"role {our_role(session)} may not read every published table", grants, JobRightError
+            )
 
 
 def owner_problems(
@@ -46,6 +49,7 @@ def owner_problems(
             sql.SQL("ALTER TABLE {} OWNER TO {}").format(qualified(it), sql.Identifier(role)).as_string(session)
             for it in others
         ]
+        rights = [*grants_on_schemas(session, (it.schema for it in tables), "USAGE"), *rights]
         owned = _owns_publication(session, publication)
         if owned is None:
             rights = [*grants_on_database(session, "CREATE"), *rights]

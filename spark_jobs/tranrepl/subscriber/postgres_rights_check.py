@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from psycopg import sql
 
 from tranrepl.commands import Method, Operation
-from tranrepl.errors import MissingRightError
+from tranrepl.errors import JobRightError, MissingRightError
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.postgres_rights import (
     grants_on_database,
@@ -54,7 +54,7 @@ def right_problems(session: Session, where: str, articles: Sequence[Article]) ->
     if creating:
         yield lacking_right(where, f"role {role} may not create what setup creates", creating)
     if using:
-        yield lacking_right(where, f"role {role} may not apply commands", using)
+        yield lacking_right(where, f"role {role} may not apply commands", using, JobRightError)
 
 
 def _there(session: Session, tables: Sequence[TableName]) -> tuple[set[str], set[TableName]]:
