@@ -21,11 +21,12 @@ import pytest
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
 from sandbox.memory_folder import memory_folder
-from tranrepl.class_archive import start_variables
+from sandbox.quiet_spark import quiet_start
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.jobs import LOCAL_MASTER_SETTINGS
 from tranrepl.spark_job import SESSION_SETTINGS
+from tranrepl.spark_output import silence_py4j, submission_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +66,8 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("tranrepl")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.update(start_variables())
+    os.environ.update(submission_variables())
+    silence_py4j()
 
 
 _TAKE_LONG = ("slow", "scheduler", "submit")
@@ -188,7 +190,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("tranrepl tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with quiet_start():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -11,12 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from pydantic import ValidationError
 
-from tranrepl.class_archive import start_variables
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.java import require_java
 from tranrepl.jobs import (
@@ -31,6 +31,7 @@ from tranrepl.jobs import (
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings import Publication
 from tranrepl.skipped_report import skipped_warning
+from tranrepl.spark_output import is_chatter, submission_variables
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
 from tranrepl_airflow.graph import LOG_READER
@@ -49,6 +50,13 @@ RUN_BOUND = (
 )
 """The end of the run's data interval. A manual run delivers everything there is, also where it was given a logical
 date, from which Airflow infers an interval."""
+
+
+class _JobHook(SparkSubmitHook):
+    """Logs what a job says, without what every JVM of Spark's says."""
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(line for line in itr if line.strip() and not is_chatter(line))
 
 
 class ReplicationSparkOperator(SparkSubmitOperator):
@@ -150,7 +158,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         self.application = application
         self.application_args = arguments
         given = self.env_vars or {}
-        self.env_vars = {**given, **start_variables({**os.environ, **given}), **connections.environment}
+        self.env_vars = {**given, **submission_variables({**os.environ, **given}), **connections.environment}
         self.conf = {**spark.default_conf(), **(self.conf or {})}
         self._spark_binary = self._spark_binary or spark.submit_binary()
         # A hook of an earlier try would submit that try's arguments. It stays after this one: a task that ran out
@@ -160,6 +168,12 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             yield
         finally:
             self.application, self.application_args, self.env_vars, self.conf, self._spark_binary = before
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        # The provider makes it itself, of thirty arguments.
+        hook.__class__ = _JobHook
+        return hook
 
     def _run_spark(self, context: Context) -> str | None:
         """Submit and wait. Returns what the provider says of a failure; the job's own result says more."""

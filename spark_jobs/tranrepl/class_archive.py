@@ -101,7 +101,7 @@ def _train(archive: Path, environment: Mapping[str, str]) -> None:
 
 def _name(environment: Mapping[str, str]) -> str | None:
     """Says where Spark is, then which Java and jars: of one Spark the newest archive alone is kept."""
-    java, home = find_java(environment), _spark_home(environment)
+    java, home = find_java(environment), spark_home(environment)
     if java is None or home is None:
         return None
     real = java.resolve()
@@ -122,7 +122,7 @@ def _identity(path: Path) -> str:
     return f"{path} {status.st_mtime_ns} {status.st_size}"
 
 
-def _spark_home(environment: Mapping[str, str]) -> Path | None:
+def spark_home(environment: Mapping[str, str]) -> Path | None:
     """As spark-submit finds it."""
     if home := environment.get("SPARK_HOME"):
         return Path(home)

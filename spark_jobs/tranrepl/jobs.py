@@ -28,7 +28,6 @@ LOCAL_MASTER_SETTINGS = {
     # One stream of short-lived objects: the parallel collectors only take time from the Python side. So does the
     # optimising compiler, which is done when the job is.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.log.level": "WARN",
 }
 """What whoever submits a job adds for a `local` master."""
 

@@ -22,6 +22,7 @@ from tranrepl.jobs import (
     ValidationRequest,
     write_private,
 )
+from tranrepl.spark_output import silence_py4j
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +77,7 @@ def main(
     parser.add_argument("--result", type=Path, required=True, help="where to write the result")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    silence_py4j()
     result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), job)
     write_private(options.result, result.model_dump_json())
     if result.error is not None:
@@ -93,6 +95,8 @@ def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
         finally:
             spark.stop()
     except ReplicationError as error:
+        if error.kind is ErrorKind.INTERNAL:
+            traceback.print_exc()
         return JobResult(error=error.to_report())
     except Exception as error:  # noqa: BLE001 — whatever it is, the caller learns of it by the result
         traceback.print_exc()

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tranrepl.class_archive import start_variables
 from tranrepl.errors import InternalError
 from tranrepl.java import require_java
 from tranrepl.jobs import (
@@ -24,6 +23,7 @@ from tranrepl.jobs import (
     write_private,
 )
 from tranrepl.spark_home import require_spark_submit
+from tranrepl.spark_output import is_chatter, submission_variables
 
 Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest | StoreCheckRequest
 
@@ -44,7 +44,7 @@ def submit(request: Request, master: str) -> JobResult:
             [*_command(request, master), "--request", str(request_path), "--result", str(result_path)],
             env={
                 **os.environ,
-                **start_variables(),
+                **submission_variables(),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
             },
@@ -54,7 +54,8 @@ def submit(request: Request, master: str) -> JobResult:
             check=False,
         )
         if not result_path.exists():
-            tail = process.stdout.decode(errors="replace").splitlines()[-_LAST_LINES:]
+            lines = process.stdout.decode(errors="replace").splitlines()
+            tail = [line for line in lines if not is_chatter(line)][-_LAST_LINES:]
             raise InternalError(
                 f"the {request.job} job ended with status {process.returncode} and without a result",
                 remedy="its last output:\n" + "\n".join(tail),

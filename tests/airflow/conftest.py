@@ -13,7 +13,6 @@ import tempfile
 import types
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -190,7 +189,7 @@ class FakeSpark:
 
 
 @pytest.fixture
-def fake_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark]:
+def fake_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_pipes: None) -> FakeSpark:
     """A fake spark-submit, first on PATH. Every job succeeds with nothing delivered until told otherwise."""
     binary = tmp_path / "bin" / "spark-submit"
     binary.parent.mkdir()
@@ -203,12 +202,12 @@ def fake_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake
     fake = FakeSpark(folder)
     for job in ("log_reader", "streams", "single_connection", "snapshot"):
         fake.answer(job, JobResult())
-    with _closed_pipes(monkeypatch):
-        yield fake
+    return fake
 
 
-@contextmanager
-def _closed_pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture
+def closed_pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Outputs of spark-submit, closed at the end of the test."""
     # The provider leaves the output of spark-submit open, which pytest would blame on whatever test runs next.
     pipes: list[IO[Any]] = []
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sandbox.quiet_spark import quiet_start
 from tranrepl.jobs import LOCAL_MASTER_SETTINGS
 from tranrepl.spark_job import SESSION_SETTINGS
+from tranrepl.spark_output import silence_py4j, submission_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,14 +25,16 @@ _LOADING_SECONDS = 0.1
 @contextmanager
 def spark_session(master: str = f"local[{CORES}]") -> Iterator[SparkSession]:
     """With the jobs' own settings, on loopback."""
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **submission_variables()}
+    silence_py4j()
     from pyspark.sql import SparkSession
 
     settings = {**SESSION_SETTINGS, **LOCAL_MASTER_SETTINGS, "spark.log.level": "ERROR"}
     builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with quiet_start():
+        session = builder.getOrCreate()
     try:
         yield session
     finally:

@@ -37,11 +37,11 @@ def print_error(error: ReplicationError, subscription: str = "") -> None:
     """Print what happened, where, and the commands to go on with, which name the file that this call was given."""
     report, place = error.to_report(), Place(_settings_file.get(), subscription)
     err.print(f"[bold red]error[/]: {escape(named(report.message, place, report.article))}", highlight=False)
+    if report.remedy:
+        err.print(f"  [green]→[/] {escape(named(report.remedy, place, report.article))}", highlight=False)
     where = ", ".join(f"{name} {value}" for name, value in facts(report).items())
     if where:
         err.print(f"  {where}", highlight=False, markup=False)
-    if report.remedy:
-        err.print(f"  [green]→[/] {escape(named(report.remedy, place, report.article))}", highlight=False)
     for line in step_lines(report, place):
         err.print(f"  {line}", highlight=False, markup=False, style="dim" if line.startswith("#") else None)
 

@@ -1,0 +1,46 @@
+"""What Spark, its JVM and py4j say in every run and nobody needs: silenced where it comes from, or left out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tranrepl.class_archive import spark_home, start_variables
+
+_OPTIONS = "SPARK_SUBMIT_OPTS"
+_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+_OWN_FILES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+_INCUBATOR = "WARNING: Using incubator modules:"
+"""The JVM itself says it, before anything of Spark's, of a module that spark-submit always asks for."""
+
+
+def submission_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return environment variables with which spark-submit starts fast, and says only what went wrong.
+
+    Where somebody has configured Spark's logging, it stays as it is.
+    """
+    variables = start_variables(environment)
+    if _has_own_configuration(environment):
+        return variables
+    options = variables.get(_OPTIONS, environment.get(_OPTIONS, ""))
+    return {**variables, _OPTIONS: f'"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}" {options}'.rstrip()}
+
+
+def is_chatter(line: str) -> bool:
+    """Return whether a line of spark-submit's output is one that cannot be silenced where it comes from."""
+    return line.startswith(_INCUBATOR)
+
+
+def silence_py4j() -> None:
+    """Keep py4j from telling of each connection that it closes, in a process whose logging shows INFO."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def _has_own_configuration(environment: Mapping[str, str]) -> bool:
+    if "-Dlog4j" in environment.get(_OPTIONS, ""):
+        return True
+    home = spark_home(environment)
+    conf = environment.get("SPARK_CONF_DIR") or (str(home / "conf") if home is not None else "")
+    return bool(conf) and any(Path(conf, it).is_file() for it in _OWN_FILES)
