@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator, Context
 
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.next_steps import Place
-from tranrepl_airflow.outcome import failure
+from tranrepl_airflow.outcome import logged_failure
 
 
 class BrokenSettingsOperator(BaseOperator):
@@ -20,4 +20,4 @@ class BrokenSettingsOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
         """Always raises ReplicationStopped."""
-        raise failure(ErrorReport(kind=ErrorKind.CONFIGURATION, message=self.message), Place())
+        raise logged_failure(ErrorReport(kind=ErrorKind.CONFIGURATION, message=self.message), Place())

@@ -12,7 +12,7 @@ from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings import Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all
 from tranrepl_airflow.job_connections import resolve_connections
-from tranrepl_airflow.outcome import RetryWhatMayPass, failure
+from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 
 if TYPE_CHECKING:
     from tranrepl.distributor.cleanup import Cleanup
@@ -42,7 +42,7 @@ class CleanupOperator(BaseOperator):
             stopped = problem.to_report()
         else:
             return self._told(done, publication, context)
-        raise failure(stopped, Place(self.settings_file))
+        raise logged_failure(stopped, Place(self.settings_file))
 
     def _told(self, done: Cleanup, publication: Publication, context: Context) -> Any:
         for subscription, why in done.unreachable.items():

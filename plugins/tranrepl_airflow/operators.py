@@ -37,7 +37,7 @@ from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
-from tranrepl_airflow.outcome import RetryWhatMayPass, failure
+from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.parameters import articles_to_begin_anew
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
 
@@ -118,7 +118,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         told = result.without_command().model_dump(mode="json")
         context["ti"].xcom_push(ERROR_KEY, told["error"])
         context["ti"].xcom_push(RESULT_KEY, told)
-        raise failure(error, self.place)
+        raise logged_failure(error, self.place)
 
     def _run(self, context: Context) -> JobResult:
         spark = find_spark(self._conn_id, self._deploy_mode)

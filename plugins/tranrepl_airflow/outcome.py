@@ -57,7 +57,7 @@ class RetryWhatMayPass(RetryPolicy):
         return RetryDecision.fail() if final else RetryDecision.default()
 
 
-def failure(error: ErrorReport, place: Place) -> ReplicationFailed:
+def logged_failure(error: ErrorReport, place: Place) -> ReplicationFailed:
     """Log the error in one block with the commands to go on with, and return what ends the task.
 
     That is ReplicationStopped, which `RetryWhatMayPass` tries again where that may help; ReplicationCrashed for a bug.

@@ -259,6 +259,14 @@ def test_an_unknown_subscription_is_answered_with_the_known_ones() -> None:
     assert refused.value.remedy == "allowed: reporting"
 
 
+def test_errors_to_skip_are_named_by_either_number() -> None:
+    document = copy.deepcopy(EXAMPLE)
+    document["subscriptions"][0]["skip_errors"] = [2627, 23505, "23503", "P0001", 1062]
+    publication = Publication.model_validate(document)
+    assert publication.subscriptions[0].skip_errors == ["2627", "23505", "23503", "P0001", "1062"]
+    assert Publication.model_validate(publication.model_dump(mode="json")) == publication
+
+
 def test_connections_are_named_once() -> None:
     document = {**EXAMPLE, "subscriptions": [{"name": name, "connection": "publisher"} for name in ("a", "b")]}
     assert Publication.model_validate(document).connection_ids() == ["publisher", "distribution"]

@@ -59,7 +59,7 @@ def validate(
             )
             results[name] = _validate(request, master)
         if as_json:
-            print_json({name: result.model_dump(mode="json") for name, result in results.items()})
+            print_json({name: result.without_command().model_dump(mode="json") for name, result in results.items()})
         else:
             for name, result in results.items():
                 _show_validation(name, result)
