@@ -329,9 +329,12 @@ def _without_result(failure: str | None, connections: JobConnections) -> Replica
 
 
 def _redacted(result: JobResult, connections: JobConnections) -> JobResult:
-    if result.error is None:
-        return result
-    shown = {name: getattr(result.error, name) for name in ("message", "remedy", "key", "command")}
+    error = None if result.error is None else _without_secrets(result.error, connections)
+    skipped = tuple(_without_secrets(it, connections) for it in result.first_skipped)
+    return result.model_copy(update={"error": error, "first_skipped": skipped})
+
+
+def _without_secrets(error: ErrorReport, connections: JobConnections) -> ErrorReport:
+    shown = {name: getattr(error, name) for name in ("message", "remedy", "key", "command")}
     told = {name: None if text is None else connections.redact(text) for name, text in shown.items()}
-    error = result.error.model_copy(update=told)
-    return result.model_copy(update={"error": error})
+    return error.model_copy(update=told)

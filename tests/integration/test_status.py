@@ -24,7 +24,11 @@ from sandbox.proxy import Proxy
 from sandbox.site import Site, execute
 from sandbox.spark_here import SparkHere
 from tranrepl.administration import skip_transaction
+from tranrepl.distribution.opening import open_distribution
+from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
+from tranrepl.jobs import DistributionRequest, JobResult
 from tranrepl.status import PublicationStatus, SubscriptionStatus, status
+from tranrepl.validation_report import ArticleValidation, SubscriptionValidation
 
 _SUBSCRIPTIONS = (
     {"name": "reporting", "connection": "subscriber", "subscription_streams": 1},
@@ -205,6 +209,7 @@ def test_the_slot_and_the_log_that_it_retains_are_told(site: Site, tmp_path: Pat
     outcome = _typed(site, file)
     assert outcome.status == 2
     assert f"slot {name}: it does not exist" in outcome.out
+    assert f"`tranrepl reinitialize {file}`" in outcome.out
 
 
 # Errors
@@ -260,6 +265,25 @@ def test_an_earlier_run_that_ends_well_before_the_transaction_heals_nothing(site
     assert "subscription reporting: its last error is not healed" in _status(site).wrong
     found = _reporting(site)
     assert (found.state, found.last_error is not None and found.last_error.healed) == ("Not running", False)
+
+
+def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: Site) -> None:
+    article = ArticleValidation(article="public.item", destination="item", publisher_rows=1, subscriber_rows=1)
+    passed = SubscriptionValidation(xact_seqno="00ab", articles=(article,))
+    only_counted = passed.model_copy(update={"rowcount_only": True})
+    failed = ErrorReport(kind=ErrorKind.DATA, message="rows differ", number=VALIDATION_FAILED, article="public.item")
+    request = DistributionRequest(publication=site.publication, subscription="reporting")
+    for told, healed in (
+        (JobResult(validation=passed, error=failed), False),
+        (JobResult(validation=only_counted), False),
+        (JobResult(validation=passed), True),
+    ):
+        with open_distribution(request, site.connections) as opened:
+            opened.database.record_validation(opened.record, opened.subscription, told)
+        site.deliver().raise_error()
+        error = _reporting(site).last_error
+        assert error is not None
+        assert (error.number, error.healed) == (VALIDATION_FAILED, healed)
 
 
 def test_skipped_commands_are_counted_and_are_no_error(site: Site, tmp_path: Path) -> None:

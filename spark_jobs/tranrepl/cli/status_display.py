@@ -123,7 +123,7 @@ def _slot(reader: LogReaderStatus, name: str) -> str:
     state = reader.slot if reader.slot in ("ready", "in use") else f"[red]{reader.slot}[/]"
     kept = reader.retained
     if kept is None or kept.bytes is None:
-        return f"slot {escape(name)}: {state}"
+        return f"slot {escape(name)}: {state}" + (f" ({kept.wal_status})" if kept is not None else "")
     left = f", {decimal(kept.bytes_left)} more before it is in danger" if kept.bytes_left is not None else ""
     return f"slot {escape(name)}: {state}, retains {decimal(kept.bytes)} of log ({kept.wal_status}{left})"
 
@@ -148,7 +148,7 @@ def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
     for article, why in subscription.stopped_articles.items():
         yield f"[red]stopped for article {escape(article)}[/]: {escape(why)}"
     if subscription.skipped is not None and subscription.skipped.commands:
-        yield _skipped(subscription, subscription.skipped)
+        yield _skipped(subscription.skipped)
     last = subscription.last_run
     if last is not None and last.status == "in_progress" and subscription.waiting_articles:
         yield from map(escape, last.comments.splitlines())
@@ -167,11 +167,11 @@ def _delivery(subscription: SubscriptionStatus) -> str:
     return f"{at_most}{transactions} ({commands}) to deliver in about {seconds}{latency}"
 
 
-def _skipped(subscription: SubscriptionStatus, skipped: SkippedCommands) -> str:
+def _skipped(skipped: SkippedCommands) -> str:
     last = f", the last one {_place(skipped.last)}" if skipped.last is not None else ""
     return (
         f"[yellow]{counted(skipped.commands, 'command')} skipped (skip_errors)[/] in the last {skipped.within_hours} "
-        f"hours{last}: `tranrepl validate FILE -s {escape(subscription.subscription)}` finds the rows that differ"
+        f"hours{last}: `tranrepl validate` finds the rows that differ"
     )
 
 

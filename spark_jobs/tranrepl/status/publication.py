@@ -22,6 +22,7 @@ from tranrepl.status.log_reader import (
     ask_publisher,
     log_reader_status,
 )
+from tranrepl.status.naming import with_names
 from tranrepl.status.report import LogReaderStatus, PublicationStatus, SubscriptionStatus, what_is_wrong
 from tranrepl.status.subscription import SubscriptionQuestion, ask_subscriber, unasked_subscription
 
@@ -37,7 +38,7 @@ def status(
     settings_file: str = "FILE",
 ) -> PublicationStatus:
     """Read the state at Publisher, Distributor and Subscribers. One that gives no answer within so many seconds is
-    said to be away, and the others are told all the same. Next steps name `settings_file`.
+    said to be away, and the others are told all the same. Commands name `settings_file`.
 
     Raises ConfigurationError where the publication is not set up.
     """
@@ -147,7 +148,7 @@ class _Status:
             log_reader=reader,
             subscriptions=subscriptions,
         )
-        return found.model_copy(update={"wrong": what_is_wrong(found)})
+        return with_names(found.model_copy(update={"wrong": what_is_wrong(found)}), self.settings_file)
 
     def _asked(self, connection: Connection, question: Callable[[], Answer]) -> Asked[Answer]:
         return Asked(f"connection {connection}", question, self.patience)
