@@ -12,6 +12,7 @@ from tranrepl.jobs import JobResult
 from tranrepl.settings import Publication
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.skipped_alerts import results_of, tell_skipped
+from tranrepl_airflow.summary import TEMPLATE, run_in_words, summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class DeliveredOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         self.tables = subscription_alias(publication["publication"], subscription)
-        super().__init__(outlets=[self.tables], **kwargs)
+        super().__init__(outlets=[self.tables], map_index_template=TEMPLATE, **kwargs)
         self.publication = publication
         self.subscription = subscription
         self.attempts = attempts
@@ -77,6 +78,7 @@ class DeliveredOperator(BaseOperator):
         delivery = delivery_of(results)
         publication = Publication.model_validate(self.publication)
         add_events(context, self.tables, publication, self.subscription, _extras(delivery))
+        summarize(context, run_in_words(asdict(delivery)))
         # The last thing that is done: a task that is tried again would tell it again.
         tell_skipped(publication, self.subscription, results, context)
         return asdict(delivery)

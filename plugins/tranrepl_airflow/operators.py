@@ -40,6 +40,7 @@ from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.parameters import articles_to_begin_anew
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
+from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
 
 RESULT_KEY = "return_value"
 """XCom of a job: its JobResult. A job that failed has one too: it may have delivered before."""
@@ -79,6 +80,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
 
     def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", RetryWhatMayPass())
+        kwargs.setdefault("map_index_template", TEMPLATE)
         super().__init__(**kwargs)
         self.publication = publication
         self.settings_file = settings_file or usual_file(publication["publication"])
@@ -92,6 +94,10 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     def request(self) -> JobRequest:
         """What the job is asked to do."""
 
+    def in_words(self, result: JobResult) -> str:
+        """Return what the job did, for the list of task instances."""
+        return delivered_in_words(result.commands, result.latency_ms)
+
     def execute(self, context: Context) -> Any:
         """Run the job unless there is nothing to do. Returns the JobResult as a JSON object."""
         try:
@@ -102,6 +108,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)
             self._tell_skipped(result)
+            summarize(context, self.in_words(result))
             return result.model_dump(mode="json")
         return self._stopped(result, result.error, context)
 
@@ -194,6 +201,9 @@ class LogReaderOperator(ReplicationSparkOperator):
     def request(self) -> LogReaderRequest:
         return LogReaderRequest(publication=Publication.model_validate(self.publication))
 
+    def in_words(self, result: JobResult) -> str:
+        return f"stored {counted(result.commands, 'command')}" if result.commands else "nothing to read"
+
 
 class SubscriptionOperator(ReplicationSparkOperator):
     """A job for one subscription. It runs also where the log reader failed: what is stored is delivered.
@@ -232,14 +242,18 @@ class InitializeOperator(SubscriptionOperator):
     def execute(self, context: Context) -> Any:
         """Run the job, after what the run's parameters say."""
         result = super().execute(context)
-        if not result["snapshot"]:
-            self.log.info("No article of subscription %s waits for a snapshot", self.subscription)
         extras = {
             it["article"]: {"snapshot_rows": it["rows"], "last_xact_seqno": result["last_xact_seqno"]}
             for it in result["snapshot"]
         }
         add_events(context, self.tables, Publication.model_validate(self.publication), self.subscription, extras)
         return result
+
+    def in_words(self, result: JobResult) -> str:
+        if not result.snapshot:
+            self.log.info("No article of subscription %s waits for a snapshot", self.subscription)
+            return "no article waits for a snapshot"
+        return f"snapshot of {counted(sum(table.rows for table in result.snapshot), 'row')}"
 
     def _run(self, context: Context) -> JobResult:
         self._reinitialize(context)
@@ -302,6 +316,7 @@ class SingleConnectionRetryOperator(DistributionOperator):
         """Run the job where a batch failed. Raises AirflowSkipException where a person must mend something first."""
         if state_of(self.first_attempt, context) == "success":
             self.log.info("Nothing to retry: no batch of %s failed", self.first_attempt)
+            summarize(context, "nothing to retry")
             return JobResult().model_dump(mode="json")
         # A worker that was killed leaves no report; its batch failed all the same.
         report = error_of(self.first_attempt, context)

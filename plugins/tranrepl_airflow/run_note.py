@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from tranrepl_airflow.summary import run_in_words
+
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from sqlalchemy import Connection
@@ -25,7 +27,6 @@ _RESULT, _ERROR = "return_value", "error"
 _MOST_CHARACTERS = 1000
 """Of a note, in Airflow's database."""
 _MOST_OF_A_MESSAGE = 200
-_WHOLE_SECONDS_FROM = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +69,12 @@ def _line(group: DeliveryTasks, xcoms: XComs) -> str:
     if delivery is None:
         return list(failed.values())[-1] if failed else "nothing delivered"
     rescued = [f"a batch failed first, {it}" if name.endswith(".distribute") else it for name, it in failed.items()]
-    return "; ".join([_delivered(delivery), *rescued])
-
-
-def _delivered(delivery: Mapping[str, Any]) -> str:
-    rows, commands, latency = delivery["snapshot_rows"], delivery["commands"], delivery["latency_ms"]
-    repaired = sum(delivery["repaired"].values())
-    parts = [
-        f"snapshot of {rows} rows" if rows else "",
-        f"delivered {commands} commands" if commands else "nothing to deliver",
-        f"latency {_seconds(latency)}" if commands and latency is not None else "",
-        f"repaired {repaired} rows" if repaired else "",
-    ]
-    return ", ".join(filter(None, parts))
+    return "; ".join([run_in_words(delivery), *rescued])
 
 
 def _problem(error: Mapping[str, Any]) -> str:
     number = f"error {error['number']}: " if error.get("number") else ""
     return f"{number}{error['message'][:_MOST_OF_A_MESSAGE]}"
-
-
-def _seconds(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:.0f} s" if milliseconds >= _WHOLE_SECONDS_FROM else f"{milliseconds / 1000:.1f} s"
 
 
 def _write_note(dag_run: DagRun) -> None:

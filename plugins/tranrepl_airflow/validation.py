@@ -23,6 +23,7 @@ from tranrepl_airflow.documentation import DELIVERED, EQUAL, VALIDATE, validatio
 from tranrepl_airflow.graph import SEVERAL_TRIES, StartRule
 from tranrepl_airflow.operators import ReplicationSparkOperator
 from tranrepl_airflow.parameters import is_to_be_validated, validation_parameters
+from tranrepl_airflow.summary import counted
 
 _MOST_ROWS = 20
 """Differing rows of an article that are named in the log and in the XCom."""
@@ -131,6 +132,11 @@ class ValidationOperator(ReplicationSparkOperator):
         if not is_to_be_validated(context, self.subscription):
             raise AirflowSkipException(f"subscription {self.subscription} was not chosen")
         return super().execute(context)
+
+    def in_words(self, result: JobResult) -> str:
+        """Return what was compared; one that found differences fails, and says nothing here."""
+        articles = len(result.validation.articles) if result.validation is not None else 0
+        return f"compared {counted(articles, 'article')}"
 
     def _run(self, context: Context) -> JobResult:
         """What differs is in the log and, shortened, in the XCom."""

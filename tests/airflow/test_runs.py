@@ -112,6 +112,14 @@ def test_all_fine(run: Run, fake_spark: FakeSpark) -> None:
     assert finished.state == SUCCEEDED
     assert set(states(finished).values()) == {SUCCEEDED}
     assert note_of(finished) == "reporting: delivered 5 commands, latency 3.1 s"
+    assert {it.task_id: it.rendered_map_index for it in finished.get_task_instances()} == {
+        "log_reader": "nothing to read",
+        "log_was_read": None,
+        "reporting.initialize": "no article waits for a snapshot",
+        "reporting.distribute": "delivered 5 commands, latency 3.1 s",
+        "reporting.retry_on_single_connection": "nothing to retry",
+        "reporting.delivered": "delivered 5 commands, latency 3.1 s",
+    }
     assert fake_spark.jobs == ["log_reader", "streams"]
 
 

@@ -198,7 +198,7 @@ def test_the_scheduler(
     _wait("the last run", lambda: api.runs("live", "manual"))
     runs = [*api.runs("live", "scheduled"), *api.runs("live", "backfill"), *api.runs("live", "manual")]
     assert {run["state"] for run in runs} == {"success"}
-    note = re.compile("reporting: (snapshot of .* rows, )?(delivered .* commands, latency .* s|nothing to deliver)")
+    note = re.compile("reporting: (snapshot of .* rows?, )?(delivered .* commands?, latency .* s|nothing to deliver)")
     assert [run["note"] for run in runs if not note.fullmatch(run["note"] or "")] == []
     _assert_all_green(api, api.runs("live", "scheduled")[0])
     waiting = _wait("the DAG that waits for a delivery", lambda: api.runs("vendor_report", "asset_triggered"))

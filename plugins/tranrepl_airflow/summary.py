@@ -1,0 +1,49 @@
+"""What a task or a run did, in a few words: "delivered 804 commands, latency 3.1 s".
+
+Of a task, Airflow's list of task instances shows them in the column Map Index, which only mapped tasks use otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from airflow.sdk import Context
+
+TEMPLATE = "{{ summary | default('') }}"
+"""The `map_index_template` of a task that says what it did. Airflow renders it once more when the task has ended."""
+
+_WHOLE_SECONDS_FROM = 10_000
+
+
+def summarize(context: Context, words: str) -> None:
+    """Let the task's instance show these words."""
+    cast("dict[str, Any]", context)["summary"] = words
+
+
+def delivered_in_words(commands: int, latency_ms: int | None) -> str:
+    """Return what a delivery did, with its latency where it delivered."""
+    if not commands:
+        return "nothing to deliver"
+    latency = f", latency {_seconds(latency_ms)}" if latency_ms is not None else ""
+    return f"delivered {counted(commands, 'command')}{latency}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return as in "1 command", "804 commands"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def run_in_words(delivery: Mapping[str, Any]) -> str:
+    """Return what all attempts of one run did; `delivery` is a Delivery's fields."""
+    rows, repaired = delivery["snapshot_rows"], sum(delivery["repaired"].values())
+    parts = [
+        f"snapshot of {counted(rows, 'row')}" if rows else "",
+        delivered_in_words(delivery["commands"], delivery["latency_ms"]),
+        f"repaired {counted(repaired, 'row')}" if repaired else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.0f} s" if milliseconds >= _WHOLE_SECONDS_FROM else f"{milliseconds / 1000:.1f} s"
