@@ -158,7 +158,9 @@ def test_every_column_is_compared_in_the_publishers_text_form(
         f"CASE WHEN g % 3 = 0 THEN 'Ä|~' ELSE 'ä' END || g, {values} FROM generate_series(1, 60) g",
         "INSERT INTO every (day, \"Näme\") VALUES ('2000-01-01', 'nulls')",
     )
-    assert site.validate().error is None
+    met = site.validate()
+    assert met.error is None
+    assert met.commands_by_article == {"public.every": 61}, "what was delivered on the way"
 
     planted = set()
     for at, (name, (_, _, other)) in enumerate(zip(names, _TYPES.values(), strict=True)):
@@ -323,6 +325,8 @@ def test_articles_that_are_not_copies_are_reported_and_never_repaired(
     assert result.error is not None
     assert "plain" not in result.error.message
     assert [it.equal for it in _articles(site.validate())] == [False, False, True]
+    some = site.validate(articles=("public.kept", "public.plain"))
+    assert [it.article for it in _articles(some)] == ["public.kept", "public.plain"]
 
 
 def test_rows_that_a_subscriber_without_a_key_has_twice_are_extra(site: Site) -> None:
