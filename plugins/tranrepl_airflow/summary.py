@@ -36,11 +36,12 @@ def counted(number: int, what: str) -> str:
 
 def run_in_words(delivery: Mapping[str, Any]) -> str:
     """Return what all attempts of one run did; `delivery` is a Delivery's fields."""
-    rows, repaired = delivery["snapshot_rows"], sum(delivery["repaired"].values())
+    rows, repaired, skipped = delivery["snapshot_rows"], sum(delivery["repaired"].values()), delivery["skipped"]
     parts = [
         f"snapshot of {counted(rows, 'row')}" if rows else "",
         delivered_in_words(delivery["commands"], delivery["latency_ms"]),
         f"repaired {counted(repaired, 'row')}" if repaired else "",
+        f"skipped {counted(skipped, 'command')}" if skipped else "",
     ]
     return ", ".join(filter(None, parts))
 
