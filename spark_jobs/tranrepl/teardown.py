@@ -6,8 +6,8 @@ Publisher keeps no log; the rows that say what else is ours go last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from tranrepl.connections import Connection
@@ -72,13 +72,13 @@ def plan_teardown(
                 publication, connections[publication.publisher.connection], system or found_system, it.name
             )
             parts.append(_at_subscriber(it, connections[it.connection], key, inventory.others))
-    named = {it.name for it in publication.subscriptions}
-    for name in inventory.registered.subscriptions if inventory.registered else ():
-        if name not in named:
-            warnings.append(f"subscription {name}, which the file does not name: its Subscriber is left as it is")
+    named = [it.name for it in publication.subscriptions]
+    forgotten = [it for it in inventory.subscriptions if it not in named]
+    for name in forgotten:
+        warnings.append(f"subscription {name}, which the file does not name: its Subscriber is left as it is")
     parts += _in_store(inventory)
     parts += _in_distribution_database(publication, connections, inventory)
-    pools, unasked = _pools(publication)
+    pools, unasked = _pools(publication.publication, [*named, *forgotten])
     return Teardown((*parts, *pools), (*warnings, *unasked))
 
 
@@ -131,18 +131,17 @@ def _at_subscriber(
     subscription: Subscription, connection: Connection, key: SubscriptionKey, others: Destinations
 ) -> Part:
     dialect = dialect_of(connection)
-    try:
-        with dialect.teardown(connection, key, _NAME) as subscriber:
-            found = subscriber.find(others)
-            where, stays = subscriber.where, found.stays(subscriber.drop_statement)
-    except ReplicationError as error:
-        if error.remedy is not None and "tear down again" in error.remedy:
-            raise
-        raise type(error)(
-            f"Subscriber {subscription.name}: {error.message}",
-            number=error.number,
-            remedy=f"{error.remedy or 'mend that'}; or leave it as it is: --leave {subscription.name}",
-        ) from error
+    with ExitStack() as stack:
+        try:
+            subscriber = stack.enter_context(dialect.teardown(connection, key, _NAME))
+        except ReplicationError as error:
+            raise type(error)(
+                f"Subscriber {subscription.name}: {error.message}",
+                number=error.number,
+                remedy=f"{error.remedy or 'mend that'}; or leave it as it is: --leave {subscription.name}",
+            ) from error
+        found = subscriber.find(others)
+        where, stays = subscriber.where, found.stays(subscriber.drop_statement)
 
     def remove(say: Say) -> None:
         with dialect.teardown(connection, key, _NAME) as subscriber:
@@ -177,26 +176,29 @@ def _in_distribution_database(
     if not inventory.has_tables:
         return
     what = [f"registration, subscriptions, history and errors of publication {name}"] if registered else []
-    if inventory.is_last:
+    stays = []
+    if inventory.is_last and inventory.owned:
         what.append("all tables of ours: no other publication is registered")
+    elif inventory.is_last:
+        stays.append("all tables of ours, empty: only their owner may drop them")
 
     def remove(say: Say) -> None:
         with _distribution(publication, connections) as database:
             if registered is not None:
                 remove_publication(database, registered.record)
                 say(f"{what[0]} in {database.where}")
-            if inventory.is_last and remove_empty_tables(database):
+            if inventory.is_last and inventory.owned and remove_empty_tables(database):
                 say(f"all tables of ours in {database.where}")
 
     with _distribution(publication, connections) as database:
         where = database.where
-    yield Part(where[0].upper() + where[1:], remove, tuple(what))
+    yield Part(where[0].upper() + where[1:], remove, tuple(what), tuple(stays))
 
 
-def _pools(publication: Publication) -> tuple[list[Part], list[str]]:
+def _pools(publication: str, subscriptions: Sequence[str]) -> tuple[list[Part], list[str]]:
     """Those of Airflow, and why it cannot be asked."""
     try:
-        pools = find_pools(publication.publication, (it.name for it in publication.subscriptions))
+        pools = find_pools(publication, subscriptions)
     except ConfigurationError as error:
         return [], [str(error)]
 

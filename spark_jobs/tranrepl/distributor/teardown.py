@@ -28,6 +28,10 @@ from tranrepl.settings import TableName
 
 _OWN = (msdistribution_history, mslogreader_history, msrepl_errors, mssubscriptions, msrepl_batches, msarticles)
 """Tables with rows of one publication each, those that refer to others first."""
+_OWNED = (
+    "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class "
+    "WHERE oid = pg_catalog.to_regclass('mspublications')"
+)
 _RUNNING = (RunStatus.START, RunStatus.IN_PROGRESS)
 
 
@@ -55,8 +59,14 @@ class Inventory:
     registered: Registered | None = None
     is_last: bool = False
     """No other publication is registered."""
+    owned: bool = False
+    """Our role may drop the tables."""
     others: dict[tuple[str, str, str], frozenset[TableName]] = field(default_factory=dict)
     """Destinations of the other publications' articles, by the Publisher's system and database, and publication."""
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        return self.registered.subscriptions if self.registered else ()
 
 
 def take_inventory(database: DistributionDatabase, publication: str) -> Inventory:
@@ -73,12 +83,13 @@ def take_inventory(database: DistributionDatabase, publication: str) -> Inventor
             )
         others = _destinations_of_others(connection, publication)
         names = set(connection.scalars(sa.select(mspublications.c.publication)))
+        owned = bool(connection.scalar(sa.text(_OWNED)))
     is_last = not names - {publication}
     record = database.find_publication(publication)
     if record is None:
-        return Inventory(True, None, is_last, others)
+        return Inventory(True, None, is_last, owned, others)
     with database.transaction() as connection:
-        return Inventory(True, _registered(connection, record), is_last, others)
+        return Inventory(True, _registered(connection, record), is_last, owned, others)
 
 
 def _registered(connection: sa.Connection, record: PublicationRecord) -> Registered:
