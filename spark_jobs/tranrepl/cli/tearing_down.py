@@ -28,8 +28,9 @@ def teardown(
 ) -> None:
     """Remove what setup made, after asking: slot, publication, procedures, registration, stored commands, pools.
 
-    Replica identities become what they were. No table of yours and no row in it is touched, nor a procedure that you
-    wrote or edited. May be run again where it was interrupted.
+    Replica identities become what they were. No table of yours and no row in it
+    is touched, nor a procedure that you wrote or edited. May be run again where
+    it was interrupted.
     """
     with failing_clearly():
         publication, connections = load(file)
