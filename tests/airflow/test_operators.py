@@ -302,10 +302,13 @@ def test_a_password_in_a_jobs_error_goes_no_further(
     run: Run, publication: Publication, fake_spark: FakeSpark, ti: FakeTaskInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = DataError(f"at {PLUS_QUOTED_PASSWORD}", remedy=f"not {PASSWORD}", key=PASSWORD, command=f"CALL {PASSWORD}")
-    fake_spark.answer("streams", JobResult(error=error.to_report()), exit_code=1)
+    report = error.to_report()
+    fake_spark.answer("streams", JobResult(error=report, skipped=1, first_skipped=(report,)), exit_code=1)
     with pytest.raises(ReplicationStopped) as raised:
         run(distribution(publication))
     assert str(raised.value) == "at ***\nnot ***"
+    (skipped,) = ti.pushed["return_value"]["first_skipped"]
+    assert (skipped["message"], skipped["key"]) == ("at ***", "***")
     assert (ti.pushed["error"]["message"], ti.pushed["return_value"]["error"]["remedy"]) == ("at ***", "not ***")
     assert "CALL ***" in caplog.text
     assert not [spelling for spelling in (PASSWORD, PLUS_QUOTED_PASSWORD) if spelling in caplog.text]
