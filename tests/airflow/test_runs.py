@@ -371,4 +371,5 @@ def test_results_are_the_tasks_xcom(run: Run, fake_spark: FakeSpark) -> None:
         "latency_ms": 3120,
         "snapshot_rows": 0,
         "repaired": {},
+        "skipped": 0,
     }
