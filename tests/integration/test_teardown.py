@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,36 @@ def test_tables_that_setup_created_stay_with_their_rows(databases: DatabasesFact
     assert stay == "table of article public.item, which setup created, with its rows"
     _tear_down(site)
     assert site.at_subscriber("SELECT id FROM item") == [(1,)]
+
+
+def test_a_subscriber_of_another_kind_is_torn_down_with_the_rest(databases: DatabasesFactory, tmp_path: Path) -> None:
+    commands = {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"}
+    site = _site(databases(), tmp_path, [{"source": "public.item", **commands}])
+    file = tmp_path / "subscriber.db"
+    site.connections["subscriber"] = Connection("subscriber", "sqlite", database=str(file))
+    site.at_publisher("CREATE TABLE item (id int PRIMARY KEY)")
+    site.set_up()
+    site.at_publisher("INSERT INTO item VALUES (1)")
+    _run(site)
+    _tear_down(site)
+    with closing(sqlite3.connect(file)) as session:
+        assert session.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("item",)]
+        assert session.execute("SELECT id FROM item").fetchall() == [(1,)]
+    assert plan_teardown(site.publication, site.connections).is_empty
+
+
+def test_the_distribution_databases_tables_are_left_to_their_owner(site: Site) -> None:
+    site.set_up()
+    role = f"guest_{site.databases.publisher.database}"
+    distribution = site.databases.distribution
+    execute(distribution, f"CREATE ROLE {role} LOGIN PASSWORD 'guest'")
+    execute(distribution, f"GRANT SELECT, DELETE, UPDATE ON ALL TABLES IN SCHEMA public TO {role}")
+    site.connections["distribution"] = replace(distribution, login=role, password="guest")  # noqa: S106 — of nobody
+    try:
+        assert not any("all tables of ours" in it for it in _tear_down(site))
+        assert distribution_rows(site, "SELECT count(*) FROM mspublications") == [(0,)]
+    finally:
+        execute(distribution, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_what_is_gone_already_is_passed_over(site: Site) -> None:
