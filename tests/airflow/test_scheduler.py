@@ -206,6 +206,7 @@ def test_the_scheduler(
     _assert_each_change_arrived_once(live)
     pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
     assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
+    _assert_the_log_of_a_failed_batch_ends_with_the_way_on(past, airflow, api)
     late = _wait("a late run is told", lambda: [it.body for it in pager.posts if it.body["event"] == "run_is_late"])
     assert {it["summary"] for it in late} == {"past: run is late"}
 
@@ -213,6 +214,39 @@ def test_the_scheduler(
 def _assert_all_green(api: Api, run: dict[str, Any]) -> None:
     tasks = api.get(f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances")["task_instances"]
     assert {task["state"] for task in tasks} == {"success"}
+
+
+def _assert_the_log_of_a_failed_batch_ends_with_the_way_on(site: Site, airflow: AirflowHome, api: Api) -> None:
+    site.at_subscriber("INSERT INTO item VALUES (1001, 0, 'mine')")
+    site.at_publisher("INSERT INTO item VALUES (1001, 0, 'new')")
+    run_id = api.trigger("past")
+    runs = _wait("the run that fails", lambda: api.runs("past", "manual"))
+    assert {run["dag_run_id"]: run["state"] for run in runs}[run_id] == "failed"
+    (log,) = airflow.home.glob(f"logs/dag_id=past/run_id={run_id}/task_id=reporting.retry_*/attempt=1.log")
+    told = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    (place,) = [at for at, it in enumerate(told) if it["logger"] == "tranrepl_airflow.outcome"]
+    block = told[place]["event"].splitlines()
+    seqno = stored_commands(site)[-1].xact_seqno
+    file = f"{airflow.dags}/publications/past.yaml"
+    assert block[0].startswith("Subscriber reporting: duplicate key value violates unique constraint")
+    assert [it.split() for it in block[1:7]] == [
+        ["error", "2627", "(23505)"],
+        ["transaction", f"0x{seqno}"],
+        ["command", "1"],
+        ["article", "public.item"],
+        ["key", "id", "=", "1001"],
+        ["stored", "as", "{CALL", "[sp_MSins_publicitem]", "(1001,", "0,", "'new')}"],
+    ]
+    assert [it for it in block if it.startswith("tranrepl ")] == [
+        f"tranrepl browse {file} --from 0x{seqno} --to 0x{seqno}",
+        f"tranrepl run {file} -s reporting",
+        f"tranrepl skip {file} -s reporting --xact-seqno 0x{seqno}",
+        f"tranrepl validate {file} -s reporting --article public.item --repair",
+    ]
+    # Nothing but what the runner itself says of the end comes after it, and nowhere a traceback.
+    after = [it["event"] for it in told[place + 1 :]]
+    assert after[:2] == ["Task exited", "::group::Post Execute"], after
+    assert [it for it in told if it.get("error_detail")] == []
 
 
 def _backfill_each_interval_by_itself(site: Site, api: Api, postgres: PostgresServer) -> None:
