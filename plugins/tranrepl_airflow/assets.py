@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias, Context
 
-from tranrepl.settings import Publication, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Publication
 
 
 def subscriber_table(publication: str, subscription: str, table: TableName) -> Asset:

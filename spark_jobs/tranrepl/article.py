@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from tranrepl.commands import Operation, Propagation
-from tranrepl.propagation import DeleteCommand, InsertCommand, UpdateCommand
-from tranrepl.settings import Table, Truncation, UpdatePolicy
+from tranrepl.names import Table
+from tranrepl.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
 from tranrepl.table_file import TableFile
 
 

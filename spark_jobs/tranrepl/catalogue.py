@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tranrepl.settings import TableName
+from tranrepl.names import TableName
 from tranrepl.table_file import TableFile
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
 
@@ -52,4 +53,48 @@ ConnectionId = Annotated[
 ]
 ImportPath = Annotated[
     str, Field(json_schema_extra={"pattern": r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"}), AfterValidator(_import_path)
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A table as the catalogue spells it, without case folding."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{_quoted_part(self.schema)}.{_quoted_part(self.table)}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """`schema.table`; a part that holds a dot, a space or a quote stands in double quotes, as in SQL."""
+        try:
+            parts = name_parts(text)
+        except ValueError:
+            parts = []
+        if len(parts) == 1:
+            raise ValueError(f"allowed: schema.table, as in {cls('public', *parts)}")
+        if len(parts) != 2:
+            raise ValueError("allowed: schema.table, a part with a dot, a space or a quote in double quotes")
+        return cls(*parts)
+
+
+def _quoted_part(part: str) -> str:
+    return part if re.fullmatch(r'[^".\s]+', part) else '"' + part.replace('"', '""') + '"'
+
+
+def _table_name(value: object) -> TableName:
+    if isinstance(value, TableName):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("allowed: schema.table")
+    return TableName.parse(value)
+
+
+Table = Annotated[
+    TableName,
+    BeforeValidator(_table_name),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["purchasing.vendor", 'sales."Order Details"']}),
 ]

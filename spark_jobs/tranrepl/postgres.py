@@ -14,7 +14,7 @@ from tranrepl.catalogue import ColumnDescription, ForeignKeyDescription, Generat
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ErrorKind, ReplicationError, TransientError
-from tranrepl.settings import TableName
+from tranrepl.names import TableName
 
 Session = psycopg.Connection[tuple[Any, ...]]
 

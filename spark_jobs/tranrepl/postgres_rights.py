@@ -9,8 +9,8 @@ from psycopg import sql
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import MissingRightError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, qualified
-from tranrepl.settings import TableName
 
 INSUFFICIENT_PRIVILEGE = "42501"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -70,3 +71,24 @@ def _propagation(operation: Operation) -> Any:
 InsertCommand = Annotated[Propagation, *_propagation(Operation.INSERT)]
 UpdateCommand = Annotated[Propagation, *_propagation(Operation.UPDATE)]
 DeleteCommand = Annotated[Propagation, *_propagation(Operation.DELETE)]
+
+
+class UpdatePolicy(StrEnum):
+    """How an UPDATE of a column of a unique constraint or unique index goes out (KB 238254, "deferred update")."""
+
+    PAIRS = "pairs"
+    """As DELETE and INSERT."""
+    SINGLETON_UPDATE = "singleton_update"
+    """As UPDATE where it is the only change of its transaction (trace flag 8207), else as DELETE and INSERT."""
+    ALWAYS_PAIRS = "always_pairs"
+    """Every UPDATE, whatever it changed, as DELETE and INSERT (trace flag 8202)."""
+
+
+class Truncation(StrEnum):
+    """What a TRUNCATE at the Publisher does."""
+
+    REPLICATE = "replicate"
+    """It empties the article's rows at the Subscriber, in order."""
+    IGNORE = "ignore"
+    ERROR = "error"
+    """The log reader stops before it."""

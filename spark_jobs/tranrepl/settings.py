@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -19,7 +18,6 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    PlainSerializer,
     WithJsonSchema,
     model_validator,
 )
@@ -27,52 +25,8 @@ from pydantic import (
 from tranrepl.commands import CallSyntax, Method, Operation, Propagation
 from tranrepl.error_numbers import SKIPPABLE, is_skippable
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import ConnectionId, ImportPath, Name, name_parts
-from tranrepl.propagation import DeleteCommand, InsertCommand, UpdateCommand
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TableName:
-    """A table as the catalogue spells it, without case folding."""
-
-    schema: str
-    table: str
-
-    def __str__(self) -> str:
-        return f"{_quoted_part(self.schema)}.{_quoted_part(self.table)}"
-
-    @classmethod
-    def parse(cls, text: str) -> TableName:
-        """`schema.table`; a part that holds a dot, a space or a quote stands in double quotes, as in SQL."""
-        try:
-            parts = name_parts(text)
-        except ValueError:
-            parts = []
-        if len(parts) == 1:
-            raise ValueError(f"allowed: schema.table, as in {cls('public', *parts)}")
-        if len(parts) != 2:
-            raise ValueError("allowed: schema.table, a part with a dot, a space or a quote in double quotes")
-        return cls(*parts)
-
-
-def _quoted_part(part: str) -> str:
-    return part if re.fullmatch(r'[^".\s]+', part) else '"' + part.replace('"', '""') + '"'
-
-
-def _table_name(value: object) -> TableName:
-    if isinstance(value, TableName):
-        return value
-    if not isinstance(value, str):
-        raise ValueError("allowed: schema.table")
-    return TableName.parse(value)
-
-
-Table = Annotated[
-    TableName,
-    BeforeValidator(_table_name),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["purchasing.vendor", 'sales."Order Details"']}),
-]
+from tranrepl.names import ConnectionId, ImportPath, Name, Table, TableName
+from tranrepl.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
 
 
 def _cron_expression(value: str) -> str:
@@ -109,27 +63,6 @@ class ReplicaIdentity(StrEnum):
 
     FULL = "full"
     DEFAULT = "default"
-
-
-class UpdatePolicy(StrEnum):
-    """How an UPDATE of a column of a unique constraint or unique index goes out (KB 238254, "deferred update")."""
-
-    PAIRS = "pairs"
-    """As DELETE and INSERT."""
-    SINGLETON_UPDATE = "singleton_update"
-    """As UPDATE where it is the only change of its transaction (trace flag 8207), else as DELETE and INSERT."""
-    ALWAYS_PAIRS = "always_pairs"
-    """Every UPDATE, whatever it changed, as DELETE and INSERT (trace flag 8202)."""
-
-
-class Truncation(StrEnum):
-    """What a TRUNCATE at the Publisher does."""
-
-    REPLICATE = "replicate"
-    """It empties the article's rows at the Subscriber, in order."""
-    IGNORE = "ignore"
-    ERROR = "error"
-    """The log reader stops before it."""
 
 
 class SyncType(StrEnum):

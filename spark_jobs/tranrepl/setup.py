@@ -17,12 +17,13 @@ from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.distributor.unknown_rows import begin_anew, why_unknown
 from tranrepl.errors import ConfigurationError
+from tranrepl.names import TableName
 from tranrepl.postgres import connect
 from tranrepl.publisher.log_identity import read_log_identity
 from tranrepl.publisher.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres import PostgresPublisher
 from tranrepl.registration import registered_article
-from tranrepl.settings import Article, Publication, Subscription, SyncType, TableName
+from tranrepl.settings import Article, Publication, Subscription, SyncType
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys

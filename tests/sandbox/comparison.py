@@ -9,7 +9,8 @@ import psycopg
 from psycopg import sql
 
 from tranrepl.connections import Connection
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute

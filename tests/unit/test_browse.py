@@ -8,7 +8,8 @@ import pytest
 
 from tranrepl.article import PublishedColumn, RegisteredArticle
 from tranrepl.commands import Operation, encode_changed
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.command_text import command_text
 
 _DEFAULTS = Article(source=TableName("dbo", "t"))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from integration.compliance.history import Column, History, Image, registered, table_description
 from tranrepl.article import RegisteredArticle
 from tranrepl.image_lines import values
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.fold import NotFoldableError, fold
 from tranrepl.subscriber.folded import Folded
 

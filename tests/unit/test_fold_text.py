@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from integration.compliance.history import Column, History, registered, table_description
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.fold import fold
 from tranrepl.subscriber.fold_text import FoldText, KeyText, RowText, fold_text
 

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from integration.compliance.history import Column, registered, table_description
 from tranrepl.commands import Operation
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.dialects import script_of
 from tranrepl.subscriber.mssql import SqlServer

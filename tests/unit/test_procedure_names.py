@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tranrepl.commands import Operation
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.procedure_names import procedure_name, shared_names
 
 LONGEST = 63

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from tranrepl.article import RegisteredArticle
+from tranrepl.names import TableName
 from tranrepl.publisher import row_filters
 from tranrepl.publisher.row_filters import RowFilters
-from tranrepl.settings import Article, TableName
+from tranrepl.settings import Article
 
 _SETTINGS = Article(source=TableName("public", "t"))
 _ARTICLE = RegisteredArticle(

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Article, Publication, TableName, json_schema
+from tranrepl.names import TableName
+from tranrepl.settings import Article, Publication, json_schema
 from tranrepl.settings_file import load_publication
 
 EXAMPLE: dict[str, Any] = {

@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from integration.compliance.history import Column, table_description
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.sql_column_check import column_problems
 from tranrepl.subscriber.sql_target import Destination
 

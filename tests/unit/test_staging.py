@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tranrepl.article import PublishedColumn, RegisteredArticle
 from tranrepl.call_syntax import Argument, Image, arguments
 from tranrepl.commands import ROW_LAYOUT, Operation
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.staging import (
     WORTH_A_STATEMENT,
     Kind,

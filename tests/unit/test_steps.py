@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from integration.compliance.history import Column, History, registered, table_description
 from tranrepl.commands import Operation
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.steps import Bulkable, InBulk, Operations, Truncated
 
 _COLUMNS = (Column("id", "integer", key=1),)

@@ -14,7 +14,8 @@ from integration.compliance.history import Column, History, registered, table_de
 from tranrepl.article import RegisteredArticle
 from tranrepl.distribution.stream_assignment import Division, Method, division
 from tranrepl.errors import InternalError
-from tranrepl.settings import Article, StreamAssignment, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article, StreamAssignment
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 
 PARENT = (Column("id", "integer", key=1), Column("code"), Column("note"))

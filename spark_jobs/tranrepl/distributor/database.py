@@ -45,8 +45,9 @@ from tranrepl.errors import (
     TransientError,
 )
 from tranrepl.jobs import JobResult, TableProgress
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, connect, translated_errors
-from tranrepl.settings import Article, Publication, TableName
+from tranrepl.settings import Article, Publication
 from tranrepl.table_file import TableFile
 from tranrepl.validation_report import passed_comments
 

@@ -24,7 +24,7 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
 )
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import TableName
+from tranrepl.names import TableName
 
 _OWN = (msdistribution_history, mslogreader_history, msrepl_errors, mssubscriptions, msrepl_batches, msarticles)
 """Tables with rows of one publication each, those that refer to others first."""

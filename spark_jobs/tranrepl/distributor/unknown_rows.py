@@ -5,7 +5,8 @@ from __future__ import annotations
 from tranrepl.article import RegisteredArticle
 from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, UnknownRows
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.settings import OnUnknownRows, Publication, Subscription, SyncType, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import OnUnknownRows, Publication, Subscription, SyncType
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 REWRITTEN = "its table was rewritten, and the log does not tell what its rows are now"

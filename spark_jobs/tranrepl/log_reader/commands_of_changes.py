@@ -20,9 +20,9 @@ from tranrepl.log_reader.deferred_updates import pairs, singletons
 from tranrepl.log_reader.net_changes import net_changes
 from tranrepl.log_reader.refusal import RefusedChange, refuse_left_out, refused_length, refused_truncate
 from tranrepl.log_reader.row_filter import filtered
+from tranrepl.propagation import Truncation
 from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, Transactions
 from tranrepl.publisher.row_filters import RowFilters
-from tranrepl.settings import Truncation
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Values, sent
 from tranrepl.commands import Operation
 from tranrepl.log_reader.row_filter import deletes_of, inserts_of
+from tranrepl.propagation import UpdatePolicy
 from tranrepl.publisher.changes import LEFT_OUT, Bools, Changes, ChangeSet, Transactions
-from tranrepl.settings import UpdatePolicy
 
 
 def singletons(changes: Changes) -> Bools:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, translated_errors
-from tranrepl.settings import TableName
 from tranrepl.spelling import likeliest
 
 _TABLES = """

@@ -17,6 +17,7 @@ from psycopg.errors import InsufficientPrivilege, QueryCanceled, UndefinedObject
 from tranrepl.catalogue import Generation, ReplicaIdentity, TableDescription
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
 from tranrepl.publisher.column_check import before_image_problems, column_problems
 from tranrepl.publisher.commit_search import holds_commit
@@ -32,7 +33,7 @@ from tranrepl.publisher.rights import FOR_OWNER, owner_problems, read_problems
 from tranrepl.publisher.row_filter_check import filter_problems
 from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
 from tranrepl.publisher.unconverted_text import is_unconverted
-from tranrepl.settings import Article, TableName
+from tranrepl.settings import Article
 from tranrepl.settings import ReplicaIdentity as WantedIdentity
 
 PLUGIN = "pgoutput"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from tranrepl.catalogue import ReplicaIdentity
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, qualified
-from tranrepl.settings import TableName
 
 _WORDS = {"d": sql.SQL("DEFAULT"), "n": sql.SQL("NOTHING"), "f": sql.SQL("FULL")}
 _QUERY = """

@@ -8,6 +8,7 @@ from psycopg import sql
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import JobRightError, MissingRightError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, qualified, translated_errors
 from tranrepl.postgres_rights import (
     INSUFFICIENT_PRIVILEGE,
@@ -17,7 +18,6 @@ from tranrepl.postgres_rights import (
     lacking_right,
     our_role,
 )
-from tranrepl.settings import TableName
 
 FOR_OWNER = "let the owner of the tables, with CREATE on the database, run this, then set up again:"
 OR_GRANT = "or let a superuser give the role what it needs for it:"

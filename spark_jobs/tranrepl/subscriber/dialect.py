@@ -17,7 +17,8 @@ from tranrepl.errors import (
     ErrorReport,
     FencedError,
 )
-from tranrepl.settings import Apply, Article, Subscription, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Apply, Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tranrepl.catalogue import ForeignKeyDescription, TableDescription
 from tranrepl.commands import Method, Operation
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 
 _PROPAGATED = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 

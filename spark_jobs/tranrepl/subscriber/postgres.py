@@ -13,8 +13,9 @@ from tranrepl.call_syntax import argument_count
 from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
 from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, FencedError, ReplicationError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, describe_table, describe_tables, qualified, translated_errors
-from tranrepl.settings import Article, Subscription, TableName
+from tranrepl.settings import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.dialect import (
     Scripted,

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from tranrepl.commands import Method, Operation
 from tranrepl.errors import JobRightError, MissingRightError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.postgres_rights import (
     grants_on_database,
@@ -17,7 +18,7 @@ from tranrepl.postgres_rights import (
     lacking_right,
     our_role,
 )
-from tranrepl.settings import Article, PreCreation, TableName
+from tranrepl.settings import Article, PreCreation
 from tranrepl.subscriber.postgres_procedures import LONGEST_NAME, SCHEMA
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 

@@ -28,7 +28,8 @@ from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, ReplicationError, TransientError
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.sql_bulk import BulkInsert, SqlBulk

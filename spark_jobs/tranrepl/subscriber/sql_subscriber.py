@@ -14,7 +14,8 @@ from tranrepl.call_syntax import argument_count, arguments
 from tranrepl.catalogue import TableDescription
 from tranrepl.commands import Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
-from tranrepl.settings import Article, Subscription, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
     Capabilities,

@@ -15,7 +15,7 @@ from sqlalchemy.sql import quoted_name
 from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import ColumnDescription, TableDescription
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import TableName
+from tranrepl.names import TableName
 from tranrepl.subscriber.source_types import Family, source_type
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.values import ColumnType, Conversion, conversion

@@ -13,9 +13,9 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.commands import Operation
 from tranrepl.errors import ConfigurationError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, connect, describe_tables, qualified, translated_errors
 from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
-from tranrepl.settings import TableName
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.mariadb import MariaDb
 from tranrepl.subscriber.postgres import PostgresSubscriber

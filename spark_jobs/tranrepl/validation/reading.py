@@ -15,9 +15,9 @@ from psycopg import sql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.names import TableName
 from tranrepl.postgres import Session, connect, qualified, translated_errors
 from tranrepl.publisher.exported_snapshot import snapshot_session
-from tranrepl.settings import TableName
 from tranrepl.subscriber.sql_apply import translated_errors as translated_sql_errors
 from tranrepl.subscriber.sql_database import SqlDatabase
 from tranrepl.subscriber.sql_dialect import SqlDialect

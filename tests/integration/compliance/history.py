@@ -13,8 +13,9 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Values, sent
 from tranrepl.catalogue import ColumnDescription, Generation, Identity, TableDescription
 from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation, encode_changed
+from tranrepl.names import TableName
 from tranrepl.registration import registered_article
-from tranrepl.settings import Article, TableName
+from tranrepl.settings import Article
 
 Image = Sequence[str | None]
 

@@ -17,7 +17,8 @@ from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.jobs import JobResult
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of

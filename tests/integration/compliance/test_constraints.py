@@ -23,7 +23,8 @@ from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site, execute
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ConfigurationError, ErrorKind, TransientError
-from tranrepl.settings import Subscription, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Subscription
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 

@@ -12,7 +12,8 @@ from integration.compliance.subscribers import KEY, STATEMENTS, Kind, Site
 from sandbox.mariadb import MariaDbServer, installed
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import DataError, ErrorKind
-from tranrepl.settings import Apply, Article, PreCreation, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Apply, Article, PreCreation
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle

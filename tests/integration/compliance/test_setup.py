@@ -14,7 +14,8 @@ from sandbox.mariadb import MariaDbServer
 from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorKind, TransientError
-from tranrepl.settings import Article, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article
 from tranrepl.subscriber.dialect import Scripted, Standing
 from tranrepl.subscriber.dialects import dialect_of
 

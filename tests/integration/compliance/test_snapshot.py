@@ -10,7 +10,8 @@ from integration.compliance.history import Column, table_description
 from integration.compliance.subscribers import KEY, Site
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ConfigurationError, DataError, FencedError
-from tranrepl.settings import Article, PreCreation, TableName
+from tranrepl.names import TableName
+from tranrepl.settings import Article, PreCreation
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.sql_snapshot import SqlLoader
