@@ -22,7 +22,7 @@ from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distribution import delivery
 from tranrepl.jobs import JobResult
 from tranrepl.settings import Apply
-from tranrepl.subscriber import staging
+from tranrepl.subscriber.batching import staging
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 

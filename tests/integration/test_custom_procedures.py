@@ -22,9 +22,9 @@ from tranrepl.errors import CustomProcedureError, ErrorKind
 from tranrepl.jobs import LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.postgres import connect
-from tranrepl.subscriber import staging
-from tranrepl.subscriber.postgres import PostgresSubscriber, custom_procedures
-from tranrepl.subscriber.postgres_procedures import Procedure
+from tranrepl.subscriber.batching import staging
+from tranrepl.subscriber.postgres.procedures import Procedure
+from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber, custom_procedures
 
 VENDOR = (
     "CREATE TABLE vendor (vendor_id int, name varchar(50), note text, rating smallint, PRIMARY KEY (vendor_id, rating))"

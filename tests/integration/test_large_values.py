@@ -20,7 +20,8 @@ from tranrepl.publisher.log_messages import ValueForm
 from tranrepl.publisher.long_messages import LongMessage
 from tranrepl.publisher.lsn import lsn_number
 from tranrepl.reinitialization import Rows
-from tranrepl.subscriber import long_commands, postgres_apply
+from tranrepl.subscriber.batching import long_commands
+from tranrepl.subscriber.postgres import apply as postgres_apply
 
 _MEGABYTE = 1024 * 1024
 _ON_DEMAND = "TRANREPL_LARGE_VALUES"

@@ -11,7 +11,7 @@ import pytest
 from conftest import DatabasesFactory
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
-from tranrepl.subscriber import postgres_script
+from tranrepl.subscriber.postgres import script as postgres_script
 
 _TABLES = 20
 _ROUNDS = 3

@@ -19,7 +19,7 @@ from sandbox.site import Site
 from tranrepl.connections import Connection
 from tranrepl.postgres import Session, connect
 from tranrepl.subscriber.dialect import SubscriptionKey
-from tranrepl.subscriber.postgres_prefetch import Prefetch
+from tranrepl.subscriber.postgres.prefetch import Prefetch
 
 _KEY = SubscriptionKey("publisher", "7711267684752729751", "purchasing", "purchasing", "reporting")
 _ROWS = 40_000

@@ -29,7 +29,7 @@ from sandbox.site import Site
 from tranrepl.commands import Operation
 from tranrepl.image_lines import values
 from tranrepl.settings import StreamAssignment
-from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.batching.commit_batches import CommitLimits
 
 EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "64"))
 HISTORIES = 8

@@ -23,7 +23,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
 from tranrepl.publisher.binary_messages import TextForm
 from tranrepl.publisher.log_messages import ValueForm, log_messages
-from tranrepl.subscriber import staging
+from tranrepl.subscriber.batching import staging
 
 # What both ends are read with: it must not be the product's own choice.
 _READING = (

@@ -28,8 +28,8 @@ from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.pgoutput import Limits
 from tranrepl.settings import StreamAssignment
+from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.command_text import command_text
-from tranrepl.subscriber.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import ApplierOptions
 
 _ROWS_HANDED_OVER = 20_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tranrepl.image_lines import cells, lines, values
-from tranrepl.subscriber.array_cells import array_cells, array_elements
+from tranrepl.subscriber.batching.array_cells import array_cells, array_elements
 
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|(NULL)', re.DOTALL)
 _VALUES = st.none() | st.sampled_from(["NULL", "\\N", "", '"', "\\", "{}", ","]) | st.text('a"\\\t\n\r,{}N\x08é')

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tranrepl.commands import ROW_LAYOUT, Operation
 from tranrepl.errors import InternalError
-from tranrepl.subscriber import commit_batches as module
-from tranrepl.subscriber.commit_batches import CommitLimits, Piece, commit_batches
+from tranrepl.subscriber.batching import commit_batches as module
+from tranrepl.subscriber.batching.commit_batches import CommitLimits, Piece, commit_batches
 
 Command = tuple[int, int]
 """`xact_seqno` as a number, and `command_id`."""

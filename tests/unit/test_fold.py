@@ -14,8 +14,8 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.image_lines import values
 from tranrepl.names import TableName
 from tranrepl.settings import Article
-from tranrepl.subscriber.fold import NotFoldableError, fold
-from tranrepl.subscriber.folded import Folded
+from tranrepl.subscriber.batching.fold import NotFoldableError, fold
+from tranrepl.subscriber.batching.folded import Folded
 
 KEYS = (Column("id", "integer", key=2), Column("name"), Column("place", key=1), *(Column(f"c{it}") for it in range(8)))
 _WIDTH = len(KEYS)

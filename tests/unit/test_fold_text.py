@@ -5,8 +5,8 @@ from __future__ import annotations
 from integration.compliance.history import Column, History, registered, table_description
 from tranrepl.names import TableName
 from tranrepl.settings import Article
-from tranrepl.subscriber.fold import fold
-from tranrepl.subscriber.fold_text import FoldText, KeyText, RowText, fold_text
+from tranrepl.subscriber.batching.fold import fold
+from tranrepl.subscriber.batching.fold_text import FoldText, KeyText, RowText, fold_text
 
 COLUMNS = (Column("id", "integer", key=1), Column("name"), Column("note"))
 _TABLE = TableName("public", "t")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.subscriber.key_order import dense_range, key_order
+from tranrepl.subscriber.batching.key_order import dense_range, key_order
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.uuids(), st.integers(-5, 5))))

@@ -15,10 +15,10 @@ from tranrepl.names import TableName
 from tranrepl.settings import Article
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.dialects import script_of
-from tranrepl.subscriber.mssql import SqlServer
-from tranrepl.subscriber.sql_procedures import ends_transaction
-from tranrepl.subscriber.sql_statements import Shape, statement
-from tranrepl.subscriber.sql_target import intended_target
+from tranrepl.subscriber.generic.procedures import ends_transaction
+from tranrepl.subscriber.generic.statements import Shape, statement
+from tranrepl.subscriber.generic.target import intended_target
+from tranrepl.subscriber.mssql.database import SqlServer
 
 VENDOR = [
     Column("BusinessEntityID", "integer", key=1),

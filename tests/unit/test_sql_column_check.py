@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from integration.compliance.history import Column, table_description
 from tranrepl.names import TableName
 from tranrepl.settings import Article
-from tranrepl.subscriber.sql_column_check import column_problems
-from tranrepl.subscriber.sql_target import Destination
+from tranrepl.subscriber.generic.column_check import column_problems
+from tranrepl.subscriber.generic.target import Destination
 
 _NAME = TableName("dbo", "item")
 

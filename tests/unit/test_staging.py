@@ -15,7 +15,7 @@ from tranrepl.call_syntax import Argument, Image, arguments
 from tranrepl.commands import ROW_LAYOUT, Operation
 from tranrepl.names import TableName
 from tranrepl.settings import Article
-from tranrepl.subscriber.staging import (
+from tranrepl.subscriber.batching.staging import (
     WORTH_A_STATEMENT,
     Kind,
     StagingLayout,

@@ -12,7 +12,7 @@ from integration.compliance.history import Column, History, registered, table_de
 from tranrepl.commands import Operation
 from tranrepl.names import TableName
 from tranrepl.settings import Article
-from tranrepl.subscriber.steps import Bulkable, InBulk, Operations, Truncated
+from tranrepl.subscriber.batching.steps import Bulkable, InBulk, Operations, Truncated
 
 _COLUMNS = (Column("id", "integer", key=1),)
 _NAMES = [TableName("public", name) for name in ("one", "two", "three")]

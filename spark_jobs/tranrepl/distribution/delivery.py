@@ -22,8 +22,9 @@ from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_SKIPPED_TOLD, JobResult
+from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
+from tranrepl.subscriber.batching.steps import Bulkable, Steps
 from tranrepl.subscriber.command_text import command_key, command_text
-from tranrepl.subscriber.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.dialect import (
     AS_CONFIGURED,
     Applied,
@@ -33,7 +34,6 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.dialects import dialect_of
-from tranrepl.subscriber.steps import Bulkable, Steps
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"

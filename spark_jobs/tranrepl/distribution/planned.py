@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from tranrepl.subscriber.commit_batches import Piece
-from tranrepl.subscriber.steps import Bulkable, Step, Steps
+from tranrepl.subscriber.batching.commit_batches import Piece
+from tranrepl.subscriber.batching.steps import Bulkable, Step, Steps
 
 Item = TypeVar("Item")
 

@@ -12,7 +12,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import ROW_LAYOUT, ROW_LAYOUT_DDL
 from tranrepl.distribution.stream_assignment import UNDIVIDED, Division, Method, division
 from tranrepl.settings import StreamAssignment
-from tranrepl.subscriber.commit_batches import PIECE_COMMANDS, CommitLimits, Piece, commit_batches
+from tranrepl.subscriber.batching.commit_batches import PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import UnfinishedBatch
 

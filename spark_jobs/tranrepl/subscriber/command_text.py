@@ -14,7 +14,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.commands import Method, Operation, decode_changed
 from tranrepl.image_lines import values
-from tranrepl.subscriber.postgres_procedures import LONGEST_NAME
+from tranrepl.subscriber.postgres.procedures import LONGEST_NAME
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import key_text
 

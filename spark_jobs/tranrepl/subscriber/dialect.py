@@ -19,10 +19,10 @@ from tranrepl.errors import (
 )
 from tranrepl.names import TableName
 from tranrepl.settings import Apply, Article, Subscription
+from tranrepl.subscriber.batching.steps import Operations, Step
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
-from tranrepl.subscriber.steps import Operations, Step
 from tranrepl.subscriber.teardown import SubscriberTeardown
 
 

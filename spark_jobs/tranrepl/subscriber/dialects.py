@@ -11,10 +11,10 @@ from tranrepl.catalogue import TableDescription
 from tranrepl.connections import POSTGRES_KINDS, Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.dialect import Capabilities, Dialect, Scripted
-from tranrepl.subscriber.postgres_dialect import PostgresDialect
+from tranrepl.subscriber.postgres.dialect import PostgresDialect
 
 if TYPE_CHECKING:
-    from tranrepl.subscriber.sql_database import SqlDatabase
+    from tranrepl.subscriber.generic.database import SqlDatabase
 
 SCRIPTED_KINDS = ("mariadb", "mssql", "mysql")
 """Whose procedures can be scripted without a Subscriber."""
@@ -24,17 +24,17 @@ def dialect_of(connection: Connection) -> Dialect:
     """By kind. One that is not known here is taken for the name of an SQLAlchemy dialect, by statements."""
     if connection.kind in POSTGRES_KINDS:
         return PostgresDialect()
-    from tranrepl.subscriber.sql_dialect import SqlDialect
+    from tranrepl.subscriber.generic.dialect import SqlDialect
 
     return SqlDialect(_sql_database(connection.kind))
 
 
 def _sql_database(kind: str) -> SqlDatabase:
     """Loaded when it is asked for: without them, a delivery to PostgreSQL starts a third of a second sooner."""
-    from tranrepl.subscriber.mariadb import MariaDb
-    from tranrepl.subscriber.mssql import SqlServer
-    from tranrepl.subscriber.sql_database import SqlDatabase
-    from tranrepl.subscriber.sqlite import Sqlite
+    from tranrepl.subscriber.generic.database import SqlDatabase
+    from tranrepl.subscriber.mariadb.database import MariaDb
+    from tranrepl.subscriber.mssql.database import SqlServer
+    from tranrepl.subscriber.sqlite.database import Sqlite
 
     match kind:
         case "mariadb" | "mysql":
@@ -60,8 +60,8 @@ def script_of(kind: str, articles: Iterable[tuple[RegisteredArticle, TableDescri
 
     Raises ConfigurationError where that kind has no procedures, or needs its Subscriber for them.
     """
-    from tranrepl.subscriber.sql_procedures import scripted
-    from tranrepl.subscriber.sql_target import intended_target
+    from tranrepl.subscriber.generic.procedures import scripted
+    from tranrepl.subscriber.generic.target import intended_target
 
     database = _sql_database(kind) if kind in SCRIPTED_KINDS else None
     if database is None or database.scripter is None:

@@ -17,12 +17,12 @@ from tranrepl.names import TableName
 from tranrepl.postgres import Session, connect, describe_tables, qualified, translated_errors
 from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.dialects import dialect_of
-from tranrepl.subscriber.mariadb import MariaDb
-from tranrepl.subscriber.postgres import PostgresSubscriber
-from tranrepl.subscriber.postgres_procedures import Target
-from tranrepl.subscriber.sql_apply import translated_errors as translated_sql_errors
-from tranrepl.subscriber.sql_dialect import SqlDialect
-from tranrepl.subscriber.sql_target import column_names, target
+from tranrepl.subscriber.generic.apply import translated_errors as translated_sql_errors
+from tranrepl.subscriber.generic.dialect import SqlDialect
+from tranrepl.subscriber.generic.target import column_names, target
+from tranrepl.subscriber.mariadb.database import MariaDb
+from tranrepl.subscriber.postgres.procedures import Target
+from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.validation.comparison import ComparedArticle, ComparedEnd
 from tranrepl.validation.forms import mariadb_sides, postgres_sides
 from tranrepl.validation.meeting import CommonPoint, Meeting

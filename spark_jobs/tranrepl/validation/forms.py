@@ -18,8 +18,8 @@ from sqlalchemy import types
 from tranrepl.article import PublishedColumn, RegisteredArticle
 from tranrepl.catalogue import TableDescription
 from tranrepl.postgres import qualified
+from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.source_types import Family, source_type
-from tranrepl.subscriber.sql_target import SqlColumn, SqlTarget
 from tranrepl.validation.sides import Checksum, MariaDbColumn, MariaDbSide, PostgresColumn, PostgresSide
 
 _DAYS = (

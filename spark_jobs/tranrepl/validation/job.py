@@ -17,7 +17,7 @@ from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, Er
 from tranrepl.jobs import DistributionRequest, JobResult, Repair, ValidationRequest
 from tranrepl.postgres import Session
 from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
-from tranrepl.subscriber.steps import OneByOne
+from tranrepl.subscriber.batching.steps import OneByOne
 from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.ends import open_ends
 from tranrepl.validation.meeting import CommonPoint, Meeting

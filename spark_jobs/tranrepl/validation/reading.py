@@ -18,9 +18,9 @@ from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.names import TableName
 from tranrepl.postgres import Session, connect, qualified, translated_errors
 from tranrepl.publisher.exported_snapshot import snapshot_session
-from tranrepl.subscriber.sql_apply import translated_errors as translated_sql_errors
-from tranrepl.subscriber.sql_database import SqlDatabase
-from tranrepl.subscriber.sql_dialect import SqlDialect
+from tranrepl.subscriber.generic.apply import translated_errors as translated_sql_errors
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.dialect import SqlDialect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

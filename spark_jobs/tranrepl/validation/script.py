@@ -17,13 +17,13 @@ from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import ValidationRequest
 from tranrepl.postgres import qualified
-from tranrepl.subscriber.command_rows import Command
+from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.dialects import dialect_of
-from tranrepl.subscriber.postgres import PostgresSubscriber
-from tranrepl.subscriber.postgres_procedures import Target, block, settable
-from tranrepl.subscriber.sql_dialect import SqlDialect
-from tranrepl.subscriber.sql_statements import parameters, shape_of, statement
-from tranrepl.subscriber.sql_target import target
+from tranrepl.subscriber.generic.dialect import SqlDialect
+from tranrepl.subscriber.generic.statements import parameters, shape_of, statement
+from tranrepl.subscriber.generic.target import target
+from tranrepl.subscriber.postgres.procedures import Target, block, settable
+from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.validation.meeting import CommonPoint
 from tranrepl.validation.repair import Correction, by_statements
 

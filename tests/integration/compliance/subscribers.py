@@ -19,7 +19,7 @@ from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.jobs import JobResult
 from tranrepl.names import TableName
 from tranrepl.settings import Article
-from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 

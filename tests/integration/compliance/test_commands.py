@@ -12,8 +12,8 @@ from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import KEY, Site
 from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ErrorKind, FencedError
+from tranrepl.subscriber.batching.steps import OneByOne
 from tranrepl.subscriber.dialects import dialect_of
-from tranrepl.subscriber.steps import OneByOne
 
 VENDOR = [
     Column("id", "integer", key=1),

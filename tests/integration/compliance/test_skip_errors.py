@@ -15,7 +15,7 @@ from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs import JobResult
-from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import ApplierOptions
 
 VENDOR = (Column("id", "integer", key=1), Column("name", "varchar(10)"))

@@ -13,10 +13,10 @@ from tranrepl.errors import ConfigurationError, DataError, FencedError
 from tranrepl.names import TableName
 from tranrepl.settings import Article, PreCreation
 from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.generic.snapshot import SqlLoader
+from tranrepl.subscriber.generic.statements import Parameters, Statement
+from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.snapshot import SnapshotArticle
-from tranrepl.subscriber.sql_snapshot import SqlLoader
-from tranrepl.subscriber.sql_statements import Parameters, Statement
-from tranrepl.subscriber.sql_target import SqlTarget
 
 _COLUMNS = (
     Column("id", "integer", key=1),

@@ -21,7 +21,7 @@ from tranrepl.distribution.vote import Vote
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs import JobResult
 from tranrepl.settings import StreamAssignment
-from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, Standing, Subscriber
 from tranrepl.subscriber.dialects import dialect_of

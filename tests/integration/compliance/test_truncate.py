@@ -24,7 +24,7 @@ from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.settings import Apply, StreamAssignment
-from tranrepl.subscriber.commit_batches import CommitLimits
+from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of

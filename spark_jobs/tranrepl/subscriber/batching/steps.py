@@ -1,0 +1,157 @@
+"""A piece of commands as the steps that apply it: in bulk where that may be, one by one where it must.
+
+Commands that only their own order makes right (custom procedures, triggers, TRUNCATE …) stay in their place: what goes
+in bulk before and after them is divided there. TRUNCATE of several tables at once is a step by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+from tranrepl.subscriber.batching.fold import NotFoldableError, fold
+from tranrepl.subscriber.batching.fold_text import FoldText
+from tranrepl.subscriber.batching.folded import Folded
+from tranrepl.subscriber.batching.long_commands import unless_too_long
+from tranrepl.subscriber.batching.staging import Kind, StagedText, kind_codes
+from tranrepl.subscriber.truncation import behind_another
+
+Bools = npt.NDArray[np.bool_]
+Operations = frozenset[Operation]
+FEWEST_COMMANDS = 100
+"""On average, that a step in bulk must have for a piece to be divided at all: each costs some round trips."""
+_FEW_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """Commands to apply in order, each by itself."""
+
+    commands: pa.Table
+    text: StagedText | None = None
+    """What is copied for them, where that is known before their turn comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InBulk:
+    """Commands, and what those of each article come to. No two articles are of one table."""
+
+    commands: pa.Table
+    folded: tuple[Folded, ...]
+    texts: tuple[FoldText, ...] = ()
+    """What is copied for each of `folded`, where that is known before its turn comes."""
+
+    def parents_first(self, rank: Mapping[int, int]) -> list[Folded]:
+        """By the rank of their articles."""
+        return sorted(self.folded, key=lambda it: rank.get(it.article.article_id, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """TRUNCATE commands of several tables, side by side in one transaction: where a foreign key acts among the tables,
+    they go together, or children first."""
+
+    commands: pa.Table
+
+
+class MismatchError(Exception):
+    """The Subscriber's rows, or the commands' values, are not what bulk can apply: one by one, they say which."""
+
+
+Step = OneByOne | InBulk | Truncated
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Of one piece, in order. `notes` say why commands that may go in bulk go one by one, and how often."""
+
+    steps: tuple[Step, ...]
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bulkable:
+    """Which operations of which articles (by article_id) a Subscriber may apply in bulk."""
+
+    articles: Mapping[int, RegisteredArticle]
+    operations: Mapping[int, Operations] = field(default_factory=dict)
+    own_order: frozenset[int] = frozenset()
+    """Articles whose commands, where one of a piece goes one by one, keep their order among themselves only."""
+
+    def steps(self, commands: pa.Table) -> Steps:
+        """Divide a piece of commands (row layout, in order)."""
+        planned = self._steps(commands)
+        return replace(planned, steps=tuple(it for step in planned.steps for it in _truncated_together(step)))
+
+    def _steps(self, commands: pa.Table) -> Steps:
+        if len(commands) == 0 or not self.operations:
+            return Steps((OneByOne(commands),))
+        operations, notes = dict(self.operations), dict[str, int]()
+        for shared in _sharing_a_table(commands, self.articles):
+            operations.pop(shared, None)
+        while True:
+            try:
+                divided = unless_too_long(commands, lambda: self._divided(commands, operations))
+                return Steps(divided if divided is not None else (OneByOne(commands),), notes)
+            except NotFoldableError as problem:
+                notes[str(problem)] = notes.get(str(problem), 0) + 1
+                del operations[problem.article_id]
+
+    def _divided(self, commands: pa.Table, operations: Mapping[int, Operations]) -> tuple[Step, ...]:
+        bulk = _may_be_bulk(commands, operations)
+        later = self._in_their_own_order(commands, bulk)
+        if not later.any():
+            return self._runs(commands, bulk)
+        kept, moved = pa.array(~later), pa.array(later)
+        return (*self._runs(commands.filter(kept), bulk[~later]), OneByOne(commands.filter(moved)))
+
+    def _in_their_own_order(self, commands: pa.Table, bulk: Bools) -> Bools:
+        """Commands of articles whose order among others does not matter, and of which some go one by one."""
+        numbers = commands["article_id"].to_numpy()
+        own = np.intersect1d(numbers[~bulk], list(self.own_order))
+        return np.asarray(np.isin(numbers, own), dtype=np.bool_)
+
+    def _runs(self, commands: pa.Table, bulk: Bools) -> tuple[Step, ...]:
+        cuts = np.flatnonzero(bulk[1:] != bulk[:-1]) + 1
+        if len(cuts) >= _FEW_STEPS and int(bulk.sum()) < FEWEST_COMMANDS * len(cuts) // 2:
+            return (OneByOne(commands),)
+        starts = [0, *cuts.tolist(), len(commands)]
+        steps: list[Step] = []
+        for start, end in pairwise(starts):
+            part = commands.slice(start, end - start)
+            if end > start:
+                steps.append(InBulk(part, fold(part, self.articles)) if bulk[start] else OneByOne(part))
+        return tuple(steps)
+
+
+def _truncated_together(step: Step) -> Iterator[Step]:
+    """The step, divided where one TRUNCATE comes behind another."""
+    behind = behind_another(step.commands)
+    if isinstance(step, InBulk) or not behind.any():
+        yield step
+        return
+    together = behind | np.append(behind[1:], False)
+    begins = np.flatnonzero((together[1:] != together[:-1]) | (together[1:] & ~behind[1:])) + 1
+    for start, end in pairwise([0, *begins.tolist(), len(together)]):
+        part = step.commands.slice(start, end - start)
+        yield Truncated(part) if together[start] else OneByOne(part)
+
+
+def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bools:
+    allowed = [Kind(number, it).code for number, all_of_it in operations.items() for it in all_of_it]
+    return np.asarray(np.isin(kind_codes(commands), allowed), dtype=np.bool_)
+
+
+def _sharing_a_table(commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[int]:
+    """Articles of the piece that are two definitions of one table's: only the order keeps their rows apart."""
+    present = [int(it) for it in np.unique(commands["article_id"].to_numpy()) if int(it) in articles]
+    articles_of = Counter(articles[it].destination for it in present)
+    return [it for it in present if articles_of[articles[it].destination] > 1]

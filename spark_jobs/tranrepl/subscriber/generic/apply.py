@@ -1,0 +1,323 @@
+"""Commands applied at a Subscriber that SQLAlchemy reaches: in bulk where its database has a way; or in order, by
+statements or by calling procedures.
+
+Consecutive commands of one shape go together where the row count proves that every one met exactly one row. Where it
+does not, or on an error, they are rolled back to a savepoint and applied one by one, which finds the one that fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
+from tranrepl.errors import (
+    ROW_NOT_FOUND,
+    ConfigurationError,
+    DataError,
+    ErrorReport,
+    InternalError,
+    ReplicationError,
+    TransientError,
+)
+from tranrepl.failpoint import Failpoint, reach
+from tranrepl.jobs import MOST_NOTICES
+from tranrepl.settings import Apply
+from tranrepl.subscriber.batching.command_rows import Command, command_rows
+from tranrepl.subscriber.batching.steps import InBulk, MismatchError, OneByOne, Operations, Step, Truncated
+from tranrepl.subscriber.dialect import (
+    ALONE,
+    AS_CONFIGURED,
+    Applied,
+    ApplierOptions,
+    Stream,
+    StreamRecord,
+    SubscriptionKey,
+    UnfinishedBatch,
+)
+from tranrepl.subscriber.generic.bulk import SqlBulk
+from tranrepl.subscriber.generic.constraints import parents_first_among
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.statements import (
+    ParameterError,
+    Parameters,
+    Shape,
+    Statement,
+    key_of,
+    parameters,
+    shape_of,
+    statement,
+)
+from tranrepl.subscriber.generic.target import SqlTarget, target
+from tranrepl.subscriber.generic.watermark import Watermark
+from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
+from tranrepl.subscriber.truncation import children_first
+
+_MOST_TOGETHER = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A command, and what its statement is executed with; `problem` where a value does not fit."""
+
+    command: Command
+    parameters: Parameters
+    problem: ParameterError | None = None
+
+
+class SqlApplier:
+    """One connection's transactions, each opened under the fence of the watermark."""
+
+    def __init__(
+        self,
+        session: sa.Connection,
+        database: SqlDatabase,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
+    ) -> None:
+        self._session = session
+        self._database = database
+        self._skipped_codes = database.error_codes.codes_of(options.skip_errors)
+        self._skipped: list[ErrorReport] = []
+        self._notices: dict[str, None] = {}
+        self._articles = articles
+        self._where = f"Subscriber {key.subscription}"
+        self._watermark = Watermark(session, key, self._where)
+        self._targets: dict[int, SqlTarget] = {}
+        self._statements: dict[Shape, Statement] = {}
+        self._ranks: dict[tuple[int, ...], Mapping[int, int]] = {}
+        with translated_errors(self._where, database):
+            self._bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
+        self._in_bulk, self._fallbacks = 0, Counter[str]()
+        self.bulk_operations: Mapping[int, Operations] = self._bulk.operations if self._bulk else {}
+
+    def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
+        with translated_errors(self._where, self._database):
+            # Reading the catalogue may have begun one.
+            self._session.rollback()
+            self._watermark.fence(watermark, stream, finishing)
+            self._database.began(self._session)
+
+    def ready(self) -> None:
+        """No database here waits with a constraint for the commit."""
+
+    def rollback(self) -> None:
+        with translated_errors(self._where, self._database):
+            self._session.rollback()
+
+    def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
+        with translated_errors(self._where, self._database):
+            self._database.before_commit(self._session)
+            self._watermark.record(stream, record)
+            self._session.commit()
+
+    def commit(self, xact_seqno: bytes) -> None:
+        with translated_errors(self._where, self._database):
+            self._database.before_commit(self._session)
+            self._watermark.advance(xact_seqno)
+            reach(Failpoint.WATERMARK_SET)
+            self._session.commit()
+
+    def flush(self) -> None:
+        """Every commit is durable by itself."""
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Truncated):
+                self._apply_one_by_one(self._children_first(step.commands))
+            elif self._bulk is None or isinstance(step, OneByOne) or not self._apply_in_bulk(self._bulk, step):
+                self._apply_one_by_one(step.commands)
+
+    def with_text(self, step: Step) -> Step:
+        return step
+
+    def take_applied(self) -> Applied:
+        staged = self._bulk.take_stage_seconds() if self._bulk else 0.0
+        applied = Applied(self._in_bulk, self._fallbacks, staged)
+        self._in_bulk, self._fallbacks = 0, Counter()
+        return applied
+
+    def _apply_in_bulk(self, bulk: SqlBulk, step: InBulk) -> bool:
+        """All of the step, or nothing."""
+        savepoint: sa.NestedTransaction | None = None
+        try:
+            bulk.prepare(step)
+            savepoint = self._session.begin_nested()
+            bulk.apply(step)
+        except MismatchError as mismatch:
+            why = str(mismatch)
+        except SQLAlchemyError as error:
+            problem = self._database.translate(self._where, error)
+            if not isinstance(problem, DataError | ConfigurationError):
+                # It may have ended the transaction with its savepoints.
+                raise problem from error
+            why = f"error {problem.shown_number}"
+        else:
+            with translated_errors(self._where, self._database):
+                savepoint.commit()
+            self._in_bulk += len(step.commands)
+            return True
+        self._fallbacks[why] += 1
+        if savepoint is not None:
+            with translated_errors(self._where, self._database):
+                savepoint.rollback()
+        return False
+
+    def _apply_one_by_one(self, commands: pa.Table) -> None:
+        for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
+            self._apply_run(shape, list(run))
+
+    def _children_first(self, commands: pa.Table) -> pa.Table:
+        """Where their tables refer to one another, else in order."""
+        numbers = tuple(dict.fromkeys(commands["article_id"].to_pylist()))
+        if numbers not in self._ranks:
+            targets = [self._target(it) for it in numbers]
+            with translated_errors(self._where, self._database):
+                self._ranks[numbers] = parents_first_among(self._session, targets)
+        return children_first(commands, self._ranks[numbers])
+
+    def take_skipped(self) -> list[ErrorReport]:
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def take_notices(self) -> list[str]:
+        notices, self._notices = list(self._notices), {}
+        return notices
+
+    def _target(self, article_id: int) -> SqlTarget:
+        if article_id not in self._articles:
+            raise InternalError(f"{self._where}: a stored command is of unknown article {article_id}")
+        if article_id not in self._targets:
+            with translated_errors(self._where, self._database):
+                self._targets[article_id] = target(
+                    self._session, self._database, self._articles[article_id], self._where
+                )
+        return self._targets[article_id]
+
+    def _statement(self, shape: Shape) -> Statement:
+        if shape not in self._statements:
+            self._statements[shape] = statement(self._database, self._target(shape.article_id), shape)
+        return self._statements[shape]
+
+    def _apply_run(self, shape: Shape, run: Sequence[Command]) -> None:
+        prepared, of_shape = self._statement(shape), self._target(shape.article_id)
+        bound = [_bind(command, of_shape, prepared) for command in run]
+        for start in range(0, len(bound), _MOST_TOGETHER):
+            part = bound[start : start + _MOST_TOGETHER]
+            fits = all(it.problem is None for it in part)
+            if len(part) == 1 or not fits or not prepared.together or not self._met_together(prepared, part):
+                for one in part:
+                    self._apply_or_skip(prepared, one)
+
+    def _met_together(self, prepared: Statement, part: Sequence[_Bound]) -> bool:
+        """Whether all were applied at once; otherwise none of them."""
+        savepoint = self._savepoint()
+        try:
+            result = self._session.execute(prepared.executable, [it.parameters for it in part])
+            met = not prepared.must_meet or result.rowcount == len(part)
+        except (SQLAlchemyError, OverflowError) as error:
+            problem = self._database.translate(self._where, error)
+            if isinstance(problem, TransientError):
+                # It may have ended the transaction with its savepoints.
+                raise problem from error
+            met = False
+        with translated_errors(self._where, self._database):
+            if met:
+                savepoint.commit()
+            else:
+                savepoint.rollback()
+        return met
+
+    def _savepoint(self) -> sa.NestedTransaction:
+        with translated_errors(self._where, self._database):
+            return self._session.begin_nested()
+
+    def _apply_or_skip(self, prepared: Statement, bound: _Bound) -> None:
+        if not self._skipped_codes:
+            self._apply_one(prepared, bound)
+            return
+        savepoint = self._savepoint()
+        try:
+            self._apply_one(prepared, bound)
+        except DataError as error:
+            if error.code not in self._skipped_codes:
+                raise
+            with translated_errors(self._where, self._database):
+                savepoint.rollback()
+            self._skipped.append(error.to_report())
+            return
+        with translated_errors(self._where, self._database):
+            savepoint.commit()
+
+    def _notice(self, result: sa.CursorResult[Any]) -> None:
+        if len(self._notices) < MOST_NOTICES:
+            self._notices |= dict.fromkeys(self._database.warnings(self._session, result))
+
+    def _apply_one(self, prepared: Statement, bound: _Bound) -> None:
+        if bound.problem is not None:
+            raise self._at_command(
+                bound.command, DataError(f"{self._where}: {bound.problem}", number=VALUE_DOES_NOT_FIT)
+            )
+        try:
+            result = self._session.execute(prepared.executable, bound.parameters)
+            met = result.rowcount if prepared.must_meet else 1
+            if not prepared.must_meet:
+                self._notice(result)
+        except (SQLAlchemyError, OverflowError) as error:
+            raise self._at_command(bound.command, self._database.translate(self._where, error)) from error
+        if met == 0:
+            raise self._at_command(bound.command, DataError(self._where, number=ROW_NOT_FOUND))
+        if met < 0:
+            raise ConfigurationError(
+                f"{self._where}: the driver {self._session.dialect.driver} does not count the rows of a statement, so "
+                "that a missing row would not be seen",
+                remedy="another driver, or a server whose sessions do not begin with SET NOCOUNT ON",
+            )
+
+    def _at_command(self, command: Command, problem: ReplicationError) -> ReplicationError:
+        """The same problem, with the command, the article and the key that it is about."""
+        if not isinstance(problem, DataError | ConfigurationError):
+            return problem
+        of_article = self._target(command.article_id)
+        key = "" if command.operation is Operation.TRUNCATE else key_text(key_of(command, of_article))
+        if problem.number == ROW_NOT_FOUND:
+            message = f"{self._where}: {row_not_found_text(command.operation, of_article.article.destination)}{key}"
+        else:
+            about = ", ".join(filter(None, [str(of_article.article.source), key]))
+            message = f"{problem.message} (article {about})"
+        return type(problem)(
+            message,
+            remedy=problem.remedy,
+            number=problem.number,
+            database_code=problem.database_code,
+            xact_seqno=command.xact_seqno.hex(),
+            command_id=command.command_id,
+            article=str(of_article.article.source),
+        )
+
+
+def _bind(command: Command, of_shape: SqlTarget, prepared: Statement) -> _Bound:
+    try:
+        return _Bound(command, parameters(command, of_shape, prepared.passed))
+    except ParameterError as error:
+        return _Bound(command, {}, error)
+
+
+@contextmanager
+def translated_errors(where: str, database: SqlDatabase) -> Iterator[None]:
+    """Turn SQLAlchemy's error, or a driver's, into one of ours."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise database.translate(where, error) from error

@@ -1,0 +1,33 @@
+"""What applies folded commands in bulk, where a database that SQLAlchemy reaches has a way for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from tranrepl.subscriber.batching.steps import InBulk, Operations
+
+BulkInsert = Callable[[pa.StringArray], None]
+"""Inserts images of whole rows, inside the open transaction. Raises MismatchError where they are not all there then as
+they should be, and what the database says as SQLAlchemy does."""
+
+
+class SqlBulk(Protocol):
+    """Of one session. Errors of the database are raised as SQLAlchemy does."""
+
+    operations: Mapping[int, Operations]
+    """Which operations of which articles (by article_id) may go in bulk."""
+
+    def prepare(self, step: InBulk) -> None:
+        """Make what the step is staged in. Before the savepoint that may undo the step."""
+        ...
+
+    def apply(self, step: InBulk) -> None:
+        """Apply inside the open transaction. Raises MismatchError: then nothing of the step may stay."""
+        ...
+
+    def take_stage_seconds(self) -> float:
+        """How long staging took since it was asked last."""
+        ...

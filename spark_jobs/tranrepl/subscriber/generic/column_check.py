@@ -1,0 +1,60 @@
+"""Whether a column of a table that is there can take what is published, and whether it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from tranrepl.catalogue import ColumnDescription
+from tranrepl.commands import Method, Propagation
+from tranrepl.errors import ConfigurationError
+from tranrepl.settings import Article
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.target import Destination, created_type
+from tranrepl.subscriber.narrower_columns import null_warning, sql_lost, warning
+
+
+def column_problems(
+    where: str, article: Article, found: Destination, column: ColumnDescription
+) -> Iterator[ConfigurationError]:
+    """What keeps the Subscriber's column from it, with its way out."""
+    at = f"article {article.source}: {where}"
+    if column.name not in found.columns:
+        yield ConfigurationError(
+            f"{at}: table {article.destination_table} has no column {column.name!r}",
+            remedy="add it to the table, or leave the column out of the article",
+        )
+    elif not found.settable(column.name):
+        yield ConfigurationError(
+            f"{at}: column {column.name!r} of {article.destination_table} is generated",
+            remedy="a published column must be a plain one at the Subscriber",
+        )
+    elif found.is_identity(column.name) and any(map(_sets_values, (article.ins_cmd, article.upd_cmd))):
+        yield ConfigurationError(
+            f"{at}: column {column.name!r} of {article.destination_table} is an identity, to which neither INSERT nor "
+            "UPDATE may give the Publisher's value",
+            remedy="a published column must be a plain one at the Subscriber; or let custom procedures apply both",
+        )
+
+
+def column_warnings(
+    at: str, database: SqlDatabase, dialect: sa.Dialect, found: Destination, column: ColumnDescription
+) -> Iterator[str]:
+    """What a column holds less than the one that setup would create."""
+    there = found.columns.get(column.name)
+    if there is None:
+        return
+    if database.holds_what_is_declared:
+        described = database.described_type(there["type"], dialect)
+        created = database.described_type(created_type(database, column), dialect)
+        what = sql_lost(column, created, described)
+        if what is not None:
+            yield f"{at}: {warning(column, described.spelling, what)}"
+    if not there["nullable"] and not column.not_null:
+        yield f"{at}: {null_warning(column)}"
+
+
+def _sets_values(propagation: Propagation) -> bool:
+    """Whether the statement is ours."""
+    return propagation.method is not Method.NONE and propagation.procedure is None

@@ -1,0 +1,299 @@
+"""What differs between the databases that SQLAlchemy reaches. This class is any of them, by statements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import types
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+    StatementError,
+)
+from sqlalchemy.exc import DataError as DriverDataError
+from sqlalchemy.pool import NullPool
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.catalogue import ForeignKeyDescription
+from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes, ErrorCodes
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.names import TableName
+from tranrepl.settings import Article
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
+from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
+from tranrepl.subscriber.generic.procedures import ProcedureScripter
+from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
+from tranrepl.subscriber.values import Binding, ColumnType
+
+UNBOUNDED_NUMERIC = (38, 15)
+
+
+class SqlDatabase:
+    """A database that takes statements only. Others override what they know better."""
+
+    binding = Binding()
+    scripter: ProcedureScripter | None = None
+    """Writes procedures; None where there are none."""
+    sql_name = ""
+    """sqlglot's name of its SQL; empty for the standard's."""
+    counts_together = False
+    """The driver's row count of many executions is the sum of theirs. PEP 249 leaves it open."""
+    holds_what_is_declared = True
+    """A column holds values of its declared type and length, and no others."""
+    error_codes: ErrorCodes = Codes.OTHER.value
+    lock_timeouts: frozenset[str] = frozenset()
+    """Numbers of the error that a wait for a lock has taken too long."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            title=self.kind,
+            procedures=False,
+            most_arguments=None,
+            longest_name=63,
+            name_case=NameCase.INSENSITIVE,
+            streams=False,
+            schemas=True,
+        )
+
+    @property
+    def table_options(self) -> Mapping[str, Any]:
+        """For `sqlalchemy.Table`, when setup creates one."""
+        return {}
+
+    # Connecting
+
+    def of_server(self, session: sa.Connection) -> SqlDatabase:
+        """This database as the server at hand speaks it."""
+        del session
+        return self
+
+    def url(self, connection: Connection) -> sa.URL:
+        return sa.URL.create(
+            self.kind,
+            connection.login,
+            connection.password,
+            connection.host,
+            connection.port,
+            connection.database,
+            dict(connection.options),
+        )
+
+    def engine(self, connection: Connection) -> sa.Engine:
+        """Raises ConfigurationError where SQLAlchemy has no such dialect, or its driver is not installed."""
+        try:
+            return self.configured(sa.create_engine(self.url(connection), poolclass=NullPool))
+        except NoSuchModuleError:
+            raise ConfigurationError(
+                f"connection {connection.connection_id!r} is of type {connection.kind!r}",
+                remedy="allowed: postgres, mariadb, mysql, mssql, sqlite, or the name of an SQLAlchemy dialect",
+            ) from None
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"connection {connection.connection_id!r}: the driver {error.name} is not installed",
+                remedy=f"pip install {error.name}",
+            ) from None
+        except (ArgumentError, TypeError, ValueError):
+            # The text of the original error may hold the password.
+            raise ConfigurationError(f"connection {connection}: not usable as a connection of this type") from None
+
+    def dialect(self) -> sa.Dialect:
+        """SQLAlchemy's, not connected: it spells types."""
+        return sa.URL.create(self.kind).get_dialect()()
+
+    def configured(self, engine: sa.Engine) -> sa.Engine:
+        """The engine with what every session of it must do first."""
+        return engine
+
+    def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
+        """How long the session waits for a row that another one has locked."""
+
+    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
+        """Before the first transaction that applies. What the database lacks was refused before."""
+        if options.lock_timeout_seconds is not None:
+            self.wait_for_lock(session, max(1, math.ceil(options.lock_timeout_seconds)))
+
+    def began(self, session: sa.Connection) -> None:
+        """After a transaction that applies commands has begun."""
+
+    def before_commit(self, session: sa.Connection) -> None:
+        """Raises ConfigurationError where a procedure has ended the transaction meanwhile."""
+
+    def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
+        """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
+        del session, result
+        return []
+
+    def right_problems(
+        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+    ) -> Iterator[ConfigurationError]:
+        """What our login lacks of the rights that setup needs, as far as the database can be asked."""
+        del session, where, articles, model_tables
+        yield from ()
+
+    def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
+        """What is said of large values; `unbounded` are articles whose values may be of any length."""
+        del session, unbounded
+        yield from ()
+
+    def bulk_insert(self, session: sa.Connection, article: RegisteredArticle) -> BulkInsert | None:
+        """What inserts many rows of a snapshot at a time; None where there is no way but value by value."""
+        del session, article
+        return None
+
+    def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> SqlBulk | None:
+        """What applies in bulk what the catalogue lets it; None where there is no way but one by one."""
+        del session, articles
+        return None
+
+    # Names and types
+
+    def place(self, table: TableName) -> tuple[str | None, str]:
+        """Schema and name of a destination table."""
+        return table.schema, table.table
+
+    def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
+        """A table's columns. Raises NoSuchTableError where there is none."""
+        return sa.inspect(session).get_columns(table, schema)
+
+    def column_name(self, reflected: str) -> str:
+        """A column's name, of what SQLAlchemy reads from the catalogue."""
+        return reflected
+
+    def quoted(self, name: str) -> str:
+        """An identifier, for a statement without parameters."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        """A table's, where setup makes any."""
+        del session, table
+        return []
+
+    def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
+        """The type that setup gives a column; `indexed`: of the primary key, where long types have no place."""
+        text: TypeEngine[Any] = types.String(255) if indexed else types.Text()
+        match source.family:
+            case Family.NUMERIC:
+                return types.Numeric(*(decimal_digits(source) or UNBOUNDED_NUMERIC))
+            case Family.MONEY:
+                return types.Numeric(19, 2)
+            case Family.TEXT | Family.CHARACTER if source.length:
+                return types.String(source.length)
+            case Family.UUID:
+                return types.String(36)
+            case Family.BYTES:
+                return types.LargeBinary(255) if indexed else types.LargeBinary()
+            case family:
+                return _PLAIN_TYPES.get(family, text)
+
+    def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
+        """A destination column's type, as SQLAlchemy reads it from the catalogue."""
+        return ColumnType(reflected, spelled(reflected, dialect))
+
+    # Errors
+
+    def number(self, error: DBAPIError) -> str | None:
+        """The database's own number for an error."""
+        del error
+        return None
+
+    def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
+        """The error's class. What a statement was called with never shows."""
+        if not isinstance(error, DBAPIError):
+            original = error.orig if isinstance(error, StatementError) else error
+            return DataError(f"{where}: {first_line(original or error)}")
+        message, numbers = f"{where}: {first_line(error.orig or error)}", self.error_codes.numbered(self.number(error))
+        if error.connection_invalidated:
+            return TransientError(message, **numbers)
+        return self.error_class(error)(message, **numbers)
+
+    def error_class(self, error: DBAPIError) -> type[ReplicationError]:
+        """By the DB API's classes (PEP 249)."""
+        match error:
+            case IntegrityError() | DriverDataError():
+                return DataError
+            case OperationalError():
+                return TransientError
+            case ProgrammingError():
+                return ConfigurationError
+            case _:
+                return DataError
+
+    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
+        """The error of a connection that did not come about."""
+        return TransientError(
+            f"connection {connection}: {first_line(error.orig or error)}",
+            **self.error_codes.numbered(self.number(error)),
+            remedy="check host, port, login and database of this connection, and that the server runs",
+        )
+
+
+class NumberedDatabase(SqlDatabase):
+    """A database whose errors have numbers, by which their class is known: drivers call everything operational that
+    they do not know, a procedure's own errors among it."""
+
+    def error_class(self, error: DBAPIError) -> type[ReplicationError]:
+        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
+
+    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
+        if self.error_class(error) is not ConfigurationError:
+            return super().refused(connection, error)
+        return ConfigurationError(
+            f"connection {connection}: {first_line(error.orig or error)}",
+            **self.error_codes.numbered(self.number(error)),
+            remedy="check login, password and database of this connection",
+        )
+
+
+_PLAIN_TYPES: Mapping[Family, TypeEngine[Any]] = {
+    Family.BOOLEAN: types.Boolean(),
+    Family.SMALLINT: types.SmallInteger(),
+    Family.INTEGER: types.Integer(),
+    Family.BIGINT: types.BigInteger(),
+    Family.REAL: types.Double(),
+    Family.DOUBLE: types.Double(),
+    Family.DATE: types.Date(),
+    Family.TIME: types.Time(),
+    Family.TIMESTAMP: types.DateTime(),
+    Family.TIMESTAMP_WITH_ZONE: types.DateTime(),
+}
+
+
+def procedure_ended_transaction(code: str) -> ConfigurationError:
+    return ConfigurationError(
+        "a procedure ended the transaction by itself",
+        database_code=code,
+        remedy="a procedure that applies commands holds no COMMIT, no ROLLBACK and no DDL: the commands of a commit "
+        "batch and the watermark are committed together",
+    )
+
+
+def spelled(column_type: TypeEngine[Any], dialect: sa.Dialect) -> str:
+    """The type in the database's SQL, without collation."""
+    if isinstance(column_type, types.NullType):
+        return "a type that SQLAlchemy does not know"
+    return column_type.compile(dialect=dialect).split(" CHARACTER SET")[0].split(" COLLATE")[0].lower()
+
+
+def first_line(error: BaseException) -> str:
+    """A driver's message. Some raise `(number, text)`, some bytes."""
+    *_, text = error.args or ("",)
+    if isinstance(text, tuple) and text:
+        text = text[-1]
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    return (str(text).strip().splitlines() or [type(error).__name__])[0]

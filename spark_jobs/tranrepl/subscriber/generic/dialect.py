@@ -1,0 +1,110 @@
+"""Databases that SQLAlchemy reaches, as Subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, Capabilities, SubscriptionKey
+from tranrepl.subscriber.generic.apply import SqlApplier, translated_errors
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.snapshot import SqlLoader, SqlSnapshot
+from tranrepl.subscriber.generic.subscriber import SqlSubscriber, not_for_replication_problems
+from tranrepl.subscriber.generic.teardown import SqlTeardown
+
+APPLIES = "tranrepl_applies"
+"""Execution option of a connection whose transactions will write."""
+
+
+class SqlDialect:
+    """By statements, and by procedures where the database has them."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._database.capabilities
+
+    @contextmanager
+    def subscriber(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> Iterator[SqlSubscriber]:
+        # No standard has a place for it.
+        del application_name
+        with self._connected(connection) as session:
+            yield SqlSubscriber(session, self._database.of_server(session), key)
+
+    @contextmanager
+    def applier(
+        self,
+        connection: Connection,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
+    ) -> Iterator[SqlApplier]:
+        where = f"Subscriber {key.subscription}"
+        with translated_errors(where, self._database), self._connected(connection) as session:
+            database = self._database.of_server(session)
+            if options.not_for_replication:
+                for problem in not_for_replication_problems(database.capabilities, where):
+                    raise problem
+            applying = session.execution_options(**{APPLIES: True})
+            database.obey(applying, options)
+            yield SqlApplier(applying, database, key, articles, options)
+
+    @contextmanager
+    def snapshot(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[SqlSnapshot]:
+        del application_name
+        with self._connected(connection) as session:
+            database = self._database.of_server(session)
+            writing = session.execution_options(**{APPLIES: True})
+            yield SqlSnapshot(writing, database, key, SqlSubscriber(writing, database, key))
+
+    @contextmanager
+    def loader(
+        self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
+    ) -> Iterator[SqlLoader]:
+        where = f"Subscriber {key.subscription}"
+        with translated_errors(where, self._database), self._connected(connection) as session:
+            loading = session.execution_options(**{APPLIES: True})
+            self._database.obey(loading, options)
+            yield SqlLoader(loading, self._database.of_server(session), key, snapshot)
+
+    @contextmanager
+    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[SqlTeardown]:
+        del application_name
+        with self._connected(connection) as session:
+            writing = session.execution_options(**{APPLIES: True})
+            yield SqlTeardown(writing, self._database.of_server(session), key)
+
+    @contextmanager
+    def reading(self, connection: Connection) -> Iterator[tuple[sa.Connection, SqlDatabase]]:
+        """A session to read tables in, and the database as its server speaks it."""
+        with self._connected(connection) as session:
+            yield session, self._database.of_server(session)
+
+    @contextmanager
+    def _connected(self, connection: Connection) -> Iterator[sa.Connection]:
+        engine = self._database.engine(connection)
+        try:
+            session = engine.connect()
+        except DBAPIError as error:
+            # Neither the cause nor what came before it: they may show the password.
+            raise self._database.refused(connection, error) from None
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"connection {connection}: {type(error).__name__}: its options are not those of the driver",
+                remedy=f"allowed in its extra: what the driver's connect takes; found: {', '.join(connection.options)}",
+            ) from None
+        try:
+            yield session
+        finally:
+            session.close()
+            engine.dispose()

@@ -1,0 +1,118 @@
+"""Procedures of databases that SQLAlchemy reaches: what every one of them has, and who writes them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import sqlalchemy as sa
+
+from tranrepl.call_syntax import Argument, arguments
+from tranrepl.commands import Operation
+from tranrepl.subscriber.dialect import Scripted
+from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
+
+if TYPE_CHECKING:
+    from tranrepl.subscriber.generic.target import SqlTarget
+
+
+_COMMENT_OR_TEXT = re.compile(r"--[^\n]*|#[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\[[^]]*\]", re.DOTALL)
+_ENDS_TRANSACTION = re.compile(
+    r"\b(COMMIT|ROLLBACK(?!\s+(WORK\s+)?TO\b)|START\s+TRANSACTION|BEGIN\s+TRAN(SACTION)?)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureName:
+    schema: str | None
+    """None: where generated procedures live."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """`create` is the whole statement, `body` what the catalogue shows of it."""
+
+    name: ProcedureName
+    create: str
+    body: str
+
+
+class ProcedureScripter(Protocol):
+    """Writes procedures in one database's language, and the statements that call them."""
+
+    longest_name: int
+
+    def procedure(self, target: SqlTarget, operation: Operation) -> Procedure:
+        """The procedure that applies `operation`; of a custom one, the skeleton."""
+        ...
+
+    def call(self, name: ProcedureName, passed: tuple[Argument, ...]) -> str:
+        """The statement that calls it, for `sqlalchemy.text`, each argument bound by its name."""
+        ...
+
+    def drop(self, name: ProcedureName) -> str:
+        """The statement that drops a procedure if it is there."""
+        ...
+
+    def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
+        """What the catalogue holds of a procedure, to compare with `Procedure.body`; None where there is none."""
+        ...
+
+    def made(self, create: str, body: str) -> bool:
+        """Whether the catalogue's body is what this statement made."""
+        ...
+
+    def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
+        """Arguments that the procedure in the catalogue takes."""
+        ...
+
+    def shared(self) -> tuple[Procedure, ...]:
+        """Procedures that all articles share."""
+        ...
+
+
+def name_of(target: SqlTarget, operation: Operation, longest: int) -> ProcedureName:
+    """The procedure that a command calls, generated or custom."""
+    propagation = target.article.propagation(operation)
+    return ProcedureName(*called_procedure(propagation, operation, target.article.destination, longest))
+
+
+def generated_procedures(scripter: ProcedureScripter, target: SqlTarget) -> list[Procedure]:
+    return [scripter.procedure(target, it) for it in PREFIXES if generates(target.article.propagation(it))]
+
+
+def custom_operations(target: SqlTarget) -> list[Operation]:
+    """Operations that go through a custom procedure."""
+    return [it for it in PREFIXES if target.article.propagation(it).procedure is not None]
+
+
+def scripted(scripter: ProcedureScripter, target: SqlTarget, what: Scripted) -> list[str]:
+    """Statements that make the procedures anew, without a terminator."""
+    if what is Scripted.CUSTOM:
+        procedures = [scripter.procedure(target, it) for it in custom_operations(target)]
+    else:
+        procedures = generated_procedures(scripter, target)
+    return [text for it in procedures for text in (scripter.drop(it.name), it.create)]
+
+
+def ends_transaction(body: str) -> bool:
+    """Whether a procedure's text holds a statement that ends the transaction it is called in."""
+    code = _COMMENT_OR_TEXT.sub(" ", body)
+    return _ENDS_TRANSACTION.search(code) is not None
+
+
+def call_of(scripter: ProcedureScripter, target: SqlTarget, operation: Operation) -> str:
+    return scripter.call(name_of(target, operation, scripter.longest_name), arguments(target.article, operation))
+
+
+def mask_bytes(target: SqlTarget) -> int:
+    """Width of the bitmap: a bit a column."""
+    return -(-len(target.columns) // 8)
+
+
+def key_bits(target: SqlTarget) -> tuple[int, ...]:
+    """Positions of the key's columns where there are others besides: their bits choose between two UPDATEs."""
+    key = target.article.key_positions
+    return key if len(key) < len(target.columns) else ()

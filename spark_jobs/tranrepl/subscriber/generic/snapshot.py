@@ -1,0 +1,360 @@
+"""A snapshot at a Subscriber that SQLAlchemy reaches: rows go in by INSERT, many at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.sql import quoted_name
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Operation
+from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
+from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.failpoint import Failpoint, reach
+from tranrepl.image_lines import values
+from tranrepl.settings import PreCreation
+from tranrepl.subscriber.batching.command_rows import Command
+from tranrepl.subscriber.batching.steps import MismatchError
+from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
+from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.generic.apply import translated_errors
+from tranrepl.subscriber.generic.bulk import BulkInsert
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.statements import (
+    ParameterError,
+    Parameters,
+    Statement,
+    insert_statement,
+    key_of,
+    parameters,
+)
+from tranrepl.subscriber.generic.subscriber import SqlSubscriber
+from tranrepl.subscriber.generic.target import SqlTarget, target
+from tranrepl.subscriber.generic.watermark import SNAPSHOTS
+from tranrepl.subscriber.row_filter_translation import translated_filter
+from tranrepl.subscriber.row_not_found import key_text
+from tranrepl.subscriber.snapshot import (
+    LoadedRange,
+    LoadOrder,
+    SnapshotArticle,
+    another_snapshot,
+    fence_after,
+    half_delivered,
+    load_order,
+    not_empty,
+)
+
+_ROWS_TOGETHER = 1000
+
+
+def _mine(key: SubscriptionKey) -> sa.ColumnElement[bool]:
+    columns = SNAPSHOTS.c
+    return sa.and_(
+        columns.publisher_system == key.publisher_system,
+        columns.publisher_db == key.publisher_db,
+        columns.publication == key.publication,
+        columns.subscription == key.subscription,
+    )
+
+
+def _row(key: SubscriptionKey, article: str, number: int, snapshot: str) -> dict[str, object]:
+    return {
+        "publisher": key.publisher,
+        "publisher_system": key.publisher_system,
+        "publisher_db": key.publisher_db,
+        "publication": key.publication,
+        "subscription": key.subscription,
+        "article": article,
+        "range_number": number,
+        "snapshot": snapshot,
+    }
+
+
+class SqlSnapshot:
+    """The driver's side. Most databases commit by themselves at a CREATE or DROP: what an earlier snapshot has begun is
+    known before any of that is done."""
+
+    def __init__(
+        self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, subscriber: SqlSubscriber
+    ) -> None:
+        self._session = session
+        self._database = database
+        self._key = key
+        self._subscriber = subscriber
+        self.where = subscriber.where
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with translated_errors(self.where, self._database), self._session.begin():
+            yield
+
+    def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
+        for it in articles:
+            untouched = it.settings.pre_creation_cmd is PreCreation.NONE and not self._was_interrupted(it)
+            if untouched and self._subscriber.has_destination(it.article.destination) and self._holds_rows(it):
+                yield not_empty(self.where, it)
+
+    def _table(self, it: SnapshotArticle) -> sa.TableClause:
+        schema, name = self._database.place(it.article.destination)
+        return sa.table(
+            quoted_name(name, quote=True), schema=None if schema is None else quoted_name(schema, quote=True)
+        )
+
+    def _holds_rows(self, it: SnapshotArticle) -> bool:
+        with self._transaction():
+            return (
+                self._session.execute(sa.select(sa.literal(1)).select_from(self._table(it)).limit(1)).first()
+                is not None
+            )
+
+    def _was_interrupted(self, it: SnapshotArticle) -> bool:
+        """Its rows are an earlier snapshot's, which found the table empty."""
+        if not self._subscriber.has_snapshots():
+            return False
+        with self._transaction():
+            return (
+                self._session.execute(
+                    sa.select(SNAPSHOTS.c.article).where(
+                        _mine(self._key),
+                        SNAPSHOTS.c.article == it.name,
+                        SNAPSHOTS.c.range_number == 0,
+                        SNAPSHOTS.c.snapshot != "",
+                    )
+                ).first()
+                is not None
+            )
+
+    def begin(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
+    ) -> bytes:
+        for problem in self.problems(articles):
+            raise problem
+        standing = self._subscriber.standing()
+        if standing.unfinished is not None and not whole:
+            raise half_delivered(self.where)
+        fence = fence_after(standing.watermark)
+        self._subscriber.move_watermark(standing.watermark, fence)
+        names = [it.name for it in articles]
+        with self._transaction():
+            self._announce(snapshot, names)
+        self._make_ready(articles, not_for_replication=not_for_replication)
+        return fence
+
+    def _announce(self, snapshot: str, names: Sequence[str]) -> None:
+        """From here on, no other snapshot loads these articles."""
+        columns = SNAPSHOTS.c
+        mine = sa.and_(_mine(self._key), columns.article.in_(names))
+        self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+        self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot=snapshot))
+        known = set(self._session.scalars(sa.select(columns.article).where(mine)))
+        new = [_row(self._key, name, 0, snapshot) for name in names if name not in known]
+        if new:
+            self._session.execute(sa.insert(SNAPSHOTS), new)
+
+    def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
+        order = self.load_order(articles, not_for_replication=not_for_replication)
+        if not_for_replication:
+            self._database.obey(self._session, ApplierOptions(not_for_replication=True))
+            self._session.rollback()
+        by_name = {it.name: it for it in articles}
+        children_first = [by_name[name] for level in reversed(order.levels) for name in level]
+        for it in children_first:
+            if it.settings.pre_creation_cmd is PreCreation.DROP:
+                with self._transaction():
+                    schema, name = self._database.place(it.article.destination)
+                    parts = ".".join(self._database.quoted(part) for part in (schema, name) if part)
+                    self._session.exec_driver_sql(
+                        f"DROP TABLE IF EXISTS {parts}", execution_options={"no_parameters": True}
+                    )
+        for it in articles:
+            self._subscriber.set_up_destination(it.settings, it.source)
+        for it in children_first:
+            with self._transaction():
+                self._session.execute(self._deletion(it))
+
+    def _deletion(self, it: SnapshotArticle) -> sa.Delete:
+        """Of an empty table it deletes nothing."""
+        deletion = sa.delete(self._table(it))
+        condition = it.owned if it.settings.pre_creation_cmd is PreCreation.DELETE else None
+        if condition is None:
+            return deletion
+        return deletion.where(sa.text(translated_filter(condition, self._database.sql_name, it.name)))
+
+    def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
+        destinations = {it.article.destination: it.name for it in articles}
+        parents: dict[str, list[str]] = {name: [] for name in destinations.values()}
+        if not not_for_replication:
+            with self._transaction():
+                for destination, name in destinations.items():
+                    keys = self._database.foreign_keys(self._session, destination)
+                    parents[name] = [destinations[key.referenced] for key in keys if key.referenced in destinations]
+        return load_order(parents)
+
+    def loaded(self, snapshot: str) -> list[LoadedRange]:
+        columns = SNAPSHOTS.c
+        with self._transaction():
+            rows = self._session.execute(
+                sa.select(columns.article, columns.range_number, columns.row_count, columns.byte_count).where(
+                    _mine(self._key), columns.snapshot == snapshot, columns.range_number != 0
+                )
+            ).all()
+        return [LoadedRange(*row) for row in rows]
+
+    def build(self, article: SnapshotArticle) -> None:
+        """Nothing was left: tables are filled with their indexes."""
+
+    def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
+        dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
+        for key in foreign_keys:
+            if key.table in dropped or key.referenced in dropped:
+                self._subscriber.set_up_foreign_key(key, new=True)
+
+    def end(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
+    ) -> None:
+        names = [it.name for it in articles]
+        columns = SNAPSHOTS.c
+        with self._transaction():
+            held = self._session.execute(
+                sa.select(columns.article)
+                .where(
+                    _mine(self._key),
+                    columns.article.in_(names),
+                    columns.range_number == 0,
+                    columns.snapshot == snapshot,
+                )
+                .with_for_update()
+            ).all()
+            if len(held) != len(names):
+                raise another_snapshot(self.where)
+            self._subscriber.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
+            mine = sa.and_(_mine(self._key), columns.article.in_(names))
+            self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+            self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot="", xact_seqno=xact_seqno))
+
+
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_NOT_OF_IMAGES = {b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def chunk_images(chunk: bytes) -> pa.StringArray:
+    """Whole rows in COPY's text form as images: COPY escapes more than those do."""
+    if any(b"\\" + escape in chunk for escape in _NOT_OF_IMAGES):
+        chunk = _ESCAPED.sub(lambda it: _NOT_OF_IMAGES.get(it[1], it[0]), chunk)
+    return pc.split_pattern(pa.array([chunk.removesuffix(b"\n")], pa.string()), "\n").flatten()
+
+
+class SqlLoader:
+    """Loads ranges, each in a transaction of its own."""
+
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, snapshot: str) -> None:
+        self._session = session
+        self._database = database
+        self._key = key
+        self._snapshot = snapshot
+        self._where = f"Subscriber {key.subscription}"
+
+    def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+        name, where = str(article.source), f"{self._where}, table {article.destination}"
+        with translated_errors(where, self._database):
+            self._session.rollback()
+            self._require_announced(name)
+            loaded = self._insert(article, number, chunks)
+            reach(Failpoint.RANGE_LOADED)
+            row = _row(self._key, name, number, self._snapshot)
+            self._session.execute(sa.insert(SNAPSHOTS).values(**row, row_count=loaded.rows, byte_count=loaded.bytes))
+            self._session.commit()
+        reach(Failpoint.RANGE_COMMITTED)
+        return loaded
+
+    def _require_announced(self, name: str) -> None:
+        columns = SNAPSHOTS.c
+        announced = self._session.scalar(
+            sa.select(columns.snapshot)
+            .where(_mine(self._key), columns.article == name, columns.range_number == 0)
+            .with_for_update(read=True)
+        )
+        if announced != self._snapshot:
+            raise another_snapshot(self._where)
+
+    def _insert(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+        at = target(self._session, self._database, article, self._where)
+        prepared, in_bulk = insert_statement(at), self._database.bulk_insert(self._session, article)
+        rows = size = 0
+        for chunk in filter(None, chunks):
+            images = chunk_images(chunk)
+            if in_bulk is None or not self._insert_in_bulk(in_bulk, images):
+                self._insert_by_values(at, prepared, images)
+            rows += len(images)
+            size += len(chunk)
+        return LoadedRange(str(article.source), number, rows, size)
+
+    def _insert_in_bulk(self, insert: BulkInsert, images: pa.StringArray) -> bool:
+        """All of the rows, or none: what is wrong with one is known when it goes by itself."""
+        savepoint = self._session.begin_nested()
+        try:
+            insert(images)
+        except MismatchError:
+            savepoint.rollback()
+            return False
+        except SQLAlchemyError as error:
+            problem = self._database.translate(self._where, error)
+            if not isinstance(problem, DataError | ConfigurationError):
+                raise problem from error
+            savepoint.rollback()
+            return False
+        savepoint.commit()
+        return True
+
+    def _insert_by_values(self, at: SqlTarget, prepared: Statement, images: pa.StringArray) -> None:
+        for first in range(0, len(images), _ROWS_TOGETHER):
+            lines = images.slice(first, _ROWS_TOGETHER).to_pylist()
+            bound = [self._bound(at, prepared, line) for line in lines]
+            savepoint = self._session.begin_nested()
+            try:
+                self._session.execute(prepared.executable, bound)
+            except SQLAlchemyError as error:
+                problem = self._database.translate(self._where, error)
+                if not isinstance(problem, DataError):
+                    raise problem from error
+                savepoint.rollback()
+                self._insert_one_by_one(at, prepared, lines)
+            else:
+                savepoint.commit()
+
+    def _insert_one_by_one(self, at: SqlTarget, prepared: Statement, lines: Sequence[str]) -> None:
+        """Raises DataError that names the row which does not go in."""
+        for line in lines:
+            try:
+                self._session.execute(prepared.executable, self._bound(at, prepared, line))
+            except SQLAlchemyError as error:
+                problem = self._database.translate(self._where, error)
+                source = str(at.article.source)
+                key = key_text(key_of(_insertion(at, line), at))
+                raise type(problem)(
+                    f"{problem.message} (article {source}, {key})",
+                    number=problem.number,
+                    database_code=problem.database_code,
+                    remedy=problem.remedy,
+                    article=source,
+                ) from error
+
+    def _bound(self, at: SqlTarget, prepared: Statement, line: str) -> Parameters:
+        try:
+            return parameters(_insertion(at, line), at, prepared.passed)
+        except ParameterError as error:
+            raise DataError(
+                f"{self._where}, article {at.article.source}: {error}",
+                number=VALUE_DOES_NOT_FIT,
+                article=str(at.article.source),
+            ) from error
+
+
+def _insertion(at: SqlTarget, line: str) -> Command:
+    return Command(b"", 0, at.article.article_id, Operation.INSERT, [], values(line), None)

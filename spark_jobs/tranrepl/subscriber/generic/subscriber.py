@@ -1,0 +1,388 @@
+"""A Subscriber that SQLAlchemy reaches: checked and set up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateSchema
+from sqlalchemy.sql import quoted_name
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.call_syntax import argument_count, arguments
+from tranrepl.catalogue import TableDescription
+from tranrepl.commands import Method, Operation
+from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
+from tranrepl.names import TableName
+from tranrepl.settings import Article, Subscription
+from tranrepl.subscriber.constraints import Constraints
+from tranrepl.subscriber.dialect import (
+    Capabilities,
+    Scripted,
+    Standing,
+    SubscriptionKey,
+    fenced,
+    not_set_up,
+)
+from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.generic.apply import translated_errors
+from tranrepl.subscriber.generic.column_check import column_problems, column_warnings
+from tranrepl.subscriber.generic.constraints import constraints_of, foreign_key_problems
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.procedures import (
+    Procedure,
+    ProcedureScripter,
+    custom_operations,
+    ends_transaction,
+    generated_procedures,
+    name_of,
+    scripted,
+)
+from tranrepl.subscriber.generic.target import (
+    Destination,
+    SqlTarget,
+    created_type,
+    find_destination,
+    intended_target,
+    target,
+)
+from tranrepl.subscriber.generic.watermark import MODEL_TABLES, OBJECTS, SNAPSHOTS, Watermark, create_tables
+from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.row_filter_translation import translated_filter
+from tranrepl.subscriber.source_types import is_unbounded
+from tranrepl.subscriber.stream_rows import standing_of
+
+_LOCK_SECONDS = 300
+_OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
+
+
+class SqlSubscriber:
+    """One subscription's end in one database."""
+
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
+        self._session = session
+        self._database = database
+        self._key = key
+        self.where = f"Subscriber {key.subscription}"
+        self._watermark = Watermark(session, key, self.where)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with translated_errors(self.where, self._database), self._session.begin():
+            yield
+
+    # Checks
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
+        if subscription.not_for_replication:
+            yield from not_for_replication_problems(self._database.capabilities, self.where)
+        if subscription.foreign_keys:
+            yield from foreign_key_problems(self._database.capabilities, self.where, subscription)
+
+    def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+        """What keeps this Subscriber from taking the article, each with its way out."""
+        columns = source.published(article.columns)
+        for operation in PREFIXES:
+            yield from self._procedure_problems(article, operation, len(columns), len(source.key))
+        if article.filter is not None:
+            translated_filter(article.filter, self._database.sql_name, str(article.source))
+        found = self._find_destination(article)
+        if found is not None:
+            for column in columns:
+                yield from column_problems(self.where, article, found, column)
+
+    def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
+        """What our login lacks of the rights that setup needs, with the statements that grant it."""
+        with self._transaction():
+            yield from self._database.right_problems(self._session, self.where, articles, MODEL_TABLES)
+
+    def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
+        """What of an article without problems may not fit into the table that is there."""
+        found = self._find_destination(article)
+        at = f"article {article.source}: {self.where}: table {article.destination_table}"
+        if found is not None:
+            for column in source.published(article.columns):
+                yield from column_warnings(at, self._database, self._session.dialect, found, column)
+
+    def _find_destination(self, article: Article) -> Destination | None:
+        with self._transaction():
+            return find_destination(self._session, self._database, article.destination_table)
+
+    def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
+        """What is allowed, but may stop a delivery one day."""
+        large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
+        with self._transaction():
+            yield from (f"{self.where}: {it}" for it in self._database.packet_warnings(self._session, large))
+
+    def _procedure_problems(
+        self, article: Article, operation: Operation, columns: int, key: int
+    ) -> Iterator[ConfigurationError]:
+        propagation, able = article.propagation(operation), self._database.capabilities
+        option = _OPTIONS[operation]
+        if propagation.method is not Method.PROCEDURE:
+            return
+        if not able.procedures:
+            yield ConfigurationError(
+                f"article {article.source}: {option}: {propagation} asks for a procedure, but {self.where} "
+                f"({able.title}) takes statements only",
+                remedy=f"allowed there: {option}: SQL, or NONE",
+            )
+            return
+        count = argument_count(propagation, operation, columns, range(key))
+        if able.most_arguments is not None and count > able.most_arguments:
+            yield ConfigurationError(
+                f"article {article.source}: {option}: the procedure would take {count} arguments, "
+                f"a {able.title} procedure takes {able.most_arguments}",
+                remedy=f"{option}: SQL, or fewer columns",
+            )
+
+    def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
+        """Custom procedures that are missing or take another number of arguments."""
+        scripter = self._database.scripter
+        if scripter is None:
+            return
+        intended = self._intended_target(article, source)
+        for operation in custom_operations(intended):
+            name = name_of(intended, operation, scripter.longest_name)
+            expected = len(arguments(article, operation))
+            with self._transaction():
+                body = scripter.stored_body(self._session, name)
+                count = scripter.argument_count(self._session, name)
+            problem = _custom_problem(body, count, expected)
+            if problem is not None:
+                yield CustomProcedureError(
+                    f"article {article.source}: {self.where}: procedure {name.name} {problem}",
+                    remedy="`tranrepl script FILE --custom` prints a skeleton",
+                    article=str(article.source),
+                )
+
+    # Setup
+
+    def set_up_tables(self) -> None:
+        """The model's tables, and procedures that all articles share. Idempotent."""
+        with self._transaction():
+            create_tables(self._session, self.where)
+            scripter = self._database.scripter
+            for shared in scripter.shared() if scripter else ():
+                if scripter is not None and scripter.stored_body(self._session, shared.name) is None:
+                    self._execute(shared.create)
+
+    def _execute(self, statement: str) -> None:
+        """DDL as it is written: no parameters, and no marks for them."""
+        self._session.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+    def set_up_watermark(self) -> list[str]:
+        with self._transaction():
+            created = self._watermark.start()
+        return [f"created subscription {self._key.subscription} at {self._database_name}"] if created else []
+
+    @property
+    def _database_name(self) -> str:
+        return self._session.engine.url.database or ""
+
+    def has_destination(self, table: TableName) -> bool:
+        with self._transaction():
+            return find_destination(self._session, self._database, table) is not None
+
+    def set_up_destination(
+        self, article: Article, source: TableDescription, referencing: Collection[str] = ()
+    ) -> list[str]:
+        """Create the destination table where it is missing: published columns, NOT NULL, primary key."""
+        name = article.destination_table
+        with self._transaction():
+            if find_destination(self._session, self._database, name) is not None:
+                return []
+            schema, _ = self._database.place(name)
+            if schema is not None and schema not in sa.inspect(self._session).get_schema_names():
+                self._session.execute(CreateSchema(quoted_name(schema, quote=True)))
+            self._table(article, source, referencing).create(self._session)
+        return [f"created table {name} at {self.where}"]
+
+    def _table(self, article: Article, source: TableDescription, referencing: Collection[str]) -> sa.Table:
+        schema, name = self._database.place(article.destination_table)
+        key = [column.name for column in source.key]
+        columns = [
+            sa.Column(
+                quoted_name(column.name, quote=True),
+                created_type(self._database, column, referencing=column.name in referencing),
+                nullable=not column.not_null,
+                autoincrement=False,
+            )
+            for column in source.published(article.columns)
+        ]
+        return sa.Table(
+            quoted_name(name, quote=True),
+            sa.MetaData(),
+            *columns,
+            sa.PrimaryKeyConstraint(*(quoted_name(it, quote=True) for it in key)),
+            schema=None if schema is None else quoted_name(schema, quote=True),
+            **self._database.table_options,
+        )
+
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Without cascades: the Publisher's come as commands."""
+        with self._transaction():
+            if key.is_among(self._database.foreign_keys(self._session, key.table)):
+                return []
+        statement = self._create_foreign_key(key)
+        if not new:
+            return [key.left_out(f"the table was there before; add it by {statement}")]
+        try:
+            with self._transaction():
+                self._execute(statement)
+        except (DataError, ConfigurationError) as error:
+            return [key.left_out(error.message)]
+        return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
+
+    def _create_foreign_key(self, key: ForeignKey) -> str:
+        """Under a name of the database's own: two tables of a schema may not have keys of one name, as the
+        Publisher's may."""
+        quote = self._database.quoted
+        table, referenced = (
+            ".".join(quote(part) for part in self._database.place(it) if part) for it in (key.table, key.referenced)
+        )
+        columns, others = (", ".join(map(quote, it)) for it in (key.columns, key.referenced_columns))
+        return f"ALTER TABLE {table} ADD FOREIGN KEY ({columns}) REFERENCES {referenced} ({others})"
+
+    def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
+        """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
+        scripter, done = self._database.scripter, []
+        if scripter is None:
+            return []
+        for article in articles:
+            with self._transaction():
+                for generated in generated_procedures(scripter, self._target(article)):
+                    done += self._set_up_procedure(scripter, article, generated)
+        return done
+
+    def _target(self, article: RegisteredArticle) -> SqlTarget:
+        return target(self._session, self._database, article, self.where)
+
+    def _set_up_procedure(
+        self, scripter: ProcedureScripter, article: RegisteredArticle, generated: Procedure
+    ) -> list[str]:
+        name = generated.name.name
+        stored = scripter.stored_body(self._session, generated.name)
+        registered = self._session.scalar(sa.select(OBJECTS.c.object_text).where(OBJECTS.c.object_name == name))
+        if registered == generated.create and stored is not None:
+            return [] if stored == generated.body else [f"left procedure {name} alone: it was edited by hand"]
+        self._execute(scripter.drop(generated.name))
+        self._execute(generated.create)
+        self._session.execute(sa.delete(OBJECTS).where(OBJECTS.c.object_name == name))
+        self._session.execute(
+            sa.insert(OBJECTS).values(
+                publisher=self._key.publisher,
+                publisher_db=self._key.publisher_db,
+                publication=self._key.publication,
+                article=str(article.source),
+                object_name=name,
+                object_type="P",
+                object_text=generated.create,
+            )
+        )
+        return [f"created procedure {name} at {self.where}"]
+
+    def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
+        """`CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
+        scripter = self._database.scripter
+        if scripter is None:
+            return []
+        return scripted(scripter, self._intended_target(article, source), what)
+
+    def _intended_target(self, article: RegisteredArticle, source: TableDescription) -> SqlTarget:
+        with self._transaction():
+            if find_destination(self._session, self._database, article.destination) is not None:
+                return self._target(article)
+            return intended_target(self._database, article, source, self._session.dialect)
+
+    # Watermark
+
+    def set_up_streams(self, streams: int) -> None:
+        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        with self._transaction():
+            self._watermark.start_streams(streams)
+
+    def standing(self) -> Standing:
+        """Where the subscription stands, after a delivery has ended whose job was killed."""
+        with self._fencing(), self._transaction():
+            if not self._watermark.exists():
+                raise not_set_up(self.where, self._key, self._database_name)
+            self._database.wait_for_lock(self._session, _LOCK_SECONDS)
+            return standing_of(self._watermark.locked())
+
+    def watermark(self) -> bytes:
+        """The last transaction up to which all is applied."""
+        found = self.find_watermark()
+        if found is None:
+            raise not_set_up(self.where, self._key, self._database_name)
+        return found
+
+    def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
+        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
+        with self._transaction():
+            self.move_in_transaction(expected, xact_seqno)
+
+    def move_in_transaction(self, expected: bytes, xact_seqno: bytes) -> None:
+        """`move_watermark`, in the transaction that is open."""
+        if bytes(self._watermark.locked()[0].xact_seqno) != expected:
+            raise fenced(self.where)
+        self._watermark.forget_streams()
+        self._watermark.advance(xact_seqno)
+
+    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
+        """Unique keys and foreign keys of the articles' tables."""
+        with self._transaction():
+            return constraints_of(self._session, self._database, [self._target(article) for article in articles])
+
+    @contextmanager
+    def _fencing(self) -> Iterator[None]:
+        try:
+            yield
+        except TransientError as error:
+            if error.code in self._database.lock_timeouts:
+                raise fenced(self.where) from error
+            raise
+
+    def find_watermark(self) -> bytes | None:
+        with self._transaction():
+            return self._watermark.find() if self._watermark.exists() else None
+
+    def has_snapshots(self) -> bool:
+        """Whether `MSreplication_snapshots` is there."""
+        with self._transaction():
+            return sa.inspect(self._session).has_table(SNAPSHOTS.name)
+
+    def initialized_articles(self) -> dict[str, bytes]:
+        """By article (source): the last transaction that is in the snapshot which its table began with."""
+        columns, key = SNAPSHOTS.c, self._key
+        query = sa.select(columns.article, columns.xact_seqno).where(
+            columns.publisher_system == key.publisher_system,
+            columns.publisher_db == key.publisher_db,
+            columns.publication == key.publication,
+            columns.subscription == key.subscription,
+            columns.range_number == 0,
+            columns.xact_seqno.is_not(None),
+        )
+        with self._transaction():
+            return {row.article: bytes(row.xact_seqno) for row in self._session.execute(query)}
+
+
+def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:
+    """Whether sessions of this database can keep foreign keys from acting."""
+    if not able.not_for_replication:
+        yield ConfigurationError(
+            f"{where}: not_for_replication: a session of {able.title} cannot keep foreign keys from acting",
+            remedy="not_for_replication: false; drop what must not act at the Subscriber's tables",
+        )
+
+
+def _custom_problem(body: str | None, count: int, expected: int) -> str | None:
+    if body is None:
+        return f"does not exist; it is called with {expected} arguments"
+    if count != expected:
+        return f"takes {count} arguments; it is called with {expected}"
+    if ends_transaction(body):
+        return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
+    return None

@@ -1,0 +1,285 @@
+"""What a MariaDB or MySQL Subscriber lets be applied in bulk: where nothing looks on that commit order would matter to.
+
+The same rules as PostgreSQL's (`postgres_bulkable`), read from `information_schema`, which shows a login only what it
+has rights for. A trigger or a procedure's text that it may not see counts as one that looks on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Method, Operation
+from tranrepl.subscriber.batching.steps import Operations
+from tranrepl.subscriber.constraints import parents_first
+from tranrepl.subscriber.generic.watermark import OBJECTS
+from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, Literals, literals
+from tranrepl.subscriber.mariadb.procedures import LONGEST_NAME, ends_with_body
+from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
+from tranrepl.subscriber.source_types import source_type
+
+Place = tuple[str, str]
+"""Schema and name of a table."""
+_CONSTANT = re.compile(r"NULL|-?[0-9.]+(e[+-]?[0-9]+)?|[bx]?'([^'\\]|''|\\.)*'", re.IGNORECASE | re.DOTALL)
+_NOW = re.compile(r"(current_timestamp|curdate|curtime|now)(\([0-9]*\))?", re.IGNORECASE)
+"""Of a statement: it depends on no order."""
+_NO_ACTION = frozenset({"RESTRICT", "NO ACTION"})
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTarget:
+    """An article's table, as far as bulk statements name it."""
+
+    article: RegisteredArticle
+    place: Place
+    columns: tuple[ColumnDeclaration, ...]
+    """In the article's order."""
+    literals: tuple[Literals, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRules:
+    """Of one Subscriber, as its catalogue is now."""
+
+    operations: Mapping[int, Operations] = field(default_factory=dict)
+    """By article_id."""
+    targets: Mapping[int, BulkTarget] = field(default_factory=dict)
+    parents_first: Mapping[int, int] = field(default_factory=dict)
+    """Rank of each article: one that a foreign key refers to comes before the one that refers."""
+
+
+def bulk_rules(
+    session: sa.Connection, articles: Mapping[int, RegisteredArticle], places: Mapping[int, Place]
+) -> BulkRules:
+    """Read the catalogue, for all articles at once; `places` are their tables'."""
+    catalogue = _Catalogue.read(session, sorted(set(places.values())))
+    unedited = _unedited(session, articles)
+    operations, targets = {}, {}
+    for number, article in articles.items():
+        table = catalogue.tables.get(places[number])
+        target = table.target(article) if table is not None else None
+        if table is None or target is None:
+            continue
+        allowed = frozenset(it for it in PREFIXES if table.allows(it, article) and (number, it) in unedited)
+        if allowed:
+            operations[number], targets[number] = allowed, target
+    return BulkRules(operations, targets, parents_first(places, catalogue.references))
+
+
+def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget | None:
+    """The article's table, where all of its columns have literals."""
+    table = _Catalogue.read(session, [place]).tables.get(place)
+    return None if table is None else table.target(article)
+
+
+@dataclass(slots=True)
+class _Table:
+    place: Place
+    has_constant_defaults: _HasConstantDefault
+    columns: dict[str, ColumnDeclaration] = field(default_factory=dict)
+    unique_keys: dict[str, set[str]] = field(default_factory=dict)
+    trigger_events: set[str] = field(default_factory=set)
+    cascades: bool = False
+
+    def target(self, article: RegisteredArticle) -> BulkTarget | None:
+        declared = [self.columns.get(column.name) for column in article.columns]
+        found = tuple(it for it in declared if it is not None)
+        if len(found) < len(declared):
+            return None
+        ways = [literals(source_type(it.type_name), to) for it, to in zip(article.columns, found, strict=True)]
+        known = tuple(it for it in ways if it is not None)
+        return BulkTarget(article, self.place, found, known) if len(known) == len(ways) else None
+
+    def allows(self, operation: Operation, article: RegisteredArticle) -> bool:
+        key = {article.columns[at].name for at in article.key_positions}
+        if operation.name in self.trigger_events or not any(unique <= key for unique in self.unique_keys.values()):
+            return False
+        match operation:
+            case Operation.INSERT:
+                return self._fills_nothing(article, key)
+            case Operation.UPDATE:
+                return not self.cascades and not any(_fills_at_update(it) for it in self.columns.values())
+            case _:
+                return not self.cascades
+
+    def _fills_nothing(self, article: RegisteredArticle, key: set[str]) -> bool:
+        """No column gets a value that depends on the order of rows."""
+        published = {column.name for column in article.columns}
+        return all(
+            self.has_constant_defaults(it) if it.name not in published else it.name in key or not _counts_up(it)
+            for it in self.columns.values()
+        )
+
+
+def _counts_up(column: ColumnDeclaration) -> bool:
+    return "auto_increment" in column.extra.lower()
+
+
+def _fills_at_update(column: ColumnDeclaration) -> bool:
+    return "on update" in column.extra.lower()
+
+
+def _is_generated(column: ColumnDeclaration) -> bool:
+    return bool(re.search(r"\b(virtual|stored|persistent)\b", column.extra, re.IGNORECASE))
+
+
+class _HasConstantDefault:
+    """Whether a column that an INSERT leaves out is filled alike, whatever the order."""
+
+    def __init__(self, *, is_mariadb: bool) -> None:
+        self._is_mariadb = is_mariadb
+
+    def __call__(self, column: ColumnDeclaration) -> bool:
+        if _counts_up(column):
+            return False
+        if column.default is None or _is_generated(column) or _NOW.fullmatch(column.default):
+            return True
+        if self._is_mariadb:
+            return _CONSTANT.fullmatch(column.default) is not None
+        # MySQL shows constants without quotes, and marks expressions.
+        return "default_generated" not in column.extra.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalogue:
+    tables: dict[Place, _Table]
+    references: set[tuple[Place, Place]]
+    """Child and parent."""
+
+    @classmethod
+    def read(cls, session: sa.Connection, places: Sequence[Place]) -> _Catalogue:
+        """Tables that can be written in bulk at all."""
+        reader = _Reader(session, places)
+        is_constant = _HasConstantDefault(is_mariadb=getattr(session.dialect, "is_mariadb", True))
+        tables = {
+            place: _Table(place, is_constant)
+            for place, engine in reader.by_place(_TABLES)
+            if (engine or "").lower() == "innodb"
+        }
+        watched = {place for place, *_ in reader.by_place(_WATCHED)}
+        for place in tables.keys() - watched:
+            del tables[place]
+        for place, *declared in reader.by_place(_COLUMNS):
+            if place in tables:
+                column = ColumnDeclaration(*declared)
+                tables[place].columns[column.name] = column
+        for place, index, column in reader.by_place(_UNIQUE_KEYS):
+            if place in tables:
+                tables[place].unique_keys.setdefault(index, set()).add(column)
+        for place, events in reader.by_place(_TRIGGERS):
+            if place in tables:
+                tables[place].trigger_events.update(events.upper().replace(" ", "").split(","))
+        references = reader.references() if session.scalar(sa.text("SELECT @@foreign_key_checks")) else []
+        for _, parent, *rules in references:
+            if parent in tables and not _NO_ACTION.issuperset(rules):
+                tables[parent].cascades = True
+        return cls(tables, {(child, parent) for child, parent, *_ in references})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    session: sa.Connection
+    places: Sequence[Place]
+
+    def by_place(self, query: sa.TextClause) -> Iterable[tuple[Any, ...]]:
+        """Rows with schema and name made one. Names are compared here: collations take unlike ones for one."""
+        wanted = set(self.places)
+        for schema, name, *rest in self._rows(query):
+            if (schema, name) in wanted:
+                yield ((schema, name), *rest)
+
+    def references(self) -> list[tuple[Place, Place, str, str]]:
+        return [((it[0], it[1]), (it[2], it[3]), it[4], it[5]) for it in self._rows(_REFERENCES)]
+
+    def _rows(self, query: sa.TextClause) -> Sequence[Sequence[Any]]:
+        if not self.places:
+            return []
+        names: dict[str, set[str]] = defaultdict(set)
+        for schema, name in self.places:
+            names["schemas"].add(schema)
+            names["names"].add(name)
+        bound = {given: sorted(its) for given, its in names.items()}
+        return self.session.execute(query, bound).all()
+
+
+def _unedited(session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> set[tuple[int, Operation]]:
+    """What is applied by a statement, or by a generated procedure that is still as setup made it."""
+    generated: dict[str, list[tuple[int, Operation]]] = {}
+    plain = set()
+    for number, article in articles.items():
+        for operation in PREFIXES:
+            propagation = article.propagation(operation)
+            if generates(propagation):
+                name = procedure_name(operation, article.destination, LONGEST_NAME)
+                generated.setdefault(name, []).append((number, operation))
+            elif propagation.method is Method.STATEMENT:
+                plain.add((number, operation))
+    unedited = [
+        name for name, text, body in _procedures(session, list(generated)) if body and ends_with_body(text, body)
+    ]
+    return plain.union(*(generated.get(name, ()) for name in unedited))
+
+
+def _procedures(session: sa.Connection, names: Sequence[str]) -> Sequence[Sequence[Any]]:
+    """What setup registered, and the body that is there; nothing where the login may not look."""
+    if not names:
+        return []
+    try:
+        return session.execute(_PROCEDURES, {"names": names}).all()
+    except DBAPIError:
+        session.rollback()
+        return []
+
+
+def _of_places(select: str, schema: str = "table_schema", name: str = "table_name") -> sa.TextClause:
+    query = sa.text(f"{select} {schema} IN :schemas AND {name} IN :names")
+    return query.bindparams(sa.bindparam("schemas", expanding=True), sa.bindparam("names", expanding=True))
+
+
+_TABLES = _of_places(
+    "SELECT table_schema, table_name, engine FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND"
+)
+_COLUMNS = _of_places(
+    "SELECT table_schema, table_name, column_name, LOWER(data_type), column_type, character_set_name, collation_name, "
+    "character_maximum_length, numeric_scale, datetime_precision, column_default, extra "
+    "FROM information_schema.columns WHERE"
+)
+_UNIQUE_KEYS = _of_places(
+    "SELECT table_schema, table_name, index_name, column_name FROM information_schema.statistics "
+    "WHERE non_unique = 0 AND"
+)
+_TRIGGERS = _of_places(
+    "SELECT event_object_schema, event_object_table, event_manipulation FROM information_schema.triggers WHERE",
+    "event_object_schema",
+    "event_object_table",
+)
+_REFERENCES = _of_places(
+    "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name, update_rule, delete_rule "
+    "FROM information_schema.referential_constraints WHERE",
+    "unique_constraint_schema",
+    "referenced_table_name",
+)
+_MINE = "p.grantee = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''') AND p.privilege_type = 'TRIGGER'"
+_WATCHED = _of_places(
+    "SELECT t.table_schema, t.table_name FROM information_schema.tables t "
+    f"WHERE (EXISTS (SELECT 1 FROM information_schema.user_privileges p WHERE {_MINE}) "
+    "OR EXISTS (SELECT 1 FROM information_schema.schema_privileges p "
+    f"WHERE {_MINE} AND t.table_schema LIKE p.table_schema) "
+    "OR EXISTS (SELECT 1 FROM information_schema.table_privileges p "
+    f"WHERE {_MINE} AND p.table_schema = t.table_schema AND p.table_name = t.table_name)) AND",
+    "t.table_schema",
+    "t.table_name",
+)
+"""Tables whose triggers the login would see."""
+_PROCEDURES = sa.text(
+    f"SELECT o.object_name, o.object_text, r.routine_definition FROM {OBJECTS.name} o "
+    "JOIN information_schema.routines r ON CAST(r.routine_name AS BINARY) = CAST(o.object_name AS BINARY) "
+    "WHERE r.routine_type = 'PROCEDURE' AND r.routine_schema = DATABASE() AND o.object_name IN :names"
+).bindparams(sa.bindparam("names", expanding=True))

@@ -1,0 +1,294 @@
+"""MariaDB and MySQL as Subscribers: by statements, and by procedures when asked. A schema is a database there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.catalogue import ForeignKeyDescription
+from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.names import TableName
+from tranrepl.settings import Article
+from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.generic.bulk import BulkInsert
+from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
+from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
+from tranrepl.subscriber.mariadb.bulkable import BulkRules, bulk_rules, bulk_target
+from tranrepl.subscriber.mariadb.procedures import LONGEST_NAME, MariaDbScripter
+from tranrepl.subscriber.mariadb.rights import right_problems
+from tranrepl.subscriber.mariadb.session import (
+    PACKET_TOO_LARGE,
+    USUAL_PACKET,
+    BoundedCursor,
+    larger_packets,
+    set_session,
+)
+from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
+from tranrepl.subscriber.values import ColumnType
+
+_CHARSET = "utf8mb4"
+_COLLATION, _MYSQL_COLLATION = "utf8mb4_nopad_bin", "utf8mb4_0900_bin"
+"""Two texts are equal where PostgreSQL says so: the same characters, blanks at the end among them."""
+_MOST_DIGITS = 65
+_MOST_FRACTION_DIGITS = 30
+_UNBOUNDED_NUMERIC = (_MOST_DIGITS, _MOST_FRACTION_DIGITS)
+_LONGEST_VARCHAR = 1000
+"""Characters: a row has 65,535 bytes for all of them."""
+_LONGEST_KEY = 768
+"""Characters: an index has 3,072 bytes."""
+
+_MARK = "tranrepl_began"
+_NO_SUCH_SAVEPOINT = 1305
+
+
+class MariaDb(NumberedDatabase):
+    """Over PyMySQL."""
+
+    sql_name = "mysql"
+    scripter = MariaDbScripter()
+    counts_together = True
+    error_codes = Codes.MARIADB.value
+    lock_timeouts = frozenset({"1205"})
+
+    def __init__(self, kind: str, collation: str = _COLLATION) -> None:
+        super().__init__(kind)
+        self._collation = collation
+
+    @property
+    def table_options(self) -> Mapping[str, Any]:
+        return {"mysql_engine": "InnoDB", "mysql_charset": _CHARSET, "mysql_collate": self._collation}
+
+    def of_server(self, session: sa.Connection) -> MariaDb:
+        """MySQL has other names for collations."""
+        is_mariadb = getattr(session.dialect, "is_mariadb", True)
+        return MariaDb(self.kind, _COLLATION if is_mariadb else _MYSQL_COLLATION)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            title="MariaDB",
+            procedures=True,
+            most_arguments=None,
+            longest_name=LONGEST_NAME,
+            name_case=NameCase.INSENSITIVE,
+            streams=True,
+            schemas=True,
+            foreign_keys=ForeignKeyCheck.AT_ONCE,
+            not_for_replication=True,
+            script_start="DELIMITER //\n\n",
+            script_end="\n//\n\n",
+        )
+
+    def url(self, connection: Connection) -> sa.URL:
+        """Raises ConfigurationError where the connection names no database: the model's tables need one."""
+        if not connection.database:
+            raise ConfigurationError(
+                f"connection {connection}: it names no database",
+                remedy="name the database (Airflow: schema) in which tranrepl keeps its tables and procedures",
+            )
+        return sa.URL.create(
+            "mysql+pymysql",
+            connection.login,
+            connection.password,
+            connection.host or "127.0.0.1",
+            connection.port,
+            connection.database,
+            {"charset": _CHARSET, "connect_timeout": "15", **connection.options},
+        )
+
+    def configured(self, engine: sa.Engine) -> sa.Engine:
+        event.listen(engine, "do_connect", _choose_cursor)
+        # Before SQLAlchemy asks for the mode that it quotes names by.
+        event.listen(engine, "connect", _prepare, insert=True)
+        return engine
+
+    def began(self, session: sa.Connection) -> None:
+        session.exec_driver_sql(f"SAVEPOINT {_MARK}")
+
+    def before_commit(self, session: sa.Connection) -> None:
+        try:
+            session.exec_driver_sql(f"RELEASE SAVEPOINT {_MARK}")
+        except DBAPIError as error:
+            if _number(error) != _NO_SUCH_SAVEPOINT:
+                raise
+            raise procedure_ended_transaction(str(_NO_SUCH_SAVEPOINT)) from error
+
+    def right_problems(
+        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+    ) -> Iterator[ConfigurationError]:
+        return right_problems(session, where, articles, model_tables)
+
+    def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
+        session.execute(
+            sa.text("SET SESSION innodb_lock_wait_timeout = :seconds, lock_wait_timeout = :seconds"),
+            {"seconds": seconds},
+        )
+
+    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
+        super().obey(session, options)
+        if options.not_for_replication:
+            # Cascades are among what it keeps from acting; triggers are not.
+            session.exec_driver_sql("SET SESSION foreign_key_checks = 0")
+
+    def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
+        if not getattr(result.cursor or result.context.cursor, "warning_count", 0):
+            return []
+        rows = session.exec_driver_sql("SHOW WARNINGS LIMIT 100")
+        return [f"{level}: {text} ({code})" for level, code, text in rows]
+
+    def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> MariaDbBulk | None:
+        own = session.engine.url.database or ""
+        places = {number: self.place(it.destination) for number, it in articles.items()}
+        known = {number: (schema or own, name) for number, (schema, name) in places.items()}
+        rules = bulk_rules(session, articles, known)
+        return MariaDbBulk(session, rules) if rules.operations else None
+
+    def bulk_insert(self, session: sa.Connection, article: RegisteredArticle) -> BulkInsert | None:
+        schema, name = self.place(article.destination)
+        found = bulk_target(session, article, (schema or session.engine.url.database or "", name))
+        return None if found is None else partial(MariaDbBulk(session, BulkRules()).insert, found)
+
+    def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
+        """With character sets and collations, which SQLAlchemy does not see where they are the table's."""
+        columns = super().columns(session, schema, table)
+        rows = session.execute(_COLLATIONS, {"schema": schema, "table": table})
+        collations = {name: (charset, collation) for name, charset, collation in rows}
+        for column in columns:
+            if isinstance(column["type"], sa.String):
+                reflected: Any = column["type"]
+                reflected.charset, reflected.collation = collations[self.column_name(column["name"])]
+        return columns
+
+    def column_name(self, reflected: str) -> str:
+        """SQLAlchemy takes it from SHOW CREATE TABLE, and leaves the quotes in it doubled."""
+        return reflected.replace("``", "`")
+
+    def quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        rows = session.execute(_FOREIGN_KEYS, {"schema": table.schema, "table": table.table}).all()
+        found = []
+        for (name, schema, referenced), parts in groupby(rows, lambda row: tuple(row[:3])):
+            pairs = [(row.column_name, row.referenced_column_name) for row in parts]
+            columns, others = zip(*pairs, strict=True)
+            found.append(ForeignKeyDescription(name, columns, TableName(schema, referenced), others, holds=True))
+        return found
+
+    def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
+        match source.family:
+            case Family.NUMERIC:
+                return mysql.DECIMAL(*(_digits(source)))
+            case Family.TEXT | Family.CHARACTER if source.length and indexed:
+                return self._varchar(min(source.length, _LONGEST_KEY))
+            case Family.TEXT | Family.CHARACTER if source.length and source.length <= _LONGEST_VARCHAR:
+                return self._varchar(source.length)
+            case Family.UUID:
+                return self._varchar(36)
+            case Family.BYTES:
+                return mysql.VARBINARY(255) if indexed else mysql.LONGBLOB()
+            case family if family in _TYPES:
+                return _TYPES[family]
+            case _:
+                return self._varchar(255) if indexed else mysql.LONGTEXT(charset=_CHARSET, collation=self._collation)
+
+    def _varchar(self, length: int) -> mysql.VARCHAR:
+        return mysql.VARCHAR(length, charset=_CHARSET, collation=self._collation)
+
+    def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
+        if isinstance(reflected, mysql.JSON):
+            return ColumnType(mysql.LONGTEXT(), "json")
+        if isinstance(reflected, mysql.BIT):
+            return ColumnType(sa.BigInteger(), spelled(reflected, dialect))
+        digits = getattr(reflected, "fsp", None) or 0
+        return ColumnType(
+            reflected,
+            spelled(reflected, dialect),
+            fraction_digits=digits if isinstance(reflected, mysql.DATETIME | mysql.TIMESTAMP | mysql.TIME) else None,
+            single_precision=isinstance(reflected, mysql.FLOAT),
+            fixed_length=isinstance(reflected, mysql.CHAR | mysql.NCHAR | sa.BINARY),
+        )
+
+    def number(self, error: DBAPIError) -> str | None:
+        number = _number(error)
+        return None if number is None else str(number)
+
+    def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
+        problem = super().translate(where, error)
+        if problem.code == str(PACKET_TOO_LARGE):
+            problem.remedy = larger_packets()
+        return problem
+
+    def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
+        largest: int = session.scalar(sa.text("SELECT @@max_allowed_packet"))
+        if unbounded and largest < USUAL_PACKET:
+            yield (
+                f"max_allowed_packet is {largest} bytes, and so much a statement may have that delivers a row, of "
+                f"{', '.join(unbounded)} too: {larger_packets()}"
+            )
+
+
+_COLLATIONS = sa.text(
+    "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+
+
+_FOREIGN_KEYS = sa.text(
+    "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name AS column_name, "
+    "referenced_column_name AS referenced_column_name FROM information_schema.key_column_usage "
+    "WHERE table_schema = :schema AND table_name = :table AND referenced_table_name IS NOT NULL "
+    "ORDER BY constraint_name, ordinal_position"
+)
+
+
+_TYPES: Mapping[Family, TypeEngine[Any]] = {
+    Family.BOOLEAN: mysql.TINYINT(display_width=1),
+    Family.SMALLINT: mysql.SMALLINT(),
+    Family.INTEGER: mysql.INTEGER(),
+    Family.BIGINT: mysql.BIGINT(),
+    # Its FLOAT is shown with six digits, whatever it holds.
+    Family.REAL: mysql.DOUBLE(),
+    Family.DOUBLE: mysql.DOUBLE(),
+    Family.MONEY: mysql.DECIMAL(19, 2),
+    Family.DATE: mysql.DATE(),
+    Family.TIME: mysql.TIME(fsp=6),
+    Family.TIMESTAMP: mysql.DATETIME(fsp=6),
+    Family.TIMESTAMP_WITH_ZONE: mysql.DATETIME(fsp=6),
+}
+
+
+def _digits(source: SourceType) -> tuple[int, int]:
+    """Never more than there are: a value that does not fit is refused when it comes."""
+    precision, scale = decimal_digits(source) or _UNBOUNDED_NUMERIC
+    return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
+
+
+def _choose_cursor(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
+    """And the password's encoding: PyMySQL's own is Latin-1, whatever the session's character set."""
+    del dialect, record, arguments
+    keywords["cursorclass"] = BoundedCursor
+    if isinstance(keywords.get("password"), str):
+        keywords["password"] = keywords["password"].encode()
+
+
+def _prepare(driver: Any, record: object) -> None:
+    del record
+    set_session(driver)
+
+
+def _number(error: DBAPIError) -> int | None:
+    found = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return found if isinstance(found, int) else None

@@ -1,0 +1,206 @@
+"""Cells of images as literals of MariaDB: what they are stored as is what `values.conversion` would have bound.
+
+A column whose types leave that open has no way here. Cells that MariaDB would change to fit, without an error, are
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tranrepl.image_lines import NULL, contents
+from tranrepl.subscriber.batching.steps import MismatchError
+from tranrepl.subscriber.source_types import Family, SourceType
+
+Literals = Callable[[pa.StringArray], pa.StringArray]
+
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext", "json"})
+_BLOBS = frozenset({"tinyblob", "blob", "mediumblob", "longblob"})
+_WHOLE = frozenset({Family.SMALLINT, Family.INTEGER, Family.BIGINT})
+_EXACT_AS_DOUBLE = frozenset({Family.REAL, Family.DOUBLE, Family.SMALLINT, Family.INTEGER})
+_NO_NUMBER = frozenset({Family.BITS, Family.BOOLEAN, Family.BYTES})
+_NULL_PATTERN = r"\\N"
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
+_UTC = "+00"
+_BYTES_PREFIX = r"\\x"
+"""Of bytea's text form, escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDeclaration:
+    """A column as `information_schema.columns` has it."""
+
+    name: str
+    data_type: str
+    """`varchar`"""
+    column_type: str
+    """`varchar(20)`"""
+    charset: str | None
+    collation: str | None
+    length: int | None
+    """Characters; of a binary column, bytes."""
+    scale: int | None
+    fraction_digits: int | None
+    default: str | None
+    extra: str
+
+
+def literals(source: SourceType, target: ColumnDeclaration) -> Literals | None:
+    """How cells of `source` become literals for the column; None where only values one by one are exact.
+
+    The function raises MismatchError for cells of which MariaDB would not keep each as it is, or refuse it.
+    """
+    kind = target.data_type
+    if kind in _INTEGERS:
+        return _integers(source)
+    if kind in _TEXTS or kind == "varchar":
+        return _texts(source, None if kind in _TEXTS else target.length)
+    if kind == "char":
+        return _fixed_texts(source, target.length)
+    if kind in _BLOBS or kind == "varbinary":
+        return _bytes(None if kind in _BLOBS else target.length) if source.family is Family.BYTES else None
+    if kind == "decimal":
+        return _decimals(source, target.scale or 0)
+    if kind == "double":
+        return _doubles(source) if target.scale is None else None
+    if kind in ("date", "time", "datetime", "timestamp"):
+        return _temporal(source.family, kind, target.fraction_digits or 0)
+    return None
+
+
+def quoted(cells: pa.StringArray) -> pa.StringArray:
+    """A string each. An image's escapes are those of MariaDB's strings."""
+    if (contents(cells) == ord("'")).any():
+        cells = pc.replace_substring(cells, "'", "''")
+    return _or_null(cells, pc.binary_join_element_wise("'", cells, "'", ""))
+
+
+def hexadecimal(digits: pa.StringArray) -> pa.StringArray:
+    """A string of bytes each."""
+    return pc.binary_join_element_wise("x'", digits, "'", "")
+
+
+def _or_null(cells: pa.StringArray, given: pa.StringArray) -> pa.StringArray:
+    null = pc.equal(cells, NULL)
+    return pc.if_else(null, "NULL", given) if pc.any(null).as_py() else given
+
+
+def _require(cells: pa.StringArray, pattern: str) -> None:
+    fits = pc.match_substring_regex(cells, rf"\A({pattern}|{_NULL_PATTERN})\z")
+    if not pc.all(fits).as_py():
+        raise MismatchError("a value may not fit as it is")
+
+
+def _matching(pattern: str) -> Literals:
+    def convert(cells: pa.StringArray) -> pa.StringArray:
+        _require(cells, pattern)
+        return quoted(cells)
+
+    return convert
+
+
+def _integers(source: SourceType) -> Literals | None:
+    if source.family is Family.BOOLEAN:
+        return _truth_values
+    if source.family in _WHOLE:
+        return quoted
+    return None if source.family in _NO_NUMBER else _matching("-?[0-9]+")
+
+
+def _truth_values(cells: pa.StringArray) -> pa.StringArray:
+    _require(cells, "t|f")
+    return _or_null(cells, pc.if_else(pc.equal(cells, "t"), "1", "0"))
+
+
+def _decimals(source: SourceType, scale: int) -> Literals | None:
+    if source.family in _NO_NUMBER:
+        return None
+    fits = _matching(rf"-?[0-9]+(\.[0-9]{{0,{scale}}}0*)?")
+    if source.family is Family.MONEY:
+        return lambda cells: fits(pc.replace_substring_regex(cells, "[$,]", ""))
+    return fits
+
+
+def _doubles(source: SourceType) -> Literals | None:
+    return _matching("-?[0-9.]+(e[+-]?[0-9]+)?") if source.family in _EXACT_AS_DOUBLE else None
+
+
+def _temporal(family: Family, kind: str, digits: int) -> Literals | None:
+    fraction = rf"(\.[0-9]{{1,{digits}}})?" if digits else ""
+    match family, kind:
+        case Family.DATE, "date" | "datetime" | "timestamp":
+            return _matching(_DATE)
+        case Family.TIME, "time":
+            return _matching(_TIME + fraction)
+        case Family.TIMESTAMP, "datetime" | "timestamp":
+            return _matching(f"{_DATE} {_TIME}{fraction}")
+        case Family.TIMESTAMP_WITH_ZONE, "datetime" | "timestamp":
+            return _in_utc(f"{_DATE} {_TIME}{fraction}")
+        case _:
+            return None
+
+
+def _in_utc(pattern: str) -> Literals:
+    """The Publisher is read in UTC, so that another zone is none of ours."""
+
+    def convert(cells: pa.StringArray) -> pa.StringArray:
+        _require(cells, pattern + r"\+00")
+        return quoted(pc.replace_substring(cells, _UTC, ""))
+
+    return convert
+
+
+def _texts(source: SourceType, length: int | None) -> Literals:
+    declared = 36 if source.family is Family.UUID else source.length
+    if length is None or (declared is not None and declared <= length and _has_length(source)):
+        return quoted
+
+    def convert(cells: pa.StringArray) -> pa.StringArray:
+        _require_length(cells, length)
+        return quoted(cells)
+
+    return convert
+
+
+def _has_length(source: SourceType) -> bool:
+    return source.family in (Family.TEXT, Family.CHARACTER, Family.UUID)
+
+
+def _fixed_texts(source: SourceType, length: int | None) -> Literals:
+    """What is padded loses its blanks at the end."""
+
+    def convert(cells: pa.StringArray) -> pa.StringArray:
+        if source.family is Family.CHARACTER:
+            cells = pc.utf8_rtrim(cells, " ")
+        elif pc.any(pc.ends_with(cells, " ")).as_py():
+            raise MismatchError("a value may not fit as it is")
+        _require_length(cells, length or 0)
+        return quoted(cells)
+
+    return convert
+
+
+def _require_length(cells: pa.StringArray, length: int) -> None:
+    """Of a text that is too long by blanks alone, MariaDB cuts them off."""
+    longest = pc.max(pc.utf8_length(cells)).as_py()
+    if longest is not None and longest > length:
+        plain = pc.replace_substring_regex(cells, r"\\.", " ")
+        if pc.max(pc.utf8_length(plain)).as_py() > length:
+            raise MismatchError("a value may not fit as it is")
+
+
+def _bytes(length: int | None) -> Literals:
+    def convert(cells: pa.StringArray) -> pa.StringArray:
+        _require(cells, r"\\\\x([0-9a-f]{2})*")
+        digits = pc.replace_substring(cells, _BYTES_PREFIX, "", max_replacements=1)
+        if length is not None and (pc.max(pc.binary_length(digits)).as_py() or 0) > 2 * max(length, 1):
+            raise MismatchError("a value may not fit as it is")
+        return _or_null(cells, hexadecimal(digits))
+
+    return convert

@@ -1,0 +1,196 @@
+"""Procedures of a MariaDB Subscriber.
+
+Layout: SQL Server's generated procedures ("Transactional Articles - Specify How Changes Are Propagated", examples).
+They live in the connection's database. `ROW_COUNT()` there counts rows that changed, so that none is no proof: the row
+is looked for before 20598 is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
+from tranrepl.commands import Operation
+from tranrepl.errors import ROW_NOT_FOUND
+from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
+from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.row_not_found import row_not_found_text
+
+LONGEST_NAME = 64
+_LONGEST_MESSAGE = 512
+_DIALECT = mysql.dialect()
+_BEFORE_BODY = "MODIFIES SQL DATA\n"
+
+
+class MariaDbScripter:
+    """Writes in MariaDB's language; MySQL's is the same."""
+
+    longest_name = LONGEST_NAME
+
+    def procedure(self, target: SqlTarget, operation: Operation) -> Procedure:
+        name = name_of(target, operation, self.longest_name)
+        declared = ",\n  ".join(
+            f"IN {_quoted(argument.name)} {_parameter_type(target, argument)}"
+            for argument in arguments(target.article, operation)
+        )
+        body = f"BEGIN\n{_body(target, operation)}END"
+        create = f"CREATE PROCEDURE {_qualified(name)}(\n  {declared})\n{_BEFORE_BODY}{body}"
+        return Procedure(name, create, body)
+
+    def call(self, name: ProcedureName, passed: tuple[Argument, ...]) -> str:
+        values = ", ".join(f":tranrepl_{argument.name}" for argument in passed)
+        return f"CALL {_qualified(name).replace(':', chr(92) + ':')}({values})"
+
+    def drop(self, name: ProcedureName) -> str:
+        return f"DROP PROCEDURE IF EXISTS {_qualified(name)}"
+
+    def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
+        body: str | None = session.scalar(
+            sa.text(
+                "SELECT routine_definition FROM information_schema.routines WHERE routine_type = 'PROCEDURE' "
+                "AND routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :name"
+            ),
+            {"schema": name.schema, "name": name.name},
+        )
+        return body
+
+    def made(self, create: str, body: str) -> bool:
+        return ends_with_body(create, body)
+
+    def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
+        count: int = session.scalar(
+            sa.text(
+                "SELECT COUNT(*) FROM information_schema.parameters WHERE routine_type = 'PROCEDURE' "
+                "AND specific_schema = COALESCE(:schema, DATABASE()) AND specific_name = :name"
+            ),
+            {"schema": name.schema, "name": name.name},
+        )
+        return count
+
+    def shared(self) -> tuple[Procedure, ...]:
+        return ()
+
+
+def ends_with_body(text: str, body: str) -> bool:
+    """Whether a `CREATE PROCEDURE` of ours ends in this body."""
+    return text.endswith(_BEFORE_BODY + body)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _qualified(name: ProcedureName) -> str:
+    return _quoted(name.name) if name.schema is None else f"{_quoted(name.schema)}.{_quoted(name.name)}"
+
+
+def _literal(text: str) -> str:
+    """Right with and without NO_BACKSLASH_ESCAPES, where there is no backslash."""
+    if "\\" in text:
+        return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)"
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _parameter_type(target: SqlTarget, argument: Argument) -> str:
+    if argument.position is None:
+        return f"varbinary({mask_bytes(target)})"
+    column_type: TypeEngine[object] = target.columns[argument.position].type.type
+    return column_type.compile(dialect=_DIALECT)
+
+
+def _table(target: SqlTarget) -> str:
+    return _quoted(target.name) if target.schema is None else f"{_quoted(target.schema)}.{_quoted(target.name)}"
+
+
+def _body(target: SqlTarget, operation: Operation) -> str:
+    match operation:
+        case Operation.INSERT:
+            return _insert(target)
+        case Operation.UPDATE:
+            return _update(target)
+        case _:
+            return _delete(target)
+
+
+def _insert(target: SqlTarget) -> str:
+    columns = ", ".join(_quoted(column.name) for column in target.columns)
+    values = ", ".join(_quoted(argument.name) for argument in arguments(target.article, Operation.INSERT))
+    return f"  INSERT INTO {_table(target)} ({columns})\n  VALUES ({values});\n"
+
+
+def _update(target: SqlTarget) -> str:
+    passed = arguments(target.article, Operation.UPDATE)
+    new = {it.position: _quoted(it.name) for it in passed if it.image is Image.AFTER}
+    matches = _key_matches(target, Operation.UPDATE)
+    everything = range(len(target.columns))
+    if BITMAP not in passed:
+        assigned = [f"{_column(target, at)} = {new[at]}" for at in everything]
+        return _declared() + _update_statement(target, assigned, matches) + _row_not_found(target, Operation.UPDATE)
+    assigned = [
+        f"{_column(target, at)} = CASE WHEN {_bit_is_set(at)} THEN {new[at]} ELSE {_column(target, at)} END"
+        for at in everything
+    ]
+    update = _update_statement(target, assigned, matches)
+    key = key_bits(target)
+    if key:
+        others = _update_statement(target, [assigned[at] for at in everything if at not in key], matches)
+        update = f"  IF {' OR '.join(map(_bit_is_set, key))} THEN\n{update}  ELSE\n{others}  END IF;\n"
+    return _declared() + update + _row_not_found(target, Operation.UPDATE)
+
+
+def _update_statement(target: SqlTarget, assigned: Sequence[str], matches: str) -> str:
+    changes = ",\n    ".join(assigned)
+    return (
+        f"  UPDATE {_table(target)} AS destination SET\n    {changes}\n  WHERE {matches};\n"
+        "  SET tranrepl_rows = ROW_COUNT();\n"
+    )
+
+
+def _delete(target: SqlTarget) -> str:
+    matches = _key_matches(target, Operation.DELETE)
+    return (
+        f"{_declared()}  DELETE destination FROM {_table(target)} AS destination WHERE {matches};\n"
+        f"  SET tranrepl_rows = ROW_COUNT();\n{_row_not_found(target, Operation.DELETE)}"
+    )
+
+
+def _declared() -> str:
+    return (
+        "  DECLARE tranrepl_rows bigint;\n"
+        f"  DECLARE tranrepl_message varchar({_LONGEST_MESSAGE}) CHARACTER SET utf8mb4;\n"
+    )
+
+
+def _column(target: SqlTarget, at: int) -> str:
+    """Qualified: an unqualified name would be the parameter's where a column is called as one."""
+    return f"destination.{_quoted(target.columns[at].name)}"
+
+
+def _bit_is_set(at: int) -> str:
+    return f"ORD(SUBSTRING(`bitmap`, {at // 8 + 1}, 1)) & {1 << at % 8}"
+
+
+def _key_matches(target: SqlTarget, operation: Operation) -> str:
+    key = zip(target.article.key_positions, key_arguments(target.article, operation), strict=True)
+    return " AND ".join(f"{_column(target, at)} = {_quoted(argument.name)}" for at, argument in key)
+
+
+def _row_not_found(target: SqlTarget, operation: Operation) -> str:
+    matches = _key_matches(target, operation)
+    text = row_not_found_text(operation, target.article.destination)
+    key = key_arguments(target.article, operation)
+    names = [target.columns[at].name for at in target.article.key_positions]
+    parts = [_literal(text)]
+    for place, (name, argument) in enumerate(zip(names, key, strict=True)):
+        parts += [_literal(f"{', ' if place else ''}{name} = "), _quoted(argument.name)]
+    absent = f"NOT EXISTS (SELECT 1 FROM {_table(target)} AS destination WHERE {matches})"
+    return (
+        f"  IF tranrepl_rows = 0 AND {absent} THEN\n"
+        f"    SET tranrepl_message = LEFT(CONCAT({', '.join(parts)}), {_LONGEST_MESSAGE});\n"
+        f"    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {ROW_NOT_FOUND}, MESSAGE_TEXT = tranrepl_message;\n"
+        "  END IF;\n"
+    )

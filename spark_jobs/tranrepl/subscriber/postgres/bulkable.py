@@ -1,0 +1,162 @@
+"""What a PostgreSQL Subscriber lets be applied in bulk: where nothing looks on that commit order would matter to.
+
+Bulk gives up the order of rows, and calls no procedure. So a procedure must be the generated one, no trigger or rule
+may fire, no cascade may act, no column may fill itself with a value that depends on the order, and the key must be
+unique, so that the number of rows that a statement meets proves that each was met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from psycopg import sql
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.commands import Method, Operation
+from tranrepl.postgres import Session, qualified
+from tranrepl.subscriber.batching.steps import Operations
+from tranrepl.subscriber.constraints import between_articles, parents_first
+from tranrepl.subscriber.postgres.bulk import fits_a_row_table
+from tranrepl.subscriber.postgres.model_tables import OBJECTS
+from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, SCHEMA, ends_with_body
+from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
+
+_TRIGGER_EVENTS = {Operation.INSERT: 4, Operation.DELETE: 8, Operation.UPDATE: 16}
+_RULE_EVENTS = {Operation.INSERT: "3", Operation.DELETE: "4", Operation.UPDATE: "2"}
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRules:
+    """Of one Subscriber, as its catalogue is now."""
+
+    operations: Mapping[int, Operations] = field(default_factory=dict)
+    """By article_id."""
+    parents_first: Mapping[int, int] = field(default_factory=dict)
+    """Rank of each article: one that a foreign key refers to comes before the one that refers."""
+    references: frozenset[tuple[int, int]] = frozenset()
+    """Articles (child, parent) with a foreign key between their tables."""
+
+
+def bulk_rules(
+    session: Session, articles: Mapping[int, RegisteredArticle], unedited: Collection[tuple[int, Operation]]
+) -> BulkRules:
+    """Read the catalogue, for all articles at once. `unedited`: whose generated procedures are as setup made them."""
+    numbers = list(articles)
+    names = [qualified(articles[it].destination).as_string(session) for it in numbers]
+    rows = session.execute(_TABLES, [numbers, names]).fetchall()
+    tables = {row[0]: _Table(*row[1:]) for row in rows}
+    operations = {
+        number: frozenset(
+            it
+            for it in PREFIXES
+            if table.allows(it, articles[number])
+            and ((number, it) in unedited or articles[number].propagation(it).method is Method.STATEMENT)
+        )
+        for number, table in tables.items()
+    }
+    found = {number: table.object_id for number, table in tables.items()}
+    references = session.execute(_REFERENCES, [[*found.values()], [*found.values()]]).fetchall()
+    return BulkRules(
+        {number: it for number, it in operations.items() if it},
+        parents_first(found, references),
+        between_articles(found, references),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    object_id: int
+    plain: bool
+    trigger_events: int
+    rule_events: str
+    cascades: bool
+    filled: Sequence[str]
+    fixed: Sequence[str]
+    unique_keys: Sequence[Sequence[str]]
+
+    def allows(self, operation: Operation, article: RegisteredArticle) -> bool:
+        published = {column.name for column in article.columns}
+        key = {article.columns[at].name for at in article.key_positions}
+        if not self.plain or not any(set(columns) <= key for columns in self.unique_keys):
+            return False
+        if self.trigger_events & _TRIGGER_EVENTS[operation] or _RULE_EVENTS[operation] in self.rule_events:
+            return False
+        match operation:
+            case Operation.INSERT:
+                return published.issuperset(self.filled)
+            case Operation.UPDATE:
+                return not self.cascades and published.isdisjoint(self.fixed) and fits_a_row_table(article)
+            case _:
+                return not self.cascades
+
+
+def unedited_procedures(
+    session: Session, articles: Mapping[int, RegisteredArticle]
+) -> frozenset[tuple[int, Operation]]:
+    """Articles and operations whose generated procedure is still as setup made it; none where we may not know."""
+    generated: dict[str, list[tuple[int, Operation]]] = {}
+    for number, article in articles.items():
+        for operation in PREFIXES:
+            if generates(article.propagation(operation)):
+                name = procedure_name(operation, article.destination, LONGEST_NAME)
+                generated.setdefault(name, []).append((number, operation))
+    if session.execute(_MAY_READ_OBJECTS, [OBJECTS.as_string(session)]).fetchone() != (True,):
+        return frozenset()
+    found: dict[str, list[tuple[str, str]]] = {}
+    query = sql.SQL(_PROCEDURES).format(OBJECTS)
+    for name, text, body in session.execute(query, [SCHEMA, list(generated)]):
+        found.setdefault(name, []).append((text, body))
+    unedited = [name for name, texts in found.items() if len(texts) == 1 and ends_with_body(*texts[0])]
+    return frozenset(it for name in unedited for it in generated[name])
+
+
+_TABLES = r"""
+WITH RECURSIVE article AS (
+    SELECT number, pg_catalog.to_regclass(name) AS oid FROM unnest(%s::int[], %s::text[]) named(number, name)),
+tree(root, oid) AS (
+    SELECT DISTINCT oid, oid FROM article WHERE oid IS NOT NULL
+    UNION ALL
+    SELECT tree.root, i.inhrelid::regclass FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid)
+SELECT article.number, c.oid::bigint,
+       (c.relkind = 'p' OR NOT EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid))
+       AND NOT EXISTS (SELECT FROM tree JOIN pg_catalog.pg_class m ON m.oid = tree.oid
+                        WHERE tree.root = c.oid AND m.relkind NOT IN ('r', 'p'))
+       AND NOT pg_catalog.row_security_active(c.oid),
+       (SELECT coalesce(bit_or(t.tgtype), 0) FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = tree.oid
+         WHERE tree.root = c.oid AND NOT t.tgisinternal AND t.tgenabled = ANY (acting.states)),
+       (SELECT coalesce(string_agg(r.ev_type::text, ''), '')
+          FROM tree JOIN pg_catalog.pg_rewrite r ON r.ev_class = tree.oid
+         WHERE tree.root = c.oid AND r.ev_enabled = ANY (acting.states)),
+       EXISTS (SELECT FROM tree JOIN pg_catalog.pg_constraint k ON k.confrelid = tree.oid
+                WHERE tree.root = c.oid AND k.contype = 'f' AND 'O' = ANY (acting.states)
+                  AND (k.confdeltype NOT IN ('a', 'r') OR k.confupdtype NOT IN ('a', 'r'))),
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+               LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+                AND (a.attidentity <> ''
+                  OR EXISTS (SELECT FROM pg_catalog.regexp_matches(d.adbin::text, ':(?:func|opfunc)id (\d+)', 'g') f
+                               JOIN pg_catalog.pg_proc p ON p.oid = f[1]::oid WHERE p.provolatile = 'v'))),
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attidentity = 'a'),
+       (SELECT coalesce(jsonb_agg(k.columns), '[]') FROM (
+           SELECT ARRAY(SELECT a.attname::text FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) n(attnum)
+                          JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = n.attnum) AS columns
+             FROM pg_catalog.pg_index i
+            WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL
+              AND i.indexprs IS NULL) k)
+  FROM article JOIN pg_catalog.pg_class c ON c.oid = article.oid
+ CROSS JOIN (SELECT CASE current_setting('session_replication_role')
+                    WHEN 'replica' THEN ARRAY['A', 'R'] ELSE ARRAY['A', 'O'] END::"char"[] AS states) acting
+"""
+_MAY_READ_OBJECTS = "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass(%s), 'SELECT')"
+_PROCEDURES = """
+SELECT o.object_name, o.object_text, p.prosrc
+  FROM {} o JOIN pg_catalog.pg_proc p ON p.proname = o.object_name
+  JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+ WHERE n.nspname = %s AND o.object_name = ANY (%s)
+"""
+_REFERENCES = """
+SELECT DISTINCT k.conrelid::bigint, k.confrelid::bigint FROM pg_catalog.pg_constraint k
+ WHERE k.contype = 'f' AND k.conrelid = ANY (%s::oid[]) AND k.confrelid = ANY (%s::oid[])
+"""

@@ -1,0 +1,107 @@
+"""PostgreSQL as a Subscriber: everything the interface asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.connections import Connection
+from tranrepl.postgres import Session, connect, translated_errors
+from tranrepl.subscriber.dialect import (
+    AS_CONFIGURED,
+    ApplierOptions,
+    Capabilities,
+    ForeignKeyCheck,
+    NameCase,
+    SubscriptionKey,
+)
+from tranrepl.subscriber.postgres.apply import PostgresApplier
+from tranrepl.subscriber.postgres.prefetch import Prefetch
+from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, MOST_ARGUMENTS
+from tranrepl.subscriber.postgres.snapshot import PostgresLoader, PostgresSnapshot
+from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber, replica_role_problems
+from tranrepl.subscriber.postgres.teardown import PostgresTeardown
+
+
+class PostgresDialect:
+    """Over psycopg, commands staged by COPY."""
+
+    capabilities = Capabilities(
+        title="PostgreSQL",
+        procedures=True,
+        most_arguments=MOST_ARGUMENTS,
+        longest_name=LONGEST_NAME,
+        name_case=NameCase.SENSITIVE,
+        streams=True,
+        schemas=True,
+        foreign_keys=ForeignKeyCheck.AT_COMMIT,
+        not_for_replication=True,
+    )
+
+    @contextmanager
+    def subscriber(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> Iterator[PostgresSubscriber]:
+        with connect(connection, application_name, autocommit=True) as session:
+            yield PostgresSubscriber(session, key)
+
+    @contextmanager
+    def applier(
+        self,
+        connection: Connection,
+        key: SubscriptionKey,
+        articles: Mapping[int, RegisteredArticle],
+        options: ApplierOptions = AS_CONFIGURED,
+    ) -> Iterator[PostgresApplier]:
+        with (
+            translated_errors(f"Subscriber {key.subscription}"),
+            connect(connection, f"tranrepl {key.subscription}") as session,
+        ):
+            # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
+            session.execute("SET synchronous_commit = off")
+            # Compiling a statement over so many rows takes longer than running it.
+            session.execute("SET jit = off")
+            _obey(session, f"Subscriber {key.subscription}", options)
+            name = f"tranrepl {key.subscription} prefetch"
+            prefetch = Prefetch(partial(connect, connection, name, autocommit=True), key, articles)
+            applier = PostgresApplier(session, key, articles, prefetch, options)
+            session.commit()
+            with closing(prefetch):
+                yield applier
+
+    @contextmanager
+    def snapshot(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> Iterator[PostgresSnapshot]:
+        with connect(connection, application_name, autocommit=True) as session:
+            yield PostgresSnapshot(session, key, PostgresSubscriber(session, key))
+
+    @contextmanager
+    def loader(
+        self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
+    ) -> Iterator[PostgresLoader]:
+        with connect(connection, f"tranrepl {key.subscription}", autocommit=True) as session:
+            # The commit that sets the watermark waits for the disk, and for all that was written before it.
+            session.execute("SET synchronous_commit = off")
+            _obey(session, f"Subscriber {key.subscription}", options)
+            yield PostgresLoader(session, key, snapshot)
+
+    @contextmanager
+    def teardown(
+        self, connection: Connection, key: SubscriptionKey, application_name: str
+    ) -> Iterator[PostgresTeardown]:
+        with connect(connection, application_name, autocommit=True) as session:
+            yield PostgresTeardown(session, key)
+
+
+def _obey(session: Session, where: str, options: ApplierOptions) -> None:
+    if options.not_for_replication:
+        for problem in replica_role_problems(session, where):
+            raise problem
+        session.execute("SET session_replication_role = replica")
+    if options.lock_timeout_seconds is not None:
+        # 0 would be no timeout at all.
+        milliseconds = max(1, round(options.lock_timeout_seconds * 1000))
+        session.execute("SELECT set_config('lock_timeout', %s, false)", [f"{milliseconds}ms"])

@@ -1,0 +1,148 @@
+"""The dispatcher: a function of the delivery's own session, which reads staged commands in order and applies each as
+its article says. A kind's statements stand in it, or a CALL of what a procedure of your own does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from psycopg import sql
+
+from tranrepl.call_syntax import BITMAP, Argument, arguments
+from tranrepl.commands import Method, Operation, decode_changed
+from tranrepl.subscriber.batching.staging import Kind, StagingLayout
+from tranrepl.subscriber.postgres.procedures import Target, called_by, settable, statements, trusted, update_of
+from tranrepl.subscriber.postgres.targets import Targets
+from tranrepl.subscriber.procedure_names import PREFIXES
+
+STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
+APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
+FAILED_NOTICE = "tranrepl failed command "
+SKIPPED_NOTICE = "tranrepl skipped command "
+_MOST_CASES = 8
+
+_PACKED = sql.Identifier("tranrepl_packed")
+
+_CAST_AS_THEY_ARE_READ = frozenset(
+    {
+        *("smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean", "uuid", "json", "jsonb"),
+        *("text", "character varying", "bytea"),
+        *("date", "timestamp without time zone", "timestamp with time zone"),
+    }
+)
+"""A cast of text to these, or to an array, is what COPY would read. regclass and others have a cast of their own."""
+
+Masks = Mapping[Kind, tuple[bytes, ...]]
+"""Which masks of a kind of UPDATE have a statement of their own in the dispatcher."""
+
+
+def stage_table(layout: StagingLayout) -> sql.Composed:
+    slots = [sql.SQL(", {} {}").format(sql.Identifier(slot.name), trusted(slot.type_name)) for slot in layout.slots]
+    if layout.packed:
+        slots = [sql.SQL(", {} text[]").format(_PACKED)]
+    return sql.SQL(
+        "CREATE TEMPORARY TABLE {} (seq integer NOT NULL, kind smallint NOT NULL{}) ON COMMIT DELETE ROWS"
+    ).format(STAGE, sql.SQL("").join(slots))
+
+
+def apply_function(
+    layout: StagingLayout,
+    targets: Targets,
+    unedited: Collection[tuple[int, Operation]],
+    skipped_states: Collection[str],
+    masks: Masks,
+) -> sql.Composed:
+    """What makes the dispatcher of a layout's kinds."""
+    called = {kind for kind in layout.kinds if _is_called(kind, targets[kind.article_id], unedited)}
+    branches = [
+        _branch(layout, kind, targets[kind.article_id], masks.get(kind, ()), called=kind in called)
+        for kind in layout.kinds
+    ]
+    # An array that is a variable is taken apart once, and not for each element.
+    variable, unpack = ("\n  tranrepl_packed text[];", "    tranrepl_packed := tranrepl_command.tranrepl_packed;\n")
+    dispatch = _cases(branches, 0)
+    body = sql.SQL(
+        "\n#variable_conflict use_variable\nDECLARE tranrepl_command record;{}\nBEGIN\n"
+        "  FOR tranrepl_command IN SELECT * FROM {} ORDER BY seq LOOP\n{}{}  END LOOP;\n"
+        # The notice names the command; the error itself goes on untouched.
+        "EXCEPTION WHEN OTHERS THEN\n  RAISE NOTICE '{}%', tranrepl_command.seq;\n  RAISE;\nEND\n"
+    ).format(
+        sql.SQL(variable if layout.packed else ""),
+        STAGE,
+        sql.SQL(unpack if layout.packed else ""),
+        _skipping(dispatch, skipped_states) if skipped_states else dispatch,
+        sql.SQL(FAILED_NOTICE),
+    )
+    # A small table is read whole, as it was planned; by then it may hold every version that this transaction made.
+    planned = "" if called else "SET enable_seqscan = off "
+    if layout.packed and not called:
+        # A plan for the values themselves would have the whole array in it, for each of its elements.
+        planned += "SET plan_cache_mode = force_generic_plan "
+    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql {}AS {}").format(
+        APPLY, trusted(planned), sql.Literal(body.as_string(None))
+    )
+
+
+def _cases(branches: Sequence[sql.Composable], first: int) -> sql.Composable:
+    """The branch of a command's kind, kinds counted from `first`. CASE asks one branch after the other, which with
+    hundreds of them takes longer than what it leads to: so many are halved first."""
+    if len(branches) > _MOST_CASES:
+        half = len(branches) // 2
+        return sql.SQL("    IF tranrepl_command.kind < {} THEN\n{}    ELSE\n{}    END IF;\n").format(
+            sql.Literal(first + half), _cases(branches[:half], first), _cases(branches[half:], first + half)
+        )
+    cases = [
+        sql.SQL("    WHEN {} THEN\n{}").format(sql.Literal(first + place), branch)
+        for place, branch in enumerate(branches)
+    ]
+    return sql.SQL("    CASE tranrepl_command.kind\n{}    END CASE;\n").format(sql.SQL("").join(cases))
+
+
+def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composable:
+    """Each command in a block of its own, which undoes it alone."""
+    conditions = sql.SQL(" OR ").join(sql.SQL("SQLSTATE {}").format(sql.Literal(state)) for state in sorted(states))
+    return sql.SQL(
+        "   BEGIN\n{}   EXCEPTION WHEN {} THEN\n"
+        "    RAISE NOTICE USING MESSAGE = {} || tranrepl_command.seq, DETAIL = SQLSTATE || ' ' || SQLERRM;\n   END;\n"
+    ).format(dispatch, conditions, sql.Literal(SKIPPED_NOTICE))
+
+
+def _is_called(kind: Kind, target: Target, unedited: Collection[tuple[int, Operation]]) -> bool:
+    """Whether a command is a CALL. A procedure as setup made it is not called: its statements stand in the dispatcher
+    itself, and take half the time."""
+    if kind.operation not in PREFIXES or target.article.propagation(kind.operation).method is not Method.PROCEDURE:
+        return False
+    return (kind.article_id, kind.operation) not in unedited
+
+
+def _branch(
+    layout: StagingLayout, kind: Kind, target: Target, masks: Sequence[bytes], *, called: bool
+) -> sql.Composable:
+    places = layout.places[kind]
+
+    def value(argument: Argument) -> sql.Composable:
+        if layout.packed:
+            return _unpacked(places[argument], layout.slots[places[argument]].type_name)
+        return sql.SQL("tranrepl_command.{}").format(sql.Identifier(layout.slots[places[argument]].name))
+
+    if called:
+        passed = sql.SQL(", ").join(map(value, arguments(target.article, kind.operation)))
+        return sql.SQL("      CALL {}({});\n").format(called_by(target.article, kind.operation), passed)
+    # To set a column to itself, where the mask does not name it, costs as much as to find the row.
+    free, columns = set(settable(target)), len(target.columns)
+    changed = {mask: [at - 1 for at in decode_changed(mask, columns)] for mask in masks}
+    own = sql.SQL("").join(
+        sql.SQL("     IF {} = {}::bytea THEN\n{}      CONTINUE;\n     END IF;\n").format(
+            value(BITMAP), sql.Literal(f"\\x{mask.hex()}"), update_of(target, positions, value)
+        )
+        for mask, positions in changed.items()
+        if free.issuperset(positions)
+    )
+    return own + statements(target, kind.operation, value)
+
+
+def _unpacked(place: int, type_name: str) -> sql.Composed:
+    """An element of the packed slots, as its type."""
+    element = sql.SQL("{}[{}]").format(_PACKED, sql.Literal(place + 1))
+    if type_name in _CAST_AS_THEY_ARE_READ or type_name.endswith("[]"):
+        return sql.SQL("{}::{}").format(element, trusted(type_name))
+    return sql.SQL("(ARRAY[{}]::text::{}[])[1]").format(element, trusted(type_name))

@@ -1,0 +1,33 @@
+"""The articles of a delivery as they are at a PostgreSQL Subscriber, each read from its catalogue once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tranrepl.article import RegisteredArticle
+from tranrepl.errors import InternalError
+from tranrepl.subscriber.postgres.procedures import Target
+from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
+
+
+class Targets:
+    def __init__(self, subscriber: PostgresSubscriber, articles: Mapping[int, RegisteredArticle]) -> None:
+        self._subscriber = subscriber
+        self._articles = articles
+        self._found: dict[int, Target] = {}
+
+    def find(self, article_ids: Iterable[int]) -> None:
+        """Read those that are not known yet, all at once.
+
+        Raises ConfigurationError where a table or a column is missing.
+        """
+        unknown = sorted(set(article_ids).difference(self._found))
+        if strange := [it for it in unknown if it not in self._articles]:
+            raise InternalError(f"{self._subscriber.where}: a stored command is of unknown article {strange[0]}")
+        if unknown:
+            targets = self._subscriber.targets([self._articles[it] for it in unknown])
+            self._found |= dict(zip(unknown, targets, strict=True))
+
+    def __getitem__(self, article_id: int) -> Target:
+        self.find([article_id])
+        return self._found[article_id]
