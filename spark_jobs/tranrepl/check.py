@@ -32,8 +32,8 @@ from tranrepl.java import require_java
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.names import TableName
 from tranrepl.postgres import connect
-from tranrepl.publisher.postgres import PostgresPublisher
-from tranrepl.publisher.replication_session import replication_problems
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription, SyncType
 from tranrepl.spark_installation import require_fitting_spark

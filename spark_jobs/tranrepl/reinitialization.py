@@ -17,8 +17,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest, LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.postgres import connect
-from tranrepl.publisher.log_identity import read_log_identity
-from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.postgres.log_identity import read_log_identity
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.settings import Publication, SyncType
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import fence_after

@@ -19,9 +19,9 @@ from tranrepl.distributor.unknown_rows import begin_anew, why_unknown
 from tranrepl.errors import ConfigurationError
 from tranrepl.names import TableName
 from tranrepl.postgres import connect
-from tranrepl.publisher.log_identity import read_log_identity
-from tranrepl.publisher.lsn import lsn_number, lsn_text
-from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.postgres.log_identity import read_log_identity
+from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.registration import registered_article
 from tranrepl.settings import Article, Publication, Subscription, SyncType
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey

@@ -18,8 +18,8 @@ from tranrepl.distributor.teardown import Inventory, remove_empty_tables, remove
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.pools import find_pools, remove_pools
 from tranrepl.postgres import connect
-from tranrepl.publisher.log_identity import read_log_identity
-from tranrepl.publisher.teardown import PublisherTeardown
+from tranrepl.publisher.postgres.log_identity import read_log_identity
+from tranrepl.publisher.postgres.teardown import PublisherTeardown
 from tranrepl.settings import Publication, Subscription
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of

@@ -15,7 +15,7 @@ from sandbox.site import Rows, Site, execute
 from tranrepl.browse import BrowsedCommand, Selection, browse
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.publisher.lsn import lsn_number
+from tranrepl.publisher.postgres.lsn import lsn_number
 
 _PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.03

@@ -149,7 +149,7 @@ class _InterruptedError(Exception):
 
 def _interrupt(patch: pytest.MonkeyPatch, step: str) -> None:
     from tranrepl.distributor.database import DistributionDatabase
-    from tranrepl.publisher.postgres import PostgresPublisher
+    from tranrepl.publisher.postgres.publisher import PostgresPublisher
 
     def stop(*_: object, **__: object) -> None:
         raise _InterruptedError
@@ -232,7 +232,7 @@ def test_a_publisher_that_pg_upgrade_has_made(
 def test_a_setup_that_waits_for_an_open_transaction_ends_and_names_it(
     postgres: PostgresServer, databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tranrepl.publisher.postgres._SLOT_TIMEOUT", "2s")
+    monkeypatch.setattr("tranrepl.publisher.postgres.publisher._SLOT_TIMEOUT", "2s")
     others = databases()
     with postgres.connect(others.publisher.database or "") as session:
         session.execute("CREATE TABLE other (id int)")

@@ -20,7 +20,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import TransientError
-from tranrepl.publisher.exported_snapshot import (
+from tranrepl.publisher.postgres.exported_snapshot import (
     article_query,
     exported_snapshot,
     hold_tables,

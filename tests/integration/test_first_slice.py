@@ -45,7 +45,7 @@ def test_what_takes_long_to_look_through_is_read(
     site.at_publisher("INSERT INTO other SELECT generate_series(1, 200000)")
     request = LogReaderRequest(publication=site.publication)
     with monkeypatch.context() as patched:
-        patched.setattr("tranrepl.publisher.log_probe._PROBE_SECONDS", 0.01)
+        patched.setattr("tranrepl.publisher.postgres.log_probe._PROBE_SECONDS", 0.01)
         assert log_reader_agent.idle_result(request, site.connections) is None
     passed_over = log_reader_agent.idle_result(request, site.connections)
     assert passed_over is not None

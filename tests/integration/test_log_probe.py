@@ -16,7 +16,7 @@ from sandbox.in_process import read_commands
 from sandbox.site import Site, execute
 from tranrepl.jobs import LogReaderRequest
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.publisher import log_probe, restart_lsn
+from tranrepl.publisher.postgres import log_probe, restart_lsn
 
 _ROWS = 60_000
 _MUCH = f"SELECT n, repeat('x', 100) FROM generate_series(1, {_ROWS}) n"

@@ -23,9 +23,9 @@ from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.jobs import JobResult
 from tranrepl.log_reader import reading
 from tranrepl.log_reader.reading import Reading, read_log
-from tranrepl.publisher import log_messages
-from tranrepl.publisher.log_messages import LOG_PAGE, range_ends
 from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.postgres import log_messages
+from tranrepl.publisher.postgres.log_messages import LOG_PAGE, range_ends
 
 _SESSIONS = 3
 _CHANGES = 300

@@ -17,7 +17,7 @@ from sandbox.site import Rows, Site, execute
 from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, JobRightError, ReplicationError
-from tranrepl.publisher.rights import FOR_OWNER, OR_GRANT
+from tranrepl.publisher.postgres.rights import FOR_OWNER, OR_GRANT
 
 _ENDS = ("publisher", "subscriber", "distribution")
 _ARTICLES: tuple[Mapping[str, object], ...] = (

@@ -21,7 +21,7 @@ from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.log_reader.reading import Reading
-from tranrepl.publisher import log_messages
+from tranrepl.publisher.postgres import log_messages
 
 _TABLE = "CREATE TABLE t (id int PRIMARY KEY, text text)"
 

@@ -26,7 +26,7 @@ from tranrepl.cleanup import clean_up
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs import SnapshotRequest
-from tranrepl.publisher.lsn import lsn_number
+from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.reinitialization import reinitialize
 from tranrepl.settings import Publication
 from tranrepl.snapshot import agent, job, ranges

@@ -29,7 +29,7 @@ from sandbox.site import Site, execute
 from tranrepl.distribution import job as distribution_job
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
-from tranrepl.publisher.lsn import lsn_number
+from tranrepl.publisher.postgres.lsn import lsn_number
 
 _TRAIL = """
 CREATE TABLE trail (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, watermark bytea, txid bigint);

@@ -20,7 +20,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ReplicationError
 from tranrepl.postgres import connect
-from tranrepl.publisher.log_messages import FetchError, log_messages
+from tranrepl.publisher.postgres.log_messages import FetchError, log_messages
 
 _ONLY_TLS = "hostssl all all all scram-sha-256\n"
 

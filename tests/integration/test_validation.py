@@ -24,7 +24,7 @@ from sandbox.site import Site, execute
 from sandbox.spark_here import SparkHere
 from tranrepl.errors import TransientError
 from tranrepl.jobs import JobResult, Repair
-from tranrepl.publisher.exported_snapshot import ExportedSnapshot, exported_snapshot
+from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.validation import comparison, ends, job
 from tranrepl.validation.comparison import Found
 from tranrepl.validation.reading import SnapshotRead

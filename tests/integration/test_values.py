@@ -21,8 +21,8 @@ from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import connect
-from tranrepl.publisher.binary_messages import TextForm
-from tranrepl.publisher.log_messages import ValueForm, log_messages
+from tranrepl.publisher.postgres.binary_messages import TextForm
+from tranrepl.publisher.postgres.log_messages import ValueForm, log_messages
 from tranrepl.subscriber.batching import staging
 
 # What both ends are read with: it must not be the product's own choice.

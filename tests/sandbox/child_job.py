@@ -22,7 +22,7 @@ from tranrepl import failpoint
 from tranrepl.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs import JobResult
-from tranrepl.publisher import log_messages
+from tranrepl.publisher.postgres import log_messages
 from tranrepl.snapshot import opening, ranges
 
 Job = Callable[[Site], JobResult]

@@ -26,7 +26,7 @@ from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.publisher.pgoutput import Limits
+from tranrepl.publisher.postgres.pgoutput import Limits
 from tranrepl.settings import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.command_text import command_text

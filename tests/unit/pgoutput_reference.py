@@ -14,7 +14,7 @@ from typing import Any
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import Operation, encode_changed
-from tranrepl.publisher.pgoutput import Limits
+from tranrepl.publisher.postgres.pgoutput import Limits
 
 POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 

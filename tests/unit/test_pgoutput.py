@@ -19,7 +19,7 @@ from tranrepl.article import PublishedColumn, RegisteredArticle
 from tranrepl.commands import Method, Operation, Propagation, encode_changed
 from tranrepl.names import TableName
 from tranrepl.publisher.changes import Buffer, Cells, Changes
-from tranrepl.publisher.pgoutput import DecodedBatch, Limits, PgOutputDecoder
+from tranrepl.publisher.postgres.pgoutput import DecodedBatch, Limits, PgOutputDecoder
 from unit import pgoutput_reference as pgoutput
 from unit.pgoutput_reference import UNCHANGED, Cell, Columns, ReferenceDecoder, Row
 

@@ -10,8 +10,8 @@ import pytest
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.names import TableName
-from tranrepl.publisher import row_filters
-from tranrepl.publisher.row_filters import RowFilters
+from tranrepl.publisher.postgres import row_filters
+from tranrepl.publisher.postgres.row_filters import RowFilters
 from tranrepl.settings import Article
 
 _SETTINGS = Article(source=TableName("public", "t"))

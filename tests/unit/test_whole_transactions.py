@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.publisher import whole_transactions as module
-from tranrepl.publisher.whole_transactions import HeldTooLongError, whole_transactions
+from tranrepl.publisher.postgres import whole_transactions as module
+from tranrepl.publisher.postgres.whole_transactions import HeldTooLongError, whole_transactions
 
 _UNBOUNDED = 1 << 40
 _HELD, _OTHERS = 1, (2, 3)

@@ -8,8 +8,8 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.distributor.database import UnknownRows
 from tranrepl.distributor.unknown_rows import REWRITTEN, begin_anew, was_rewritten
 from tranrepl.log_reader.opening import OpenLogReader
-from tranrepl.publisher.old_rows import may_lack_values
-from tranrepl.publisher.published_tables import identity_problem, refuse_unfit
+from tranrepl.publisher.postgres.old_rows import may_lack_values
+from tranrepl.publisher.postgres.published_tables import identity_problem, refuse_unfit
 from tranrepl.settings import Publication
 
 

@@ -22,7 +22,7 @@ from tranrepl.log_reader.refusal import RefusedChange, refuse_left_out, refused_
 from tranrepl.log_reader.row_filter import filtered
 from tranrepl.propagation import Truncation
 from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, Transactions
-from tranrepl.publisher.row_filters import RowFilters
+from tranrepl.publisher.postgres.row_filters import RowFilters
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, another_publisher
 from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, ConfigurationError, MustBeReinitializedError
-from tranrepl.publisher.log_identity import LogIdentity, read_log_identity
-from tranrepl.publisher.lsn import lsn_text
-from tranrepl.publisher.postgres import REINITIALIZE, PostgresPublisher, Slot, SlotState
+from tranrepl.publisher.postgres.log_identity import LogIdentity, read_log_identity
+from tranrepl.publisher.postgres.lsn import lsn_text
+from tranrepl.publisher.postgres.publisher import REINITIALIZE, PostgresPublisher, Slot, SlotState
 
 _NO_TIME = datetime.max.replace(tzinfo=UTC)
 

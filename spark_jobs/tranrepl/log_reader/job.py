@@ -23,11 +23,11 @@ from tranrepl.jobs import JobResult, LogReaderRequest, latency_ms
 from tranrepl.log_reader.changed_tables import begin_after_lacking, see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.reading import Reading, largest_range
-from tranrepl.publisher.free_slots import ALL_IN_USE
-from tranrepl.publisher.log_messages import ValueForm, range_ends
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.publisher.long_messages import find_long_message, long_message_error
-from tranrepl.publisher.pgoutput import Limits
+from tranrepl.publisher.postgres.free_slots import ALL_IN_USE
+from tranrepl.publisher.postgres.log_messages import ValueForm, range_ends
+from tranrepl.publisher.postgres.long_messages import find_long_message, long_message_error
+from tranrepl.publisher.postgres.pgoutput import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

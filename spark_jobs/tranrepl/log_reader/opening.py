@@ -11,7 +11,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.jobs import LogReaderRequest
 from tranrepl.log_reader.continuity import continuation
 from tranrepl.postgres import connect
-from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,16 +25,16 @@ from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.log_reader.refusal import LACKS_OLD_ROWS_REMEDY, RefusedChange, refused_net_changes
 from tranrepl.log_reader.text_encoding import refuse_unreadable
 from tranrepl.postgres import connect
-from tranrepl.publisher.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.changes import Changes
-from tranrepl.publisher.free_slots import ALL_IN_USE, MORE_SLOTS, says_all_in_use
-from tranrepl.publisher.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.publisher.long_messages import reaches_the_limit
-from tranrepl.publisher.pgoutput import Commit, Limits, PgOutputDecoder
-from tranrepl.publisher.relations import RelationMismatch
-from tranrepl.publisher.row_filters import RowFilters
-from tranrepl.publisher.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
+from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
+from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, says_all_in_use
+from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages
+from tranrepl.publisher.postgres.long_messages import reaches_the_limit
+from tranrepl.publisher.postgres.pgoutput import Commit, Limits, PgOutputDecoder
+from tranrepl.publisher.postgres.relations import RelationMismatch
+from tranrepl.publisher.postgres.row_filters import RowFilters
+from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
 
 _LEAST_RANGE = 4 * 1024 * 1024
 _LOG_OF_A_TRANSACTION = 1024

@@ -10,7 +10,7 @@ from tranrepl.article import RegisteredArticle
 from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.publisher.changes import LEFT_OUT, Cells, Changes, ChangeSet
-from tranrepl.publisher.lsn import lsn_text
+from tranrepl.publisher.postgres.lsn import lsn_text
 
 _LONG_ROW = 256 * 1024 * 1024
 

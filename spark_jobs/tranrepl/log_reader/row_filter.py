@@ -14,7 +14,7 @@ from tranrepl.commands import Operation
 from tranrepl.image_lines import lines
 from tranrepl.log_reader.refusal import refuse_left_out
 from tranrepl.publisher.changes import Bools, Buffer, Cells, ChangeSet
-from tranrepl.publisher.row_filters import RowFilters, filter_positions
+from tranrepl.publisher.postgres.row_filters import RowFilters, filter_positions
 
 
 def filtered(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> Iterator[ChangeSet]:

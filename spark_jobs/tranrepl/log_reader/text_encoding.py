@@ -10,7 +10,7 @@ import pyarrow as pa
 from tranrepl.errors import DataError
 from tranrepl.log_reader.refusal import RefusedChange
 from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet
-from tranrepl.publisher.unconverted_text import no_utf8
+from tranrepl.publisher.postgres.unconverted_text import no_utf8
 
 
 def refuse_unreadable(changes: Changes) -> None:

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.postgres import Session, translate
-from tranrepl.publisher.exported_snapshot import article_query, set_search_path, snapshot_session
-from tranrepl.publisher.long_messages import reaches_the_limit
-from tranrepl.publisher.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
+from tranrepl.publisher.postgres.exported_snapshot import article_query, set_search_path, snapshot_session
+from tranrepl.publisher.postgres.long_messages import reaches_the_limit
+from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
 from tranrepl.snapshot.ranges import TableRange
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of

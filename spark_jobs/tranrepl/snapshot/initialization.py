@@ -29,7 +29,12 @@ from typing import Protocol
 from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import JobResult, TableProgress
-from tranrepl.publisher.exported_snapshot import ExportedSnapshot, exported_snapshot, hold_tables, snapshot_session
+from tranrepl.publisher.postgres.exported_snapshot import (
+    ExportedSnapshot,
+    exported_snapshot,
+    hold_tables,
+    snapshot_session,
+)
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.ranges import TableRange, range_bytes, table_ranges, table_size

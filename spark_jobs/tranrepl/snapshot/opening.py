@@ -15,7 +15,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest, SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.postgres import Session, connect
-from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.settings import Article
 from tranrepl.snapshot.ranges import TableSize, table_size
 from tranrepl.subscriber.dialect import ApplierOptions

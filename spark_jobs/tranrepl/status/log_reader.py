@@ -12,8 +12,8 @@ from tranrepl.errors import ReplicationError
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.next_steps import Place
 from tranrepl.postgres import connect
-from tranrepl.publisher.postgres import PostgresPublisher
-from tranrepl.publisher.retained_log import retained_log
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.publisher.postgres.retained_log import retained_log
 from tranrepl.status.asking import said
 from tranrepl.status.history import error_of, run_of
 from tranrepl.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus

@@ -15,7 +15,7 @@ from tranrepl.commands import Operation
 from tranrepl.errors import ConfigurationError
 from tranrepl.names import TableName
 from tranrepl.postgres import Session, connect, describe_tables, qualified, translated_errors
-from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
+from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.generic.apply import translated_errors as translated_sql_errors
 from tranrepl.subscriber.generic.dialect import SqlDialect

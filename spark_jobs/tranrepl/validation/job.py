@@ -16,7 +16,7 @@ from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs import DistributionRequest, JobResult, Repair, ValidationRequest
 from tranrepl.postgres import Session
-from tranrepl.publisher.exported_snapshot import hold_tables, snapshot_session
+from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.batching.steps import OneByOne
 from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.ends import open_ends

@@ -20,8 +20,8 @@ from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.postgres import connect
-from tranrepl.publisher.exported_snapshot import ExportedSnapshot, exported_snapshot
-from tranrepl.publisher.postgres import PostgresPublisher
+from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.subscriber.dialect import Applier, ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 

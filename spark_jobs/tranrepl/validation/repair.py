@@ -20,7 +20,7 @@ from tranrepl.commands import ROW_LAYOUT, Method, Operation, Propagation, encode
 from tranrepl.errors import ConfigurationError
 from tranrepl.image_lines import lines
 from tranrepl.postgres import Session, qualified, translated_errors
-from tranrepl.publisher.exported_snapshot import set_search_path
+from tranrepl.publisher.postgres.exported_snapshot import set_search_path
 from tranrepl.validation.comparison import Found, FoundRow
 from tranrepl.validation.forms import output
 from tranrepl.validation_report import MOST_ROWS, ArticleValidation, Difference

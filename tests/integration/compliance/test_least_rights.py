@@ -26,7 +26,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.jobs import DistributionRequest
-from tranrepl.publisher.rights import FOR_OWNER, OR_GRANT
+from tranrepl.publisher.postgres.rights import FOR_OWNER, OR_GRANT
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import PREFIXES
 

@@ -11,8 +11,8 @@ from psycopg.errors import InsufficientPrivilege
 from tranrepl.catalogue import ReplicaIdentity
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.postgres import Session, translated_errors
-from tranrepl.publisher.postgres import PostgresPublisher
-from tranrepl.publisher.replica_identity import IdentifiedTable, clause, identified_tables
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.publisher.postgres.replica_identity import IdentifiedTable, clause, identified_tables
 
 _LOCK_TIMEOUT = "5s"
 _READERS = """

@@ -8,7 +8,7 @@ from tranrepl.catalogue import Generation, TableDescription
 from tranrepl.commands import CallSyntax
 from tranrepl.errors import ConfigurationError
 from tranrepl.propagation import UpdatePolicy
-from tranrepl.publisher.old_rows import needs_whole_rows
+from tranrepl.publisher.postgres.old_rows import needs_whole_rows
 from tranrepl.settings import Article
 from tranrepl.spelling import did_you_mean
 

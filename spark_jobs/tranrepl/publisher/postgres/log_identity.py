@@ -14,8 +14,8 @@ from psycopg import sql
 from tranrepl.connections import Connection
 from tranrepl.errors import InternalError
 from tranrepl.postgres import translated_errors
-from tranrepl.publisher.lsn import lsn_number
-from tranrepl.publisher.replication_session import replication_session
+from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.publisher.postgres.replication_session import replication_session
 
 
 @dataclass(frozen=True, slots=True)

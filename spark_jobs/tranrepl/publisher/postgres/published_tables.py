@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tranrepl.article import RegisteredArticle
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres import Session
-from tranrepl.publisher.old_rows import old_rows_problem
+from tranrepl.publisher.postgres.old_rows import old_rows_problem
 from tranrepl.table_file import ColumnVersion, TableFile
 
 _QUERY = """

@@ -20,7 +20,7 @@ from psycopg import pq
 
 from tranrepl.postgres import Session, translate
 from tranrepl.publisher.changes import Buffer, Ints
-from tranrepl.publisher.relations import read_relation
+from tranrepl.publisher.postgres.relations import read_relation
 
 _BOOLEAN, _BYTEA, _BPCHAR, _VARCHAR, _TEXT, _NAME, _JSON, _JSONB, _TSQUERY = 16, 17, 1042, 1043, 25, 19, 114, 3802, 3615
 _AS_IT_IS = frozenset({_TEXT, _VARCHAR, _BPCHAR, _NAME, _JSON})

@@ -28,7 +28,7 @@ from tranrepl.publisher.changes import (
     Transactions,
     cells_differ,
 )
-from tranrepl.publisher.relations import Layout, RelationMismatch, fit, read_relation
+from tranrepl.publisher.postgres.relations import Layout, RelationMismatch, fit, read_relation
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1

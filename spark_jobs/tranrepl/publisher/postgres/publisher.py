@@ -19,20 +19,20 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.names import TableName
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
-from tranrepl.publisher.column_check import before_image_problems, column_problems
-from tranrepl.publisher.commit_search import holds_commit
-from tranrepl.publisher.free_slots import MORE_SLOTS, free_slots, none_free
-from tranrepl.publisher.likely_tables import no_such_table
-from tranrepl.publisher.log_probe import Probe, probe_log
-from tranrepl.publisher.lsn import lsn_number, lsn_text
-from tranrepl.publisher.published_tables import PublishedTable, published_tables
-from tranrepl.publisher.replica_identity import identified_tables
-from tranrepl.publisher.replication_session import RIGHT_TO_READ
-from tranrepl.publisher.restart_lsn import advance_restart_lsn
-from tranrepl.publisher.rights import FOR_OWNER, owner_problems, read_problems
-from tranrepl.publisher.row_filter_check import filter_problems
-from tranrepl.publisher.standby_slots import standby_behind, wait_for_standbys, waiting_for
-from tranrepl.publisher.unconverted_text import is_unconverted
+from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems
+from tranrepl.publisher.postgres.commit_search import holds_commit
+from tranrepl.publisher.postgres.free_slots import MORE_SLOTS, free_slots, none_free
+from tranrepl.publisher.postgres.likely_tables import no_such_table
+from tranrepl.publisher.postgres.log_probe import Probe, probe_log
+from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres.published_tables import PublishedTable, published_tables
+from tranrepl.publisher.postgres.replica_identity import identified_tables
+from tranrepl.publisher.postgres.replication_session import RIGHT_TO_READ
+from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
+from tranrepl.publisher.postgres.rights import FOR_OWNER, owner_problems, read_problems
+from tranrepl.publisher.postgres.row_filter_check import filter_problems
+from tranrepl.publisher.postgres.standby_slots import standby_behind, wait_for_standbys, waiting_for
+from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.settings import Article
 from tranrepl.settings import ReplicaIdentity as WantedIdentity
 

@@ -22,9 +22,9 @@ from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.errors import DataError
 from tranrepl.postgres import connect, qualified, translated_errors
-from tranrepl.publisher.log_messages import ValueForm
-from tranrepl.publisher.lsn import lsn_text
-from tranrepl.publisher.relations import read_relation
+from tranrepl.publisher.postgres.log_messages import ValueForm
+from tranrepl.publisher.postgres.lsn import lsn_text
+from tranrepl.publisher.postgres.relations import read_relation
 
 LARGEST_BUFFER: Final = 2**30 - 1
 _LIMIT_REACHED = frozenset({"54000", "XX000"})

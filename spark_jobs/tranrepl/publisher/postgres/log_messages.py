@@ -25,9 +25,9 @@ from psycopg import conninfo, sql
 from tranrepl.connections import Connection
 from tranrepl.errors import TransientError
 from tranrepl.postgres import SETTINGS_AFTER_OPTIONS, session_options
-from tranrepl.publisher.free_slots import says_all_in_use
-from tranrepl.publisher.lsn import lsn_number, lsn_text
-from tranrepl.publisher.unconverted_text import AS_IT_IS
+from tranrepl.publisher.postgres.free_slots import says_all_in_use
+from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Batches of this size stay in the processor's cache while they are decoded."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from tranrepl.article import RegisteredArticle
 from tranrepl.publisher.changes import Ints
-from tranrepl.publisher.old_rows import may_lack_values, old_rows_problem
+from tranrepl.publisher.postgres.old_rows import may_lack_values, old_rows_problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from psycopg.errors import (
 )
 
 from tranrepl.postgres import Session
-from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 
 _MESSAGES_BEFORE_15 = 1000
 _PROBE_SECONDS = 2.0

@@ -25,11 +25,11 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
-from tranrepl.publisher.free_slots import ALL_IN_USE, MORE_SLOTS
-from tranrepl.publisher.lsn import lsn_number
-from tranrepl.publisher.postgres import PLUGIN
-from tranrepl.publisher.replication_session import replication_session
-from tranrepl.publisher.standby_slots import wait_for_standbys
+from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS
+from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.publisher.postgres.publisher import PLUGIN
+from tranrepl.publisher.postgres.replication_session import replication_session
+from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from tranrepl.article import RegisteredArticle
 from tranrepl.commands import CallSyntax
 from tranrepl.propagation import UpdatePolicy
-from tranrepl.publisher.row_filters import filter_columns
+from tranrepl.publisher.postgres.row_filters import filter_columns
 from tranrepl.settings import Article
 
 FULL = "f"

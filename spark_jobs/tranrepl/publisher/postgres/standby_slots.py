@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tranrepl.errors import TransientError
 from tranrepl.postgres import Session, translated_errors
-from tranrepl.publisher.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 
 _FIRST_VERSION = 170000
 _LOOK_SECONDS = 0.05

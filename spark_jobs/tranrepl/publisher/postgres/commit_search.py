@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tranrepl.postgres import Session
-from tranrepl.publisher.lsn import lsn_text
+from tranrepl.publisher.postgres.lsn import lsn_text
 
 _COMMIT = ord("C")
 _POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

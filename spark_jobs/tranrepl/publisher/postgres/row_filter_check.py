@@ -20,7 +20,7 @@ from tranrepl.catalogue import ColumnDescription, TableDescription
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.names import TableName
 from tranrepl.postgres import Session, qualified, translated_errors
-from tranrepl.publisher.row_filters import filter_columns, filter_parts
+from tranrepl.publisher.postgres.row_filters import filter_columns, filter_parts
 from tranrepl.settings import Article
 
 _OF_THE_MOMENT = re.compile("now|today|tomorrow|yesterday", re.IGNORECASE)
