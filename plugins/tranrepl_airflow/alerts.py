@@ -19,7 +19,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.next_steps import RUNBOOK, Place, named, step_lines, usual_file
-from tranrepl.settings import Alert, Publication
+from tranrepl.settings.publication import Alert, Publication
 from tranrepl_airflow.outcome import ReplicationFailed
 
 log = logging.getLogger(__name__)

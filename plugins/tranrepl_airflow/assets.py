@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias, Context
 
-from tranrepl.names import TableName
-from tranrepl.settings import Publication
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Publication
 
 
 def subscriber_table(publication: str, subscription: str, table: TableName) -> Asset:

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator, Context
 
 from tranrepl.errors import ReplicationError
 from tranrepl.next_steps import Place, usual_file
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure

@@ -17,8 +17,8 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.pools import pool_name
-from tranrepl.settings import Publication
-from tranrepl.settings_file import load_publication
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow import documentation
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from tranrepl.jobs import JobResult
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.skipped_alerts import results_of, tell_skipped
 from tranrepl_airflow.summary import TEMPLATE, run_in_words, summarize

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tranrepl.commands import Operation
-from tranrepl.settings import Article, Publication, Subscription
+from tranrepl.model.commands import Operation
+from tranrepl.settings.publication import Article, Publication, Subscription
 
 _PROPAGATED = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 

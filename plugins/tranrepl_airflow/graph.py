@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tranrepl.settings import Publication, Subscription, SyncType
+from tranrepl.settings.publication import Publication, Subscription, SyncType
 
 LOG_READER = "log_reader"
 LOG_WAS_READ = "log_was_read"

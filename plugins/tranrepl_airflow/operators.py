@@ -29,7 +29,7 @@ from tranrepl.jobs import (
     write_private,
 )
 from tranrepl.next_steps import Place, usual_file
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.skipped_report import skipped_warning
 from tranrepl.spark_output import is_chatter, submission_variables
 from tranrepl_airflow.assets import add_events, subscription_alias

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import Context, Param
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Publication, SyncType
+from tranrepl.settings.publication import Publication, SyncType
 
 REINITIALIZE = "reinitialize"
 """Of a publication's DAG: subscriptions that begin anew."""

@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import JobResult, Repair, ValidationRequest
-from tranrepl.settings import Publication
-from tranrepl.settings_file import load_publication
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
 from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX, dag_id_of
 from tranrepl_airflow.delivered import DeliveredOperator

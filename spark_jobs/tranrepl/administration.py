@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest
-from tranrepl.settings import Publication
+from tranrepl.model.commands import XACT_SEQNO_BYTES
+from tranrepl.settings.publication import Publication
 
 
 def parse_xact_seqno(text: str) -> bytes:

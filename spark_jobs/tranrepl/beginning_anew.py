@@ -8,7 +8,7 @@ from tranrepl.check import Beginning, Checked
 from tranrepl.connections import Connection
 from tranrepl.jobs import JobResult
 from tranrepl.reinitialization import Rows, begin_after_registration, forget_log
-from tranrepl.settings import Publication, SyncType
+from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.setup import set_up
 
 BEGINNING_OF: Mapping[Rows, Beginning] = {

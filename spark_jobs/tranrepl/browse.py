@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
 from tranrepl.subscriber.command_text import command_text
 
 

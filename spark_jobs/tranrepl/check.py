@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 
-from tranrepl.catalogue import TableDescription
-from tranrepl.commands import Method
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.command_file import mounted_path
@@ -30,12 +28,14 @@ from tranrepl.errors import (
 )
 from tranrepl.java import require_java
 from tranrepl.log_reader.continuity import find_break
-from tranrepl.names import TableName
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.commands import Method
+from tranrepl.model.names import TableName
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.replication_session import replication_problems
-from tranrepl.registration import registered_article
-from tranrepl.settings import Article, Publication, Subscription, SyncType
+from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
+from tranrepl.settings.registration import registered_article
 from tranrepl.spark_installation import require_fitting_spark
 from tranrepl.subscriber.dialect import Capabilities
 from tranrepl.subscriber.dialects import dialect_of

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.cleanup import ActiveSubscription, Cleanup, remove_expired
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.settings import Publication
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import Publication
 from tranrepl.subscriber.dialects import dialect_of
 
 

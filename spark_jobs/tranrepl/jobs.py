@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from tranrepl.errors import ErrorReport
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.validation_report import SubscriptionValidation
 
 LOCAL_MASTER_SETTINGS = {

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 
 PREFIX = "replication_"
 DESCRIPTION = "One delivery at a time to this subscription"

@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from tranrepl.catalogue import ColumnDescription, ForeignKeyDescription, Generation, Identity, TableDescription
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ErrorKind, ReplicationError, TransientError
-from tranrepl.names import TableName
+from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription, Generation, Identity, TableDescription
+from tranrepl.model.names import TableName
 
 Session = psycopg.Connection[tuple[Any, ...]]
 

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import MissingRightError
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, qualified
 
 INSUFFICIENT_PRIVILEGE = "42501"

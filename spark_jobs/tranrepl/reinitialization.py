@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
-from tranrepl.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution, subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
@@ -16,10 +15,11 @@ from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest, LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
+from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
-from tranrepl.settings import Publication, SyncType
+from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import fence_after
 

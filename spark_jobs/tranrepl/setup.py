@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import TableDescription
-from tranrepl.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
@@ -17,13 +14,16 @@ from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.distributor.unknown_rows import begin_anew, why_unknown
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
+from tranrepl.model.names import TableName
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
-from tranrepl.registration import registered_article
-from tranrepl.settings import Article, Publication, Subscription, SyncType
+from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
+from tranrepl.settings.registration import registered_article
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys

@@ -20,7 +20,7 @@ from tranrepl.pools import find_pools, remove_pools
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.teardown import PublisherTeardown
-from tranrepl.settings import Publication, Subscription
+from tranrepl.settings.publication import Publication, Subscription
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.teardown import Destinations

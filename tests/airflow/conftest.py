@@ -24,7 +24,7 @@ import yaml
 from sqlalchemy import select
 
 from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 
 REPOSITORY = Path(__file__).parents[2]
 FAKE_SPARK_SUBMIT = Path(__file__).with_name("fake_spark_submit.py")

@@ -13,7 +13,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.dag_builder import build_cleanup_dag, publication_dag
 from tranrepl_airflow.outcome import ReplicationStopped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tranrepl.jobs import JobResult
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl_airflow.assets import subscriber_table
 from tranrepl_airflow.delivered import Delivery, delivery_of
 

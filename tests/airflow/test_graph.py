@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tranrepl.settings import Publication, SyncType
+from tranrepl.settings.publication import Publication, SyncType
 from tranrepl_airflow.graph import Dependency, StartRule, Task, replication_graph
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import BaseHook, Connection
 
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.spark_output import is_chatter, submission_variables
 from tranrepl_airflow.operators import LogReaderOperator
 from tranrepl_airflow.outcome import ReplicationStopped

@@ -21,7 +21,7 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, entry_point
 from tranrepl.next_steps import Place, error_block
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.operators import (
     DistributionOperator,
     LogReaderOperator,

@@ -29,7 +29,7 @@ from benchmarks.workloads import Scenario, Size, memory_scenario, scenarios, ven
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
 from sandbox.progress import step
 from sandbox.spark_cluster import spark_cluster
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

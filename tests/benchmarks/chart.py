@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.results import Phase, Row, read_rows
 from benchmarks.workloads import MEMORY
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 _SCALE = 2
 """Pixels for one unit of the layout."""

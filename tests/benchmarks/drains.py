@@ -14,7 +14,7 @@ from benchmarks.session import keep_warm
 from benchmarks.workloads import Workload
 from sandbox.site import execute
 from tranrepl.jobs import JobResult
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 _BEFORE_STORE = ("read", "decode", "transform")
 """Phases of the log reader that lie within `read_to_store`."""

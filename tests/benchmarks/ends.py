@@ -18,7 +18,7 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.jobs import JobResult
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from sandbox.databases import create_databases
 from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.in_process import ReadCommands, deliver_commands, deliver_commands_in_streams, read_commands
 from sandbox.site import Site, execute
-from tranrepl.settings import StreamAssignment
+from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 
 TRANSACTIONS = 20_000

@@ -28,7 +28,7 @@ from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.mariadb import MariaDbServer, installed
 from sandbox.progress import step
 from sandbox.site import Site, execute
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

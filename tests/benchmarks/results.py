@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.limits import Limit
 from benchmarks.startup import StartUp
 from benchmarks.workloads import MEMORY
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 
 class Phase(StrEnum):

@@ -10,8 +10,8 @@ from psycopg import sql
 from sandbox.comparison import columns_of
 from sandbox.site import Site
 from tranrepl.connections import Connection
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 
 _SHOWN = 5
 _ROWS = sql.Identifier("rows_of_publisher")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tranrepl.commands import Operation, encode_changed
+from tranrepl.model.commands import Operation, encode_changed
 
 Row = tuple[str | None, ...]
 Command = tuple[str, Row | None, Row | None, str | None]

@@ -25,7 +25,7 @@ from tranrepl import store_check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import StoreCheckRequest
-from tranrepl.settings import Article, Publication
+from tranrepl.settings.publication import Article, Publication
 
 # Every part of it must be looked for: quoting could hide the whole.
 PASSWORD = "hush/D0nt:te11@me%41 ?#"  # noqa: S105

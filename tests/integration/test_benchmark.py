@@ -21,7 +21,7 @@ from sandbox.mariadb import installed
 from sandbox.sessions import wait_for_sessions_to_end
 from sandbox.site import Rows, execute
 from tranrepl.connections import Connection
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 _ROWS = 1000
 # Rows inserted, updated and deleted.

@@ -17,11 +17,11 @@ from integration.compliance.history import Column, History, Image
 from integration.compliance.subscribers import KEY, Kind, Rows, Site
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import execute
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distribution import delivery
 from tranrepl.jobs import JobResult
-from tranrepl.settings import Apply
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching import staging
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of

@@ -16,10 +16,10 @@ import pytest
 from conftest import DatabasesFactory
 from sandbox.in_process import read_commands
 from sandbox.site import Site
-from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import TransientError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.postgres.exported_snapshot import (
     article_query,
     exported_snapshot,

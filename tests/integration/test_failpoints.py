@@ -29,7 +29,7 @@ from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
-from tranrepl.settings import StreamAssignment
+from tranrepl.settings.publication import StreamAssignment
 
 _TRANSACTIONS = 70
 """Enough for several batches and commit batches."""

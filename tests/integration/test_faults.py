@@ -37,11 +37,11 @@ from integration.observed import (
 )
 from sandbox.databases import Databases
 from sandbox.site import Rows, Site
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ErrorKind, FencedError, TransientError
 from tranrepl.failpoint import VARIABLE, Failpoint
 from tranrepl.jobs import JobResult
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 
 _PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.03

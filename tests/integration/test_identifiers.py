@@ -12,9 +12,9 @@ from psycopg import sql
 from conftest import DatabasesFactory
 from sandbox.site import Rows, Site, execute
 from tranrepl.check import check
-from tranrepl.commands import Operation
 from tranrepl.connections import Connection
-from tranrepl.names import TableName
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
 from tranrepl.subscriber.procedure_names import procedure_name
 
 SQL = {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"}

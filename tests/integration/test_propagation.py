@@ -26,9 +26,9 @@ from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_commands_in_streams, read_commands
 from sandbox.site import Site
-from tranrepl.commands import Operation
-from tranrepl.image_lines import values
-from tranrepl.settings import StreamAssignment
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import values
+from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 
 EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "64"))

@@ -28,7 +28,7 @@ from tranrepl.failpoint import Failpoint
 from tranrepl.jobs import SnapshotRequest
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.reinitialization import reinitialize
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.snapshot import agent, job, ranges
 from tranrepl.snapshot.anew import subscribe_anew
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy

@@ -16,10 +16,10 @@ from integration.observed import (
     watermark,
 )
 from sandbox.site import Site
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs import ApplyMode
-from tranrepl.settings import StreamAssignment
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import StreamAssignment
 
 
 @pytest.mark.parametrize("assignment", list(StreamAssignment))

@@ -19,7 +19,7 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Rows, Site, execute
 from tranrepl.distributor import migrations
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError
-from tranrepl.settings import SyncType
+from tranrepl.settings.publication import SyncType
 
 _TABLE = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
 

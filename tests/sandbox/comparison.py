@@ -9,8 +9,8 @@ import psycopg
 from psycopg import sql
 
 from tranrepl.connections import Connection
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute

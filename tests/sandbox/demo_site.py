@@ -18,8 +18,8 @@ from sandbox.databases import Databases, create_databases, existing_databases
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir, stop_left_behind
 from sandbox.progress import step
 from sandbox.publisher_work import create_tables, insert_first_rows
-from tranrepl.settings import Publication
-from tranrepl.settings_file import load_publication
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _PUBLICATIONS = ("purchasing", "pgbench")

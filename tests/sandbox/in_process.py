@@ -13,8 +13,6 @@ import pyarrow.dataset as ds
 from sandbox.site import Site
 from sandbox.spark_here import SparkHere
 from sandbox.thread_streams import deliver_in_threads
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distribution.stream_commands import Divider, left_over
@@ -25,9 +23,11 @@ from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import Reading, read_log
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.postgres.pgoutput import Limits
-from tranrepl.settings import StreamAssignment
+from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.command_text import command_text
 from tranrepl.subscriber.dialect import ApplierOptions

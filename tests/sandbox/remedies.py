@@ -13,7 +13,7 @@ from tranrepl.check import check
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.jobs import ApplyMode, JobResult, Repair, SnapshotRequest
 from tranrepl.reinitialization import Rows, reinitialize
-from tranrepl.settings import SyncType
+from tranrepl.settings.publication import SyncType
 from tranrepl.snapshot.anew import subscribe_anew
 
 _COMMAND = re.compile(r"`tranrepl (?P<verb>[a-z-]+) FILE(?P<options>[^`]*)`")

@@ -25,7 +25,7 @@ from tranrepl.jobs import (
 )
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.setup import set_up
 from tranrepl.snapshot import agent as snapshot_agent
 from tranrepl.snapshot import job as snapshot_job

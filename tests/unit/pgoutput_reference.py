@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation, encode_changed
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation, encode_changed
 from tranrepl.publisher.postgres.pgoutput import Limits
 
 POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

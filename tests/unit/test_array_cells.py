@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.image_lines import cells, lines, values
+from tranrepl.model.row_images import cells, lines, values
 from tranrepl.subscriber.batching.array_cells import array_cells, array_elements
 
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|(NULL)', re.DOTALL)

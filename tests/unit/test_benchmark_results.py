@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.limits import Limit
 from benchmarks.results import Measurement, Phase, Results, TimedJob, medians, read_rows
 from benchmarks.startup import SmallRun, StartUp
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 
 _STARTUP = StartUp(4.0, 5.0, 6.0, (SmallRun(1000, 7.0, 8.0, 1.9),))
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.commands import Operation, encode_changed
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.commands import Operation, encode_changed
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.command_text import command_text
 
 _DEFAULTS = Article(source=TableName("dbo", "t"))

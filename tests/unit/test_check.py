@@ -12,10 +12,10 @@ import pytest
 from tranrepl.check import store_problems
 from tranrepl.errors import ConfigurationError
 from tranrepl.java import require_java
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl.pools import missing_pools
 from tranrepl.publisher.postgres.likely_tables import likely_table
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.spark_installation import hadoop_version, require_fitting_spark
 from tranrepl.store_check import store_error
 from unit.test_settings import EXAMPLE

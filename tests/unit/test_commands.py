@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.commands import CallSyntax, Method, Propagation, decode_changed, encode_changed
+from tranrepl.model.commands import CallSyntax, Method, Propagation, decode_changed, encode_changed
 
 # Masks of real commands that SQL Server's Log Reader has stored: mask, published columns, changed ones.
 GOLDEN = [

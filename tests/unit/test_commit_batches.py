@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tranrepl.commands import ROW_LAYOUT, Operation
 from tranrepl.errors import InternalError
+from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.subscriber.batching import commit_batches as module
 from tranrepl.subscriber.batching.commit_batches import CommitLimits, Piece, commit_batches
 

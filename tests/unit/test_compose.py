@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tranrepl.connections import Connection, from_environment
-from tranrepl.settings_file import load_publication
+from tranrepl.settings.loading import load_publication
 
 DOCKER = Path(__file__).parents[2] / "docker"
 KEYS = ("AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration.compliance.history import Column, History, Image, registered, table_description
-from tranrepl.article import RegisteredArticle
-from tranrepl.image_lines import values
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.model.row_images import values
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.batching.fold import NotFoldableError, fold
 from tranrepl.subscriber.batching.folded import Folded
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from integration.compliance.history import Column, History, registered, table_description
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import FoldText, KeyText, RowText, fold_text
 

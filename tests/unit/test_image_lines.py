@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.image_lines import cells, lines, values
+from tranrepl.model.row_images import cells, lines, values
 
 _special = st.sampled_from(["", "\\N", "\\", "\t", "\n", "\r", "\\t", "N", "𝄞", "x" * 13])
 _value = st.none() | st.lists(_special, max_size=3).map("".join) | st.text(max_size=14)

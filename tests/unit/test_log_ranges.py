@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tranrepl.log_reader.reading import largest_range
 from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, LOG_PAGE, range_ends
 from tranrepl.publisher.postgres.pgoutput import Limits
-from tranrepl.settings import LogReaderSettings
+from tranrepl.settings.publication import LogReaderSettings
 
 LSN = st.integers(0, 2**48)
 BYTES = st.integers(0, 2**36)

@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from integration.compliance.history import Column, registered, table_description
-from tranrepl.commands import Operation
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.dialects import script_of
 from tranrepl.subscriber.generic.procedures import ends_transaction

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.commands import Method, Operation, Propagation, encode_changed
-from tranrepl.names import TableName
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.commands import Method, Operation, Propagation, encode_changed
+from tranrepl.model.names import TableName
 from tranrepl.publisher.changes import Buffer, Cells, Changes
 from tranrepl.publisher.postgres.pgoutput import DecodedBatch, Limits, PgOutputDecoder
 from unit import pgoutput_reference as pgoutput

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.commands import Operation
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.procedure_names import procedure_name, shared_names
 
 LONGEST = 63

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.names import TableName
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.publisher.postgres import row_filters
 from tranrepl.publisher.postgres.row_filters import RowFilters
-from tranrepl.settings import Article
+from tranrepl.settings.publication import Article
 
 _SETTINGS = Article(source=TableName("public", "t"))
 _ARTICLE = RegisteredArticle(

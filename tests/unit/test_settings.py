@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName
-from tranrepl.settings import Article, Publication, json_schema
-from tranrepl.settings_file import load_publication
+from tranrepl.model.names import TableName
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Article, Publication, json_schema
 
 EXAMPLE: dict[str, Any] = {
     "publication": "purchasing",

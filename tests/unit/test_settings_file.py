@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Publication
-from tranrepl.settings_file import load_publication
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
 from unit.test_settings import EXAMPLE
 
 GOOD = """\

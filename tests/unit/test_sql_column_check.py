@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from integration.compliance.history import Column, table_description
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.column_check import column_problems
 from tranrepl.subscriber.generic.target import Destination
 

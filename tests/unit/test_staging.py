@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.call_syntax import Argument, Image, arguments
-from tranrepl.commands import ROW_LAYOUT, Operation
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.call_syntax import Argument, Image, arguments
+from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.batching.staging import (
     WORTH_A_STATEMENT,
     Kind,

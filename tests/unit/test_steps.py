@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration.compliance.history import Column, History, registered, table_description
-from tranrepl.commands import Operation
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.batching.steps import Bulkable, InBulk, Operations, Truncated
 
 _COLUMNS = (Column("id", "integer", key=1),)

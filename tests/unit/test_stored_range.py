@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 from tranrepl.distribution import stored_range
 from tranrepl.distribution.stored_range import StoredRange
 from tranrepl.distributor.command_file import publish, write_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration.compliance.history import Column, History, registered, table_description
-from tranrepl.article import RegisteredArticle
 from tranrepl.distribution.stream_assignment import Division, Method, division
 from tranrepl.errors import InternalError
-from tranrepl.names import TableName
-from tranrepl.settings import Article, StreamAssignment
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article, StreamAssignment
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 
 PARENT = (Column("id", "integer", key=1), Column("code"), Column("note"))

@@ -33,7 +33,7 @@ from tranrepl.run import LOG_READER, Steps
 from tranrepl.run import run as run_steps
 from tranrepl.run_display import UndeliveredCommands, UnreadLog, showing_run
 from tranrepl.run_following import following
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
 from tranrepl.snapshot_display import show_row, showing
 from tranrepl.submit import submit

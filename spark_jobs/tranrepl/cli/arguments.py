@@ -14,8 +14,8 @@ from tranrepl.cli.output import err, remember_file
 from tranrepl.completion import complete_article, complete_file, complete_subscription
 from tranrepl.connections import Connection, all_from_environment
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Publication
-from tranrepl.settings_file import load_publication
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
 
 File = Annotated[
     Path,

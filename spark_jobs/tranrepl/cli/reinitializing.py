@@ -19,7 +19,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import SnapshotRequest
 from tranrepl.reinitialization import Rows, reinitialize
-from tranrepl.settings import Publication, SyncType
+from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.snapshot.anew import subscribe_anew
 
 

@@ -10,8 +10,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import TableDescription
 from tranrepl.check import Checked, check_publisher
 from tranrepl.class_archive import make_archive
 from tranrepl.cli.app import app
@@ -22,9 +20,11 @@ from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
 from tranrepl.jobs import StoreCheckRequest
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.pools import missing_pools, set_up_pools
-from tranrepl.registration import registered_article
-from tranrepl.settings import Publication, json_schema
+from tranrepl.settings.publication import Publication, json_schema
+from tranrepl.settings.registration import registered_article
 from tranrepl.setup import set_up
 from tranrepl.submit import submit
 from tranrepl.subscriber.dialect import Scripted

@@ -12,7 +12,7 @@ from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, load
 from tranrepl.cli.output import err, failing_clearly, out, warn
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.teardown import Teardown, plan_teardown, tear_down
 
 

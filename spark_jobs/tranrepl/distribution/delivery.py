@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.connections import Connection
 from tranrepl.distribution.planned import Planned, Planner, ahead
 from tranrepl.distribution.skipped import SkippedCommands
@@ -22,6 +20,8 @@ from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_SKIPPED_TOLD, JobResult
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.batching.steps import Bulkable, Steps
 from tranrepl.subscriber.command_text import command_key, command_text

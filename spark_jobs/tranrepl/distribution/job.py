@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.meeting_place import MeetingPlace
@@ -32,7 +31,8 @@ from tranrepl.distribution.telling import RunToTell
 from tranrepl.distributor.database import Batch, RunRow
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
-from tranrepl.settings import CommandOrder, StreamAssignment
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.settings.publication import CommandOrder, StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch

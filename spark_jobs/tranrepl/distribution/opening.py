@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.stored_commands import holds_transaction
@@ -19,7 +18,8 @@ from tranrepl.errors import (
     MustBeReinitializedError,
 )
 from tranrepl.jobs import DistributionRequest
-from tranrepl.settings import Publication, SyncType
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import says_the_same, stands_before

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Image, Values, sent
-from tranrepl.commands import Operation, xact_seqno_numbers
 from tranrepl.errors import InternalError
-from tranrepl.image_lines import NULL, cells, contents
-from tranrepl.settings import StreamAssignment
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import Image, Values, sent
+from tranrepl.model.commands import Operation, xact_seqno_numbers
+from tranrepl.model.row_images import NULL, cells, contents
+from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 
 Ints = npt.NDArray[np.int64]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import ROW_LAYOUT, ROW_LAYOUT_DDL
 from tranrepl.distribution.stream_assignment import UNDIVIDED, Division, Method, division
-from tranrepl.settings import StreamAssignment
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import ROW_LAYOUT, ROW_LAYOUT_DDL
+from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import UnfinishedBatch

@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel
 
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind, ErrorReport
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.settings import DistributorSettings
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import DistributorSettings
 
 ORPHAN_AGE = timedelta(hours=6)
 """A folder that is not registered by then never will be: the job that wrote it is gone."""

@@ -19,9 +19,9 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tranrepl.commands import ROW_LAYOUT
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
+from tranrepl.model.commands import ROW_LAYOUT
 
 _PUBLISHED = "part-0.parquet"
 _ROW_GROUP_BYTES = 8 * 1024 * 1024

@@ -16,8 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.commands import FIRST_XACT_SEQNO, seqnos_of_one_place
 from tranrepl.connections import Connection
 from tranrepl.distributor.free_text import writable
 from tranrepl.distributor.tables import (
@@ -45,10 +43,12 @@ from tranrepl.errors import (
     TransientError,
 )
 from tranrepl.jobs import JobResult, TableProgress
-from tranrepl.names import TableName
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.commands import FIRST_XACT_SEQNO, seqnos_of_one_place
+from tranrepl.model.names import TableName
+from tranrepl.model.table_file import TableFile
 from tranrepl.postgres import Session, connect, translated_errors
-from tranrepl.settings import Article, Publication
-from tranrepl.table_file import TableFile
+from tranrepl.settings.publication import Article, Publication
 from tranrepl.validation_report import passed_comments
 
 _MIGRATIONS = Path(__file__).parent / "migrations"

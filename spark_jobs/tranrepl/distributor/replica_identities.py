@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from tranrepl.catalogue import ReplicaIdentity
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import mspublications, msreplica_identities
+from tranrepl.model.catalogue import ReplicaIdentity
 
 
 def remember_identities(

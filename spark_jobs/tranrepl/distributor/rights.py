@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tranrepl.distributor.tables import metadata
 from tranrepl.errors import MissingRightError
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.postgres_rights import grants_on_schemas, grants_on_tables, lacking_right, our_role
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from tranrepl.catalogue import ReplicaIdentity
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.replica_identities import of_publisher, remembered_identities
 from tranrepl.distributor.tables import (
@@ -24,7 +23,8 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
 )
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName
+from tranrepl.model.catalogue import ReplicaIdentity
+from tranrepl.model.names import TableName
 
 _OWN = (msdistribution_history, mslogreader_history, msrepl_errors, mssubscriptions, msrepl_batches, msarticles)
 """Tables with rows of one publication each, those that refer to others first."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, UnknownRows
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.names import TableName
-from tranrepl.settings import OnUnknownRows, Publication, Subscription, SyncType
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import OnUnknownRows, Publication, Subscription, SyncType
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 REWRITTEN = "its table was rewritten, and the log does not tell what its rows are now"

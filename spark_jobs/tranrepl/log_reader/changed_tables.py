@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.distributor.database import UnknownRows
 from tranrepl.distributor.unknown_rows import REWRITTEN, begin_anew, was_rewritten
 from tranrepl.log_reader.opening import OpenLogReader
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.postgres.old_rows import may_lack_values
 from tranrepl.publisher.postgres.published_tables import identity_problem, refuse_unfit
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 
 
 def see_to_tables(opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle]) -> list[str]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tranrepl.call_syntax import Image, Values, sent
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
-from tranrepl.image_lines import lines
 from tranrepl.log_reader.deferred_updates import pairs, singletons
 from tranrepl.log_reader.net_changes import net_changes
 from tranrepl.log_reader.refusal import RefusedChange, refuse_left_out, refused_length, refused_truncate
 from tranrepl.log_reader.row_filter import filtered
-from tranrepl.propagation import Truncation
+from tranrepl.model.call_syntax import Image, Values, sent
+from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
+from tranrepl.model.propagation import Truncation
+from tranrepl.model.row_images import lines
 from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, Transactions
 from tranrepl.publisher.postgres.row_filters import RowFilters
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Values, sent
-from tranrepl.commands import Operation
 from tranrepl.log_reader.row_filter import deletes_of, inserts_of
-from tranrepl.propagation import UpdatePolicy
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import Values, sent
+from tranrepl.model.commands import Operation
+from tranrepl.model.propagation import UpdatePolicy
 from tranrepl.publisher.changes import LEFT_OUT, Bools, Changes, ChangeSet, Transactions
 
 

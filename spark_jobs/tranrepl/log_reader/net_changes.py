@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tranrepl.commands import Operation
-from tranrepl.image_lines import lines
 from tranrepl.log_reader.refusal import refuse_left_out
 from tranrepl.log_reader.row_filter import deletes_of, inserts_of
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import lines
 from tranrepl.publisher.changes import Bools, Buffer, Cells, ChangeSet, Ints, Transactions
 
 

@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import require_order, xact_seqno_numbers
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorReport, ReplicationError, TransientError
@@ -24,6 +22,8 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.log_reader.refusal import LACKS_OLD_ROWS_REMEDY, RefusedChange, refused_net_changes
 from tranrepl.log_reader.text_encoding import refuse_unreadable
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import require_order, xact_seqno_numbers
 from tranrepl.postgres import connect
 from tranrepl.publisher.changes import Changes
 from tranrepl.publisher.log_read import LogRead

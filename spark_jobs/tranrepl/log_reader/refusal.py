@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.publisher.changes import LEFT_OUT, Cells, Changes, ChangeSet
 from tranrepl.publisher.postgres.lsn import lsn_text
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tranrepl.commands import Operation
-from tranrepl.image_lines import lines
 from tranrepl.log_reader.refusal import refuse_left_out
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import lines
 from tranrepl.publisher.changes import Bools, Buffer, Cells, ChangeSet
 from tranrepl.publisher.postgres.row_filters import RowFilters, filter_positions
 

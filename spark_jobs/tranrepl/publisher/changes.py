@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

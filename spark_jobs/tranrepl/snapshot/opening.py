@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import DistributionRequest, SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session, connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
-from tranrepl.settings import Article
+from tranrepl.settings.publication import Article
 from tranrepl.snapshot.ranges import TableSize, table_size
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of

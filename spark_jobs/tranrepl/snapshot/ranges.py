@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session, qualified, translated_errors
 
 SMALLEST_RANGE = 8 * 1024 * 1024

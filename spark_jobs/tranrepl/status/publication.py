@@ -12,7 +12,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.publisher.postgres.log_identity import LogIdentity, read_log_identity
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.status.asking import Asked, said
 from tranrepl.status.log_reader import (
     LogReaderHistory,

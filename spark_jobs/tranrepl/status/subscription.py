@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
@@ -14,8 +13,9 @@ from tranrepl.distributor.error_rows import ErrorRow, ended_well_since, last_err
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.next_steps import Place
-from tranrepl.settings import Publication
+from tranrepl.settings.publication import Publication
 from tranrepl.status.asking import said
 from tranrepl.status.history import error_of, run_of
 from tranrepl.status.report import (

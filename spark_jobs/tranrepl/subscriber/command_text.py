@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Argument, Image, Values, arguments, sent
-from tranrepl.commands import Method, Operation, decode_changed
-from tranrepl.image_lines import values
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
+from tranrepl.model.commands import Method, Operation, decode_changed
+from tranrepl.model.row_images import values
 from tranrepl.subscriber.postgres.procedures import LONGEST_NAME
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import key_text

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import (
     ConfigurationError,
@@ -17,8 +15,10 @@ from tranrepl.errors import (
     ErrorReport,
     FencedError,
 )
-from tranrepl.names import TableName
-from tranrepl.settings import Apply, Article, Subscription
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Apply, Article, Subscription
 from tranrepl.subscriber.batching.steps import Operations, Step
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey

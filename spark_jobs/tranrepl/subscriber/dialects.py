@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import TableDescription
 from tranrepl.connections import POSTGRES_KINDS, Connection
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.subscriber.dialect import Capabilities, Dialect, Scripted
 from tranrepl.subscriber.postgres.dialect import PostgresDialect
 

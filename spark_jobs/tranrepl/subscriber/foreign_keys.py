@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tranrepl.catalogue import ForeignKeyDescription, TableDescription
-from tranrepl.commands import Method, Operation
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.catalogue import ForeignKeyDescription, TableDescription
+from tranrepl.model.commands import Method, Operation
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 
 _PROPAGATED = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 

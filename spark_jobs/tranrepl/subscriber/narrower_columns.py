@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import types
 
-from tranrepl.catalogue import ColumnDescription
+from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.subscriber.source_types import Family, SourceType, source_type
 from tranrepl.subscriber.values import ColumnType
 

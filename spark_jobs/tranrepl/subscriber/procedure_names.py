@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from tranrepl.commands import Method, Operation, Propagation
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName, name_parts
-from tranrepl.settings import Article
+from tranrepl.model.commands import Method, Operation, Propagation
+from tranrepl.model.names import TableName, name_parts
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import NameCase
 
 PREFIXES = {Operation.INSERT: "sp_MSins_", Operation.UPDATE: "sp_MSupd_", Operation.DELETE: "sp_MSdel_"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tranrepl.commands import Operation
+from tranrepl.model.commands import Operation
 
 
 def row_not_found_text(operation: Operation, table: object) -> str:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Protocol
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import TableDescription
-from tranrepl.commands import XACT_SEQNO_BYTES, seqnos_of_one_place
 from tranrepl.errors import ConfigurationError, FencedError, TransientError
-from tranrepl.settings import Article, PreCreation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.commands import XACT_SEQNO_BYTES, seqnos_of_one_place
+from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.foreign_keys import ForeignKey
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tranrepl.catalogue import ColumnDescription
+from tranrepl.model.catalogue import ColumnDescription
 
 
 class Family(Enum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tranrepl.errors import TransientError
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 
 LOCK_SECONDS = 5
 """How long teardown waits for a delivery to end its transaction."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tranrepl.commands import Operation, xact_seqno_numbers
+from tranrepl.model.commands import Operation, xact_seqno_numbers
 
 Bools = npt.NDArray[np.bool_]
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import TableDescription
-from tranrepl.commands import Operation
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, connect, describe_tables, qualified, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.dialects import dialect_of

@@ -15,8 +15,8 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import types
 
-from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.catalogue import TableDescription
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.postgres import qualified
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.source_types import Family, source_type

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs import DistributionRequest, JobResult, Repair, ValidationRequest
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.batching.steps import OneByOne

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
@@ -19,6 +18,7 @@ from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRe
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.continuity import find_break
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.publisher import PostgresPublisher

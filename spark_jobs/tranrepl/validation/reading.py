@@ -15,7 +15,7 @@ from psycopg import sql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, connect, qualified, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import snapshot_session
 from tranrepl.subscriber.generic.apply import translated_errors as translated_sql_errors

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import ROW_LAYOUT, Method, Operation, Propagation, encode_changed
 from tranrepl.errors import ConfigurationError
-from tranrepl.image_lines import lines
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import ROW_LAYOUT, Method, Operation, Propagation, encode_changed
+from tranrepl.model.row_images import lines
 from tranrepl.postgres import Session, qualified, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import set_search_path
 from tranrepl.validation.comparison import Found, FoundRow

@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from psycopg import sql
 from pymysql.converters import escape_item
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Argument, Image
-from tranrepl.commands import Operation, encode_changed
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs import ValidationRequest
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import Argument, Image
+from tranrepl.model.commands import Operation, encode_changed
 from tranrepl.postgres import qualified
 from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.dialects import dialect_of

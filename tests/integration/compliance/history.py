@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Values, sent
-from tranrepl.catalogue import ColumnDescription, Generation, Identity, TableDescription
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation, encode_changed
-from tranrepl.names import TableName
-from tranrepl.registration import registered_article
-from tranrepl.settings import Article
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import Values, sent
+from tranrepl.model.catalogue import ColumnDescription, Generation, Identity, TableDescription
+from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation, encode_changed
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
+from tranrepl.settings.registration import registered_article
 
 Image = Sequence[str | None]
 

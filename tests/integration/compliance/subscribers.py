@@ -12,13 +12,13 @@ import pyarrow as pa
 import pymssql
 
 from integration.compliance.history import Column, History, registered, table_description
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.jobs import JobResult
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of

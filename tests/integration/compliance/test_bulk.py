@@ -11,11 +11,11 @@ import pytest
 from integration.compliance.history import Column, History, Image, seqno
 from integration.compliance.subscribers import KEY, KINDS, Rows, Site
 from sandbox.mariadb import MariaDbServer
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs import JobResult
-from tranrepl.settings import Apply
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 

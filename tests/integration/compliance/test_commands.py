@@ -10,8 +10,8 @@ import pytest
 
 from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import KEY, Site
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ErrorKind, FencedError
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.batching.steps import OneByOne
 from tranrepl.subscriber.dialects import dialect_of
 

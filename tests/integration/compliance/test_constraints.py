@@ -21,10 +21,10 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_commands, read_commands, replicate
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site, execute
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ConfigurationError, ErrorKind, TransientError
-from tranrepl.names import TableName
-from tranrepl.settings import Subscription
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Subscription
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 

@@ -16,8 +16,8 @@ from sandbox.site import Site, execute
 from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
-from tranrepl.names import TableName
-from tranrepl.registration import registered_article
+from tranrepl.model.names import TableName
+from tranrepl.settings.registration import registered_article
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.dialects import dialect_of
 

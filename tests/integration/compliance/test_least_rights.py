@@ -21,11 +21,11 @@ from sandbox.least_rights import documented_rights, with_login
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site, execute
 from tranrepl.check import check
-from tranrepl.commands import Operation
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.jobs import DistributionRequest
+from tranrepl.model.commands import Operation
 from tranrepl.publisher.postgres.rights import FOR_OWNER, OR_GRANT
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import PREFIXES

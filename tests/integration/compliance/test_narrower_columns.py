@@ -12,8 +12,8 @@ from integration.compliance.history import Column, table_description
 from integration.compliance.subscribers import KEY, Site
 from sandbox.site import Site as WholeSite
 from tranrepl.check import check
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialects import dialect_of
 
 _NAME = TableName("public", "item")

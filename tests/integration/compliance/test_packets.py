@@ -10,10 +10,10 @@ import pytest
 from integration.compliance.history import Column, History, table_description
 from integration.compliance.subscribers import KEY, STATEMENTS, Kind, Site
 from sandbox.mariadb import MariaDbServer, installed
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import DataError, ErrorKind
-from tranrepl.names import TableName
-from tranrepl.settings import Apply, Article, PreCreation
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Apply, Article, PreCreation
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle

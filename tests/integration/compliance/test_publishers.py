@@ -9,7 +9,7 @@ import pytest
 
 from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import KEY, Site
-from tranrepl.commands import FIRST_XACT_SEQNO
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.dialects import dialect_of
 

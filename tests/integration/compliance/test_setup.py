@@ -11,11 +11,11 @@ import pytest
 from integration.compliance.history import Column, History, registered, seqno, table_description
 from integration.compliance.subscribers import KEY, Kind, Site
 from sandbox.mariadb import MariaDbServer
-from tranrepl.catalogue import TableDescription
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorKind, TransientError
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import Scripted, Standing
 from tranrepl.subscriber.dialects import dialect_of
 

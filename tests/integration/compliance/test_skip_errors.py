@@ -10,11 +10,11 @@ import pytest
 
 from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import KEY, Site
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs import JobResult
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import ApplierOptions
 

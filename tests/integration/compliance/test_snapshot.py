@@ -8,10 +8,10 @@ import pytest
 
 from integration.compliance.history import Column, table_description
 from integration.compliance.subscribers import KEY, Site
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ConfigurationError, DataError, FencedError
-from tranrepl.names import TableName
-from tranrepl.settings import Article, PreCreation
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.generic.snapshot import SqlLoader
 from tranrepl.subscriber.generic.statements import Parameters, Statement

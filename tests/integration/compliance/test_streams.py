@@ -14,13 +14,13 @@ import pytest
 from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import KEY, Site
 from sandbox.thread_streams import DyingVote, deliver_in_threads
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.distribution.vote import Vote
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs import JobResult
-from tranrepl.settings import StreamAssignment
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, Standing, Subscriber

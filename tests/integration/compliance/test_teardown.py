@@ -9,7 +9,7 @@ import pytest
 from integration.compliance.history import Column, History
 from integration.compliance.subscribers import KEY, Site
 from tranrepl.errors import TransientError
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.teardown import Destinations, SubscriberRemoval
 

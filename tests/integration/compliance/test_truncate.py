@@ -17,13 +17,13 @@ from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site as WholeSite
 from sandbox.site import execute
 from sandbox.thread_streams import DyingVote, deliver_in_threads
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.errors import ErrorKind, ErrorReport
-from tranrepl.settings import Apply, StreamAssignment
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import Apply, StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions

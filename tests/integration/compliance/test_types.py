@@ -13,7 +13,7 @@ from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import Site
 from tranrepl.errors import ErrorKind
 from tranrepl.postgres import Session, connect
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.dialect import ApplierOptions
 
 # Type at the Publisher, then values in SQL.

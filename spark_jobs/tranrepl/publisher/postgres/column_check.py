@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tranrepl.catalogue import Generation, TableDescription
-from tranrepl.commands import CallSyntax
 from tranrepl.errors import ConfigurationError
-from tranrepl.propagation import UpdatePolicy
+from tranrepl.model.catalogue import Generation, TableDescription
+from tranrepl.model.commands import CallSyntax
+from tranrepl.model.propagation import UpdatePolicy
 from tranrepl.publisher.postgres.old_rows import needs_whole_rows
-from tranrepl.settings import Article
+from tranrepl.settings.publication import Article
 from tranrepl.spelling import did_you_mean
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS
 from tranrepl.publisher.postgres.lsn import lsn_number

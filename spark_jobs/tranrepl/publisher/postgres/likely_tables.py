@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.spelling import likeliest
 

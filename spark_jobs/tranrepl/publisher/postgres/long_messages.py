@@ -17,10 +17,10 @@ from typing import Final
 import psycopg
 from psycopg import pq, sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import XACT_SEQNO_BYTES
 from tranrepl.connections import Connection
 from tranrepl.errors import DataError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.postgres import connect, qualified, translated_errors
 from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.lsn import lsn_text

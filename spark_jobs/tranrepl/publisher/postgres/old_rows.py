@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import CallSyntax
-from tranrepl.propagation import UpdatePolicy
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import CallSyntax
+from tranrepl.model.propagation import UpdatePolicy
 from tranrepl.publisher.postgres.row_filters import filter_columns
-from tranrepl.settings import Article
+from tranrepl.settings.publication import Article
 
 FULL = "f"
 _IDENTITIES = {"d": "DEFAULT", "i": "USING INDEX", "n": "NOTHING", FULL: "FULL"}

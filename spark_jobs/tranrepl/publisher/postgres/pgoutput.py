@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
 from tranrepl.publisher.changes import (
     LEFT_OUT,
     NULL,

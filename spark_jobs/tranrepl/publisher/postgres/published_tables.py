@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.table_file import ColumnVersion, TableFile
 from tranrepl.postgres import Session
 from tranrepl.publisher.postgres.old_rows import old_rows_problem
-from tranrepl.table_file import ColumnVersion, TableFile
 
 _QUERY = """
 SELECT c.oid::bigint, c.relfilenode::bigint, c.relreplident::text,

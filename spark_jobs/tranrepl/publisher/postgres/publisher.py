@@ -14,10 +14,10 @@ from typing import LiteralString
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, QueryCanceled, UndefinedObject
 
-from tranrepl.catalogue import Generation, ReplicaIdentity, TableDescription
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
-from tranrepl.names import TableName
+from tranrepl.model.catalogue import Generation, ReplicaIdentity, TableDescription
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
 from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems
 from tranrepl.publisher.postgres.commit_search import holds_commit
@@ -33,8 +33,8 @@ from tranrepl.publisher.postgres.rights import FOR_OWNER, owner_problems, read_p
 from tranrepl.publisher.postgres.row_filter_check import filter_problems
 from tranrepl.publisher.postgres.standby_slots import standby_behind, wait_for_standbys, waiting_for
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
-from tranrepl.settings import Article
-from tranrepl.settings import ReplicaIdentity as WantedIdentity
+from tranrepl.settings.publication import Article
+from tranrepl.settings.publication import ReplicaIdentity as WantedIdentity
 
 PLUGIN = "pgoutput"
 _SETUP_LOCK_TIMEOUT = "5s"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tranrepl.article import RegisteredArticle
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.changes import Ints
 from tranrepl.publisher.postgres.old_rows import may_lack_values, old_rows_problem
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from tranrepl.catalogue import ReplicaIdentity
-from tranrepl.names import TableName
+from tranrepl.model.catalogue import ReplicaIdentity
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, qualified
 
 _WORDS = {"d": sql.SQL("DEFAULT"), "n": sql.SQL("NOTHING"), "f": sql.SQL("FULL")}

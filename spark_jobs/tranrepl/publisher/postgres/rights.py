@@ -8,7 +8,7 @@ from psycopg import sql
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import JobRightError, MissingRightError
-from tranrepl.names import TableName
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, qualified, translated_errors
 from tranrepl.postgres_rights import (
     INSUFFICIENT_PRIVILEGE,

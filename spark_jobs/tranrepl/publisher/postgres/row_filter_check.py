@@ -16,12 +16,12 @@ from psycopg.errors import InsufficientPrivilege, InvalidObjectDefinition
 from psycopg.pq import DiagnosticField
 from sqlglot import Token, TokenType
 
-from tranrepl.catalogue import ColumnDescription, TableDescription
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.names import TableName
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, qualified, translated_errors
 from tranrepl.publisher.postgres.row_filters import filter_columns, filter_parts
-from tranrepl.settings import Article
+from tranrepl.settings.publication import Article
 
 _OF_THE_MOMENT = re.compile("now|today|tomorrow|yesterday", re.IGNORECASE)
 """Words that the input functions of dates and times take for the moment at which a condition is parsed."""

@@ -21,8 +21,8 @@ from psycopg import RawCursor, sql
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.errors import DataError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session, translated_errors
 
 Bools = npt.NDArray[np.bool_]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
-from tranrepl.catalogue import ReplicaIdentity
 from tranrepl.errors import ConfigurationError, TransientError
+from tranrepl.model.catalogue import ReplicaIdentity
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.replica_identity import IdentifiedTable, clause, identified_tables

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.errors import DataError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session
 
 SQL_ASCII = "SQL_ASCII"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.image_lines import NULL
+from tranrepl.model.row_images import NULL
 
 _BACKSLASH = "\\\\"
 """As a cell has it: escaped."""

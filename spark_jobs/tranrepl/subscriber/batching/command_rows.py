@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tranrepl.call_syntax import Image
-from tranrepl.commands import Operation
-from tranrepl.image_lines import values
+from tranrepl.model.call_syntax import Image
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import values
 
 Cells = list[str | None]
 

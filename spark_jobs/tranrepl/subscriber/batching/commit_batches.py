@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation, require_order, xact_seqno_numbers
+from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation, require_order, xact_seqno_numbers
 from tranrepl.subscriber.truncation import behind_another
 
 PIECE_COMMANDS = 150_000

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Image, sent
-from tranrepl.commands import Operation, only_chunk
-from tranrepl.image_lines import NULL, cells
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import Image, sent
+from tranrepl.model.commands import Operation, only_chunk
+from tranrepl.model.row_images import NULL, cells
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates, Masks, bit
 from tranrepl.subscriber.batching.key_order import Columns, Ints, key_order
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.image_lines import contents
+from tranrepl.model.row_images import contents
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.batching.key_order import KeyRange, dense_range
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tranrepl.article import RegisteredArticle
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.batching.key_order import Columns
 
 Bools = npt.NDArray[np.bool_]

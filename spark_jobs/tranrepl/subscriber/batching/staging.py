@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import Argument, Image, arguments
-from tranrepl.commands import Operation, only_chunk
-from tranrepl.image_lines import NULL, cells, contents
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import Argument, Image, arguments
+from tranrepl.model.commands import Operation, only_chunk
+from tranrepl.model.row_images import NULL, cells, contents
 from tranrepl.subscriber.batching.array_cells import array_cells, array_elements
 
 WORTH_A_STATEMENT = 500

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
 from tranrepl.subscriber.batching.fold import NotFoldableError, fold
 from tranrepl.subscriber.batching.fold_text import FoldText
 from tranrepl.subscriber.batching.folded import Folded

@@ -18,8 +18,6 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import (
     ROW_NOT_FOUND,
@@ -32,7 +30,9 @@ from tranrepl.errors import (
 )
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_NOTICES
-from tranrepl.settings import Apply
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.command_rows import Command, command_rows
 from tranrepl.subscriber.batching.steps import InBulk, MismatchError, OneByOne, Operations, Step, Truncated
 from tranrepl.subscriber.dialect import (

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from tranrepl.catalogue import ColumnDescription
-from tranrepl.commands import Method, Propagation
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Article
+from tranrepl.model.catalogue import ColumnDescription
+from tranrepl.model.commands import Method, Propagation
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.target import Destination, created_type
 from tranrepl.subscriber.narrower_columns import null_warning, sql_lost, warning

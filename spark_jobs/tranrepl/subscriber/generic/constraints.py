@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import ReflectedForeignKeyConstraint
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Subscription
+from tranrepl.settings.publication import Subscription
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey, between_articles, parents_first
 from tranrepl.subscriber.dialect import Capabilities, ForeignKeyCheck
 from tranrepl.subscriber.generic.database import SqlDatabase

@@ -23,13 +23,13 @@ from sqlalchemy.exc import DataError as DriverDataError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, ReplicationError, TransientError
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.procedures import ProcedureScripter

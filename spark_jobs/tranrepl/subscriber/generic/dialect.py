@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, Capabilities, SubscriptionKey
 from tranrepl.subscriber.generic.apply import SqlApplier, translated_errors
 from tranrepl.subscriber.generic.database import SqlDatabase

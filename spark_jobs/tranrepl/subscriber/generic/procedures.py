@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 
-from tranrepl.call_syntax import Argument, arguments
-from tranrepl.commands import Operation
+from tranrepl.model.call_syntax import Argument, arguments
+from tranrepl.model.commands import Operation
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
 

@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import quoted_name
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.image_lines import values
-from tranrepl.settings import PreCreation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import values
+from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey

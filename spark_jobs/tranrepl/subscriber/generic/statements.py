@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.call_syntax import Argument, Image, arguments, key_arguments
-from tranrepl.commands import Method, Operation, decode_changed
+from tranrepl.model.call_syntax import Argument, Image, arguments, key_arguments
+from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import call_of

@@ -9,13 +9,13 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateSchema
 from sqlalchemy.sql import quoted_name
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import argument_count, arguments
-from tranrepl.catalogue import TableDescription
-from tranrepl.commands import Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
-from tranrepl.names import TableName
-from tranrepl.settings import Article, Subscription
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import argument_count, arguments
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.commands import Method, Operation
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
     Capabilities,

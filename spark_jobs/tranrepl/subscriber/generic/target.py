@@ -12,10 +12,10 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.sql import quoted_name
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import ColumnDescription, TableDescription
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import TableName
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
+from tranrepl.model.names import TableName
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.source_types import Family, source_type
 from tranrepl.subscriber.values import ColumnType, Conversion, conversion

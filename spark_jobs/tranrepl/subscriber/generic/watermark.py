@@ -13,8 +13,8 @@ from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.dialects import mysql
 
-from tranrepl.commands import FIRST_XACT_SEQNO
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.dialect import (
     ALONE,
     Stream,

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import CursorResult
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
-from tranrepl.image_lines import cells, contents
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import cells, contents
 from tranrepl.subscriber.batching.fold_text import ABSENT, GOES, fates
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.batching.key_order import Columns

@@ -15,8 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Method, Operation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Method, Operation
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.generic.watermark import OBJECTS

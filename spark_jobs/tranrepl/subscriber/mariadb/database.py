@@ -14,13 +14,13 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.catalogue import ForeignKeyDescription
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.names import TableName
-from tranrepl.settings import Article
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.image_lines import NULL, contents
+from tranrepl.model.row_images import NULL, contents
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.source_types import Family, SourceType
 

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
-from tranrepl.commands import Operation
 from tranrepl.errors import ROW_NOT_FOUND
+from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
+from tranrepl.model.commands import Operation
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.row_not_found import row_not_found_text

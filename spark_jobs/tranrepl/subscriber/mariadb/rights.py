@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import MissingRightError
-from tranrepl.settings import Article
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 
 _ACCESS_DENIED = "1142"

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from tranrepl.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
-from tranrepl.commands import Operation
 from tranrepl.errors import ROW_NOT_FOUND
+from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
+from tranrepl.model.commands import Operation
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
 

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import arguments
-from tranrepl.commands import Operation
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs import MOST_NOTICES
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import arguments
+from tranrepl.model.commands import Operation
 from tranrepl.postgres import Session, translate, translated_errors
-from tranrepl.settings import Apply
+from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
 from tranrepl.subscriber.batching.in_order import apply_in_order

@@ -12,8 +12,8 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
 from tranrepl.postgres import Session, qualified
 from tranrepl.subscriber.batching.fold_text import ABSENT, GOES, KeyText, RowText, fold_text
 from tranrepl.subscriber.batching.folded import Folded

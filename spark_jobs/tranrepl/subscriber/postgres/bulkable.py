@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Method, Operation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Method, Operation
 from tranrepl.postgres import Session, qualified
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import between_articles, parents_first

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.connections import Connection
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session, connect, translated_errors
 from tranrepl.subscriber.dialect import (
     AS_CONFIGURED,

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from psycopg import sql
 
-from tranrepl.call_syntax import BITMAP, Argument, arguments
-from tranrepl.commands import Method, Operation, decode_changed
+from tranrepl.model.call_syntax import BITMAP, Argument, arguments
+from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.subscriber.batching.staging import Kind, StagingLayout
 from tranrepl.subscriber.postgres.procedures import Target, called_by, settable, statements, trusted, update_of
 from tranrepl.subscriber.postgres.targets import Targets

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import Operation
 from tranrepl.errors import ReplicationError
-from tranrepl.image_lines import cells
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import cells
 from tranrepl.postgres import Session, qualified
 from tranrepl.subscriber.batching.key_order import Columns, dense_range, key_order
 from tranrepl.subscriber.dialect import SubscriptionKey

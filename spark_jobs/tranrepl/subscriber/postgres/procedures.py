@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
-from tranrepl.catalogue import ColumnDescription, Identity, TableDescription
-from tranrepl.commands import Operation
 from tranrepl.errors import ROW_NOT_FOUND
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
+from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
+from tranrepl.model.commands import Operation
 from tranrepl.postgres import qualified
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import row_not_found_text

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from psycopg import sql
 
-from tranrepl.commands import Method, Operation
 from tranrepl.errors import JobRightError, MissingRightError
-from tranrepl.names import TableName
+from tranrepl.model.commands import Method, Operation
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, translated_errors
 from tranrepl.postgres_rights import (
     grants_on_database,
@@ -18,7 +18,7 @@ from tranrepl.postgres_rights import (
     lacking_right,
     our_role,
 )
-from tranrepl.settings import Article, PreCreation
+from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, SCHEMA
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from psycopg import sql
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint, reach
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session, describe_tables, qualified, qualified_names, translated_errors
-from tranrepl.settings import PreCreation
+from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.model_tables import SNAPSHOTS

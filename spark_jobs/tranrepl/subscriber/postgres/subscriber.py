@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.call_syntax import argument_count
-from tranrepl.catalogue import ColumnDescription, Generation, TableDescription
-from tranrepl.commands import FIRST_XACT_SEQNO, Method, Operation
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, FencedError, ReplicationError
-from tranrepl.names import TableName
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import argument_count
+from tranrepl.model.catalogue import ColumnDescription, Generation, TableDescription
+from tranrepl.model.commands import FIRST_XACT_SEQNO, Method, Operation
+from tranrepl.model.names import TableName
 from tranrepl.postgres import Session, describe_table, describe_tables, qualified, translated_errors
-from tranrepl.settings import Article, Subscription
+from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.dialect import (
     Scripted,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tranrepl.article import RegisteredArticle
 from tranrepl.errors import InternalError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.postgres.procedures import Target
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 

@@ -12,8 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings import Publication
-from tranrepl.settings_mistakes import Location, Mistake, allowed_keys, describe, key_path, shown, without_login
+from tranrepl.settings.mistakes import Location, Mistake, allowed_keys, describe, key_path, shown, without_login
+from tranrepl.settings.publication import Publication
 from tranrepl.spelling import likeliest
 
 _ENDINGS = (".yaml", ".yml")

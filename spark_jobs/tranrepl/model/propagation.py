@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from tranrepl.commands import CallSyntax, Method, Operation, Propagation
-from tranrepl.names import name_parts
+from tranrepl.model.commands import CallSyntax, Method, Operation, Propagation
+from tranrepl.model.names import name_parts
 from tranrepl.spelling import did_you_mean
 
 _DEFAULT_SYNTAXES = {

@@ -22,11 +22,11 @@ from pydantic import (
     model_validator,
 )
 
-from tranrepl.commands import CallSyntax, Method, Operation, Propagation
 from tranrepl.error_numbers import SKIPPABLE, is_skippable
 from tranrepl.errors import ConfigurationError
-from tranrepl.names import ConnectionId, ImportPath, Name, Table, TableName
-from tranrepl.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
+from tranrepl.model.commands import CallSyntax, Method, Operation, Propagation
+from tranrepl.model.names import ConnectionId, ImportPath, Name, Table, TableName
+from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
 
 
 def _cron_expression(value: str) -> str:

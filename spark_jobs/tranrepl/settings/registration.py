@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tranrepl.article import PublishedColumn, RegisteredArticle
-from tranrepl.catalogue import TableDescription
-from tranrepl.settings import Article
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.settings.publication import Article
 
 
 def registered_article(

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
-from tranrepl.article import RegisteredArticle
-from tranrepl.commands import CallSyntax, Operation, Propagation
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import CallSyntax, Operation, Propagation
 
 
 class Values(Enum):

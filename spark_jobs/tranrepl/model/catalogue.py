@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tranrepl.names import TableName
-from tranrepl.table_file import TableFile
+from tranrepl.model.names import TableName
+from tranrepl.model.table_file import TableFile
 
 
 class Generation(StrEnum):

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tranrepl.commands import Operation, Propagation
-from tranrepl.names import Table
-from tranrepl.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
-from tranrepl.table_file import TableFile
+from tranrepl.model.commands import Operation, Propagation
+from tranrepl.model.names import Table
+from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
+from tranrepl.model.table_file import TableFile
 
 
 class PublishedColumn(BaseModel):

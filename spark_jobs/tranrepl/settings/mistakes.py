@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from tranrepl.settings import json_schema
+from tranrepl.settings.publication import json_schema
 from tranrepl.spelling import did_you_mean, likeliest
 
 Location = tuple[int | str, ...]
