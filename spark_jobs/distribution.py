@@ -2,7 +2,7 @@
 
 import sys
 
-from tranrepl.jobs import DistributionRequest
+from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.spark_job import Run, main
 
 

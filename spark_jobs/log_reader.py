@@ -2,7 +2,7 @@
 
 import sys
 
-from tranrepl.jobs import LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.spark_job import Run, main
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from tranrepl.jobs import SnapshotRequest
+from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.spark_job import Run, main
 
 

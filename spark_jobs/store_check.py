@@ -2,7 +2,7 @@
 
 import sys
 
-from tranrepl.jobs import StoreCheckRequest
+from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.spark_job import Run, main
 
 

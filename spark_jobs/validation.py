@@ -2,7 +2,7 @@
 
 import sys
 
-from tranrepl.jobs import ValidationRequest
+from tranrepl.jobs.requests import ValidationRequest
 from tranrepl.spark_job import Run, main
 
 

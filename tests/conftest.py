@@ -24,7 +24,7 @@ from sandbox.memory_folder import memory_folder
 from sandbox.quiet_spark import quiet_start
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.jobs import LOCAL_MASTER_SETTINGS
+from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
 from tranrepl.spark_job import SESSION_SETTINGS
 from tranrepl.spark_output import silence_py4j, submission_variables
 

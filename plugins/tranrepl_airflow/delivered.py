@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.skipped_alerts import results_of, tell_skipped

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tranrepl.connections import Connection
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.results import JobResult
 
 JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest
 

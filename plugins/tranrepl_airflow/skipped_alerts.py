@@ -11,10 +11,10 @@ from typing import Any
 from airflow.sdk import Context
 
 from tranrepl.errors import ErrorKind, ErrorReport
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.skipped_report import skipped_steps, skipped_warning
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
-from tranrepl.skipped_report import skipped_steps, skipped_warning
 from tranrepl_airflow.alerts import AlertEvent, AlertFields, alert_fields, notify_all, settings_file_of
 from tranrepl_airflow.operators import RESULT_KEY
 from tranrepl_airflow.outcome import ReplicationFailed

@@ -13,7 +13,8 @@ from airflow.sdk import DAG, Context, CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import JobResult, Repair, ValidationRequest
+from tranrepl.jobs.requests import Repair, ValidationRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts

@@ -12,7 +12,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import DistributionRequest
+from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.settings.publication import Publication
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tranrepl.check import Beginning, Checked
 from tranrepl.connections import Connection
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.reinitialization import Rows, begin_after_registration, forget_log
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.setup import set_up

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tranrepl.errors import InternalError
 from tranrepl.java import find_java, require_java
-from tranrepl.jobs import LOCAL_MASTER_SETTINGS, spark_submit_binary
+from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, spark_submit_binary
 from tranrepl.spark_home import require_spark_submit
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"

@@ -13,7 +13,7 @@ from tranrepl.distribution.opening import open_distribution, subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import DistributionRequest, LogReaderRequest
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.postgres import connect

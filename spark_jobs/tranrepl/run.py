@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, SNAPSHOT_NOT_AVAILABLE
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 
 LOG_READER = "log reader"
 """The log reader's step."""

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.jobs import TableProgress
+from tranrepl.jobs.results import TableProgress
 
 _LINE_EVERY_SECONDS = 10.0
 _LINES_BESIDE = 4

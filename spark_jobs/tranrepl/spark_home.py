@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import spark_submit_binary
+from tranrepl.spark.submission import spark_submit_binary
 
 _INSTALL = (
     f"install pyspark beside tranrepl ({sys.executable} -m pip install 'pyspark>=4.3'), or put the bin folder of "

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import spark_submit_binary
+from tranrepl.spark.submission import spark_submit_binary
 from tranrepl.spark_home import require_spark_submit
 
 _HADOOP = re.compile(r"hadoop-client-api-(.*)\.jar")

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
-from tranrepl.jobs import (
+from tranrepl.jobs.requests import (
     DistributionRequest,
-    JobResult,
     LogReaderRequest,
     SnapshotRequest,
     StoreCheckRequest,
     ValidationRequest,
-    write_private,
 )
+from tranrepl.jobs.results import JobResult
+from tranrepl.spark.submission import write_private
 from tranrepl.spark_output import silence_py4j
 
 if TYPE_CHECKING:

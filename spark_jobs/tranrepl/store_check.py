@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from tranrepl.connections import Connection
 from tranrepl.distributor.store import remove_folder
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import JobResult, StoreCheckRequest
+from tranrepl.jobs.requests import StoreCheckRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.spark_installation import hadoop_version
 
 if TYPE_CHECKING:

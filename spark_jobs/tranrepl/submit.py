@@ -10,18 +10,15 @@ from pathlib import Path
 
 from tranrepl.errors import InternalError
 from tranrepl.java import require_java
-from tranrepl.jobs import (
-    LOCAL_MASTER_SETTINGS,
+from tranrepl.jobs.requests import (
     DistributionRequest,
-    JobResult,
     LogReaderRequest,
     SnapshotRequest,
     StoreCheckRequest,
     ValidationRequest,
-    entry_point,
-    spark_submit_binary,
-    write_private,
 )
+from tranrepl.jobs.results import JobResult
+from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, entry_point, spark_submit_binary, write_private
 from tranrepl.spark_home import require_spark_submit
 from tranrepl.spark_output import is_chatter, submission_variables
 

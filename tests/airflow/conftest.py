@@ -23,7 +23,8 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 
 REPOSITORY = Path(__file__).parents[2]

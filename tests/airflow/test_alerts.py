@@ -26,7 +26,7 @@ from tranrepl.errors import (
     ReplicationError,
     TransientError,
 )
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Alert, Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all, run_is_late

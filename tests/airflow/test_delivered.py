@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.names import TableName
 from tranrepl_airflow.assets import subscriber_table
 from tranrepl_airflow.delivered import Delivery, delivery_of

@@ -19,9 +19,11 @@ from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipExceptio
 from tranrepl import class_archive
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, entry_point
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place, error_block
 from tranrepl.settings.publication import Publication
+from tranrepl.spark.submission import entry_point
 from tranrepl_airflow.operators import (
     DistributionOperator,
     LogReaderOperator,

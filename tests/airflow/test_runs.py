@@ -27,7 +27,8 @@ from tranrepl.errors import (
     ReplicationError,
     TransientError,
 )
-from tranrepl.jobs import JobResult, SnapshotRequest, TableProgress
+from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl_airflow.run_note import on_dag_run_success
 
 if TYPE_CHECKING:

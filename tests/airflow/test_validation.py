@@ -15,8 +15,14 @@ from airflow.sdk import DAG, CronTriggerTimetable
 
 from sandbox.receivers import web_server
 from tranrepl.errors import DataError
-from tranrepl.jobs import JobResult
-from tranrepl.validation_report import ArticleValidation, Comparison, Difference, DifferingRow, SubscriptionValidation
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.validation_report import (
+    ArticleValidation,
+    Comparison,
+    Difference,
+    DifferingRow,
+    SubscriptionValidation,
+)
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter

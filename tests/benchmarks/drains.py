@@ -13,7 +13,7 @@ from benchmarks.results import Measurement, Phase, TimedJob
 from benchmarks.session import keep_warm
 from benchmarks.workloads import Workload
 from sandbox.site import execute
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Apply
 
 _BEFORE_STORE = ("read", "decode", "transform")

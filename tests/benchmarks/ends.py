@@ -17,7 +17,7 @@ from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site, execute
 from tranrepl.connections import Connection
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Apply
 
 if TYPE_CHECKING:

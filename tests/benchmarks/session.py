@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sandbox.quiet_spark import quiet_start
-from tranrepl.jobs import LOCAL_MASTER_SETTINGS
+from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
 from tranrepl.spark_job import SESSION_SETTINGS
 from tranrepl.spark_output import silence_py4j, submission_variables
 

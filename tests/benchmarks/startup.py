@@ -16,7 +16,8 @@ from benchmarks.ends import Ends
 from benchmarks.workloads import insert_in_one_transaction
 from sandbox.databases import connection_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.submit import submit
 

@@ -19,7 +19,8 @@ from integration.shell import Outcome, publication_file, typed
 from sandbox.site import Site
 from sandbox.spark_here import SparkHere
 from tranrepl.distribution import job as distribution_job
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.next_steps import RUNBOOK
 from tranrepl.snapshot import job as snapshot_job

@@ -24,7 +24,7 @@ from sandbox.site import Rows, Site, execute
 from tranrepl import store_check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import StoreCheckRequest
+from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.settings.publication import Article, Publication
 
 # Every part of it must be looked for: quoting could hide the whole.

@@ -18,7 +18,7 @@ from integration.compliance.subscribers import KEY, Kind, Rows, Site
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import execute
 from tranrepl.distribution import delivery
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import Apply

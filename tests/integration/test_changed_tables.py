@@ -18,7 +18,8 @@ from sandbox.site import Rows, Site
 from sandbox.spark_here import SparkHere
 from sandbox.whole_run import good_run, whole_run
 from tranrepl.errors import ConfigurationError, ErrorKind
-from tranrepl.jobs import JobResult, Repair
+from tranrepl.jobs.requests import Repair
+from tranrepl.jobs.results import JobResult
 from tranrepl.status import status
 
 _VENDOR = "CREATE TABLE vendor (id int PRIMARY KEY, name varchar(20), rating int, note text)"

@@ -13,7 +13,7 @@ import pytest
 from tranrepl import class_archive
 from tranrepl.class_archive import find_archive, make_archive, start_variables
 from tranrepl.errors import InternalError
-from tranrepl.jobs import spark_submit_binary
+from tranrepl.spark.submission import spark_submit_binary
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from sandbox.site import Rows, Site
 from tranrepl.check import check
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.errors import CustomProcedureError, ErrorKind
-from tranrepl.jobs import LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.postgres import connect
 from tranrepl.subscriber.batching import staging

@@ -10,7 +10,8 @@ from conftest import DatabasesFactory
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site
 from sandbox.spark_here import SparkHere
-from tranrepl.jobs import JobResult, Repair
+from tranrepl.jobs.requests import Repair
+from tranrepl.jobs.results import JobResult
 from tranrepl.validation.sides import Checksum
 
 _EXTREMES = {

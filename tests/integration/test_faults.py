@@ -40,7 +40,7 @@ from sandbox.site import Rows, Site
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ErrorKind, FencedError, TransientError
 from tranrepl.failpoint import VARIABLE, Failpoint
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 
 _PATIENCE_SECONDS = 120.0

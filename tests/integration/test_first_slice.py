@@ -9,7 +9,7 @@ import pytest
 
 from conftest import DatabasesFactory
 from sandbox.site import Site
-from tranrepl.jobs import LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader import agent as log_reader_agent
 
 VENDOR = """CREATE TABLE vendor (vendor_id int PRIMARY KEY, account_number varchar(15) NOT NULL, name varchar(50),

@@ -23,7 +23,7 @@ from tranrepl.distribution.delivery import Tally
 from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.distributor.database import DistributionDatabase, RunRow
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.status import SubscriptionStatus, status
 
 

@@ -13,7 +13,7 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_commands, read_commands, replicate
 from sandbox.site import Site, execute
 from sandbox.spark_here import SparkHere
-from tranrepl.jobs import Repair
+from tranrepl.jobs.requests import Repair
 
 _HERE = "CREATE TABLE item (id int PRIMARY KEY, n bigint, name text, price numeric(9, 2))"
 _THERE = """

@@ -14,7 +14,7 @@ import pytest
 from conftest import DatabasesFactory
 from sandbox.in_process import read_commands
 from sandbox.site import Site, execute
-from tranrepl.jobs import LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.publisher.postgres import log_probe, restart_lsn
 

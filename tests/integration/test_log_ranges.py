@@ -20,7 +20,7 @@ from sandbox.site import Site
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ErrorKind, TransientError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import reading
 from tranrepl.log_reader.reading import Reading, read_log
 from tranrepl.publisher.log_read import LogRead

@@ -39,7 +39,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import count_commands
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 
 Job = Callable[[Site], JobResult]
 

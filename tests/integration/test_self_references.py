@@ -16,7 +16,8 @@ from sandbox.spark_here import SparkHere
 from sandbox.thread_streams import DyingVote
 from tranrepl.distribution import job as distribution_job
 from tranrepl.errors import ErrorKind
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest
+from tranrepl.jobs.results import JobResult
 
 _KEY = "ALTER TABLE part ADD CONSTRAINT part_within FOREIGN KEY (within) REFERENCES part (id)"
 

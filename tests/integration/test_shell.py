@@ -26,7 +26,8 @@ from sandbox.site import Site, execute
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import metadata
 from tranrepl.errors import DataError
-from tranrepl.jobs import JobResult, LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.opening import open_log_reader
 
 TABLES = """

@@ -25,7 +25,7 @@ from tranrepl.check import check
 from tranrepl.cleanup import clean_up
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
-from tranrepl.jobs import SnapshotRequest
+from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.reinitialization import reinitialize
 from tranrepl.settings.publication import Publication

@@ -27,7 +27,7 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.failpoint import Failpoint
-from tranrepl.jobs import SnapshotRequest
+from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.snapshot.anew import subscribe_anew
 
 _ACCOUNTS = 3000

@@ -97,7 +97,7 @@ def test_a_snapshot_waits_for_the_standby_too(standby: PostgresServer, site: Sit
     site.publication = site.publication.model_copy(
         update={"publisher": site.publication.publisher.model_copy(update={"snapshot_timeout": 3})}
     )
-    from tranrepl.jobs import SnapshotRequest
+    from tranrepl.jobs.requests import SnapshotRequest
     from tranrepl.snapshot.anew import subscribe_anew
 
     subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.connections)

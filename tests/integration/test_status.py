@@ -26,9 +26,10 @@ from sandbox.spark_here import SparkHere
 from tranrepl.administration import skip_transaction
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
-from tranrepl.jobs import DistributionRequest, JobResult
+from tranrepl.jobs.requests import DistributionRequest
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.status import PublicationStatus, SubscriptionStatus, status
-from tranrepl.validation_report import ArticleValidation, SubscriptionValidation
 
 _SUBSCRIPTIONS = (
     {"name": "reporting", "connection": "subscriber", "subscription_streams": 1},

@@ -17,7 +17,7 @@ from integration.observed import (
 )
 from sandbox.site import Site
 from tranrepl.errors import ErrorKind
-from tranrepl.jobs import ApplyMode
+from tranrepl.jobs.requests import ApplyMode
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import StreamAssignment
 

@@ -28,7 +28,8 @@ from sandbox.databases import Databases
 from sandbox.site import Site, execute
 from tranrepl.distribution import job as distribution_job
 from tranrepl.errors import ConfigurationError, ErrorKind
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.postgres.lsn import lsn_number
 
 _TRAIL = """

@@ -23,12 +23,13 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Site, execute
 from sandbox.spark_here import SparkHere
 from tranrepl.errors import TransientError
-from tranrepl.jobs import JobResult, Repair
+from tranrepl.jobs.requests import Repair
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.validation_report import ArticleValidation
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.validation import comparison, ends, job
 from tranrepl.validation.comparison import Found
 from tranrepl.validation.reading import SnapshotRead
-from tranrepl.validation_report import ArticleValidation
 
 _COLUMNS = "id int PRIMARY KEY, region int NOT NULL, name text, note text, price numeric(9, 2), body text"
 _ROWS = 1_000_000

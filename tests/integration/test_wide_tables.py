@@ -12,7 +12,7 @@ from sandbox.databases import Databases
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from tranrepl.errors import DataError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 
 _BY_STATEMENTS = {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"}
 _ROWS = 12

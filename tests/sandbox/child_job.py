@@ -21,7 +21,7 @@ from sandbox.site import Site
 from tranrepl import failpoint
 from tranrepl.cleanup import clean_up
 from tranrepl.errors import ReplicationError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.postgres import log_messages
 from tranrepl.snapshot import opening, ranges
 

@@ -19,7 +19,8 @@ from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.distribution.vote import Vote
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import Reading, read_log

@@ -11,7 +11,8 @@ from sandbox.whole_run import whole_run
 from tranrepl.beginning_anew import BEGINNING_OF, begin_anew
 from tranrepl.check import check
 from tranrepl.errors import ErrorReport, ReplicationError
-from tranrepl.jobs import ApplyMode, JobResult, Repair, SnapshotRequest
+from tranrepl.jobs.requests import ApplyMode, Repair, SnapshotRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.reinitialization import Rows, reinitialize
 from tranrepl.settings.publication import SyncType
 from tranrepl.snapshot.anew import subscribe_anew

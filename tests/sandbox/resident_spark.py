@@ -18,9 +18,11 @@ from typing import Any
 from tranrepl.connections import from_environment
 from tranrepl.distribution import job as distribution
 from tranrepl.errors import ReplicationError
-from tranrepl.jobs import DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest, write_private
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import job as log_reader
 from tranrepl.snapshot import job as snapshot
+from tranrepl.spark.submission import write_private
 
 _SUBMIT = """#!{python} -IS
 import json, os, socket, sys

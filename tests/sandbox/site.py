@@ -15,14 +15,8 @@ from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
-from tranrepl.jobs import (
-    ApplyMode,
-    DistributionRequest,
-    JobResult,
-    LogReaderRequest,
-    SnapshotRequest,
-    ValidationRequest,
-)
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.settings.publication import Publication

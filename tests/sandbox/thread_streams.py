@@ -15,7 +15,7 @@ from tranrepl.distribution.stream_commands import STREAM_COMMANDS, Divider, stre
 from tranrepl.distribution.streams import deliver_stream, together
 from tranrepl.distribution.vote import Vote
 from tranrepl.errors import TransientError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.subscriber.dialect import Stream
 
 PATIENCE_SECONDS = 60

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sandbox.site import Site
 from tranrepl.errors import ReplicationError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.run import Steps, run
 
 

@@ -12,7 +12,7 @@ from tranrepl import cli
 from tranrepl.cli.output import remember_file
 from tranrepl.cli.results import report
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 
 
 def _told(error: ReplicationError, monkeypatch: pytest.MonkeyPatch) -> str:

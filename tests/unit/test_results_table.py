@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from tranrepl.cli import results
-from tranrepl.jobs import JobResult, TableProgress
+from tranrepl.jobs.results import JobResult, TableProgress
 
 _COPIED = TableProgress(article="public.orders", rows=6_172_839, bytes=1_200_000_000, share=1.0, seconds=61.0)
 

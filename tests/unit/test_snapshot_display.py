@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tranrepl.jobs import TableProgress
+from tranrepl.jobs.results import TableProgress
 from tranrepl.snapshot_display import showing, table_bars
 
 _TABLES = [

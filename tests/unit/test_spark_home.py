@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import spark_submit_binary
+from tranrepl.spark.submission import spark_submit_binary
 from tranrepl.spark_home import require_spark_submit
 
 

@@ -27,7 +27,8 @@ from tranrepl.cli.results import raise_first, report
 from tranrepl.connections import Connection
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.errors import ErrorKind, ReplicationError
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, SnapshotRequest
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.run import LOG_READER, Steps
 from tranrepl.run import run as run_steps

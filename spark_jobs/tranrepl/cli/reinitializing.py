@@ -17,7 +17,7 @@ from tranrepl.cli.output import err, fail_on, failing_clearly, out, warn
 from tranrepl.cli.results import raise_first, report
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import SnapshotRequest
+from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.reinitialization import Rows, reinitialize
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.snapshot.anew import subscribe_anew

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from tranrepl.cli.output import err, out, print_error, print_json, settings_file, warn
 from tranrepl.errors import ErrorKind
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place
 from tranrepl.run import LOG_READER, SNAPSHOT
-from tranrepl.skipped_report import skipped_warning
 
 _WIDTH_OF_NUMBERS = 80
 """In a terminal that is narrower, numbers may be broken: what a step is called and how it ended would be gone."""

@@ -19,7 +19,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
-from tranrepl.jobs import StoreCheckRequest
+from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.pools import missing_pools, set_up_pools

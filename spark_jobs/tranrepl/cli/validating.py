@@ -16,9 +16,10 @@ from tranrepl.cli.arguments import ArticleOption, File, JsonOption, MasterOption
 from tranrepl.cli.output import counted, err, failing_clearly, out, print_json
 from tranrepl.cli.results import raise_first
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import JobResult, Repair, ValidationRequest
+from tranrepl.jobs.requests import Repair, ValidationRequest
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
 from tranrepl.submit import submit
-from tranrepl.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
 
 
 @app.command(epilog="Example: [bold]tranrepl validate dags/publications/purchasing.yaml -s reporting[/]")

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database import Batch
-from tranrepl.jobs import DistributionRequest, JobResult
+from tranrepl.jobs.requests import DistributionRequest
+from tranrepl.jobs.results import JobResult
 
 
 def idle_result(

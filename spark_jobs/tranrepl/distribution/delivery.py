@@ -19,7 +19,7 @@ from tranrepl.distribution.stream_commands import left_over
 from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import MOST_SKIPPED_TOLD, JobResult
+from tranrepl.jobs.results import MOST_SKIPPED_TOLD, JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches

@@ -30,7 +30,8 @@ from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distribution.telling import RunToTell
 from tranrepl.distributor.database import Batch, RunRow
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, latency_ms
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest
+from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import CommandOrder, StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits

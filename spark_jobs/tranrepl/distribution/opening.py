@@ -17,7 +17,7 @@ from tranrepl.errors import (
     ConfigurationError,
     MustBeReinitializedError,
 )
-from tranrepl.jobs import DistributionRequest
+from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey

@@ -31,7 +31,7 @@ from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
-from tranrepl.jobs import LOST_WORKER
+from tranrepl.spark.submission import LOST_WORKER
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from tranrepl.distribution.telling import telling
 from tranrepl.distribution.vote import Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.subscriber.batching.commit_batches import Piece
 from tranrepl.subscriber.dialect import Applier, Stream, StreamRecord
 from tranrepl.subscriber.dialects import dialect_of

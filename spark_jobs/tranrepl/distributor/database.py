@@ -42,14 +42,14 @@ from tranrepl.errors import (
     ReplicationError,
     TransientError,
 )
-from tranrepl.jobs import JobResult, TableProgress
+from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.jobs.validation_report import passed_comments
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO, seqnos_of_one_place
 from tranrepl.model.names import TableName
 from tranrepl.model.table_file import TableFile
 from tranrepl.postgres import Session, connect, translated_errors
 from tranrepl.settings.publication import Article, Publication
-from tranrepl.validation_report import passed_comments
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NOT_MIGRATED_STATES = ("42P01", "42703")

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus, msdistribution_history, mslogreader_history, msrepl_errors
 from tranrepl.errors import VALIDATION_FAILED
-from tranrepl.validation_report import PASSED, compared_articles
+from tranrepl.jobs.validation_report import PASSED, compared_articles
 
 
 @dataclass(frozen=True, slots=True)

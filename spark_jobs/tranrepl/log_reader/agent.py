@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from tranrepl.connections import Connection
-from tranrepl.jobs import JobResult, LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.changed_tables import see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 

@@ -19,7 +19,8 @@ from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path, new_folder, remove_folder
 from tranrepl.errors import ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import JobResult, LogReaderRequest, latency_ms
+from tranrepl.jobs.requests import LogReaderRequest
+from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.log_reader.changed_tables import begin_after_lacking, see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.reading import Reading, largest_range

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.jobs import LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.continuity import continuation
 from tranrepl.postgres import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher

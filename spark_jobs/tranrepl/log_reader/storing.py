@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from tranrepl.arrow_alone import prepare_worker
 from tranrepl.distributor.command_file import mounted_path, publish, write_commands
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
-from tranrepl.jobs import LOST_WORKER
 from tranrepl.log_reader.reading import Reading
 from tranrepl.model.commands import ROW_LAYOUT_DDL
 from tranrepl.publisher.log_read import LogRead
+from tranrepl.spark.submission import LOST_WORKER
 
 Tell = Callable[[int, LogRead, str | None], None]
 """Which reading, its account, and the file of its commands."""

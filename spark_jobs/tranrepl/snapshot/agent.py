@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, RunRow, snapshot_comments
 from tranrepl.errors import ReplicationError
-from tranrepl.jobs import JobResult, SnapshotRequest, TableProgress
+from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import Runner, initialize
 from tranrepl.snapshot.opening import OpenSnapshot, open_snapshot, open_waiting

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.jobs import DistributionRequest, SnapshotRequest
+from tranrepl.jobs.requests import DistributionRequest, SnapshotRequest
 from tranrepl.snapshot.opening import Waiting, open_snapshot, published_articles
 
 

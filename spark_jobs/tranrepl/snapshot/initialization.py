@@ -28,7 +28,7 @@ from typing import Protocol
 
 from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import JobResult, TableProgress
+from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.publisher.postgres.exported_snapshot import (
     ExportedSnapshot,
     exported_snapshot,

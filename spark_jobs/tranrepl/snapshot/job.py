@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
-from tranrepl.jobs import JobResult, SnapshotRequest
+from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.snapshot.agent import recorded
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import LostTasksError

@@ -11,7 +11,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import DistributionRequest, SnapshotRequest
+from tranrepl.jobs.requests import DistributionRequest, SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session, connect

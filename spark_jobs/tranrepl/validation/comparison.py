@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Comparison, Difference, DifferingRow
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.validation.reading import HeldRead, Reader, Rows, SnapshotRead
 from tranrepl.validation.sides import WHOLE, Pages, Side
-from tranrepl.validation_report import MOST_ROWS, ArticleValidation, Comparison, Difference, DifferingRow
 
 Numbers = npt.NDArray[np.int64]
 

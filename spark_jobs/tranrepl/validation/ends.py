@@ -10,6 +10,7 @@ from itertools import pairwise
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.validation_report import Comparison
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Operation
@@ -28,7 +29,6 @@ from tranrepl.validation.forms import mariadb_sides, postgres_sides
 from tranrepl.validation.meeting import CommonPoint, Meeting
 from tranrepl.validation.reading import HeldRead, Reader, SnapshotRead, exported_at_subscriber, held_sessions
 from tranrepl.validation.sides import Checksum, Pages, Side
-from tranrepl.validation_report import Comparison
 
 _SMALLEST_PART = 128 * 1024 * 1024
 """Bytes."""

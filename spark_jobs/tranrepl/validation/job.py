@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, ReplicationError
-from tranrepl.jobs import DistributionRequest, JobResult, Repair, ValidationRequest
+from tranrepl.jobs.requests import DistributionRequest, Repair, ValidationRequest
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres import Session
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
@@ -23,7 +25,6 @@ from tranrepl.validation.ends import open_ends
 from tranrepl.validation.meeting import CommonPoint, Meeting
 from tranrepl.validation.repair import by_statements, command_table, corrections, not_repairable, refuse_too_many
 from tranrepl.validation.script import write_script
-from tranrepl.validation_report import ArticleValidation, SubscriptionValidation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,8 @@ from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ErrorKind, FencedError, ReplicationError, TransientError
-from tranrepl.jobs import ApplyMode, DistributionRequest, JobResult, LogReaderRequest, ValidationRequest
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, ValidationRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.continuity import find_break

@@ -16,6 +16,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Difference
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, Method, Operation, Propagation, encode_changed
 from tranrepl.model.row_images import lines
@@ -23,7 +24,6 @@ from tranrepl.postgres import Session, qualified, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import set_search_path
 from tranrepl.validation.comparison import Found, FoundRow
 from tranrepl.validation.forms import output
-from tranrepl.validation_report import MOST_ROWS, ArticleValidation, Difference
 
 _ROWS_AT_ONCE = 100
 """Whose values are in memory."""

@@ -12,7 +12,7 @@ from pymysql.converters import escape_item
 
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import ValidationRequest
+from tranrepl.jobs.requests import ValidationRequest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image
 from tranrepl.model.commands import Operation, encode_changed

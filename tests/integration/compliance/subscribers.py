@@ -14,7 +14,7 @@ import pymssql
 from integration.compliance.history import Column, History, registered, table_description
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import Delivery, deliver
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName

@@ -12,7 +12,7 @@ from integration.compliance.history import Column, History, Image, seqno
 from integration.compliance.subscribers import KEY, KINDS, Rows, Site
 from sandbox.mariadb import MariaDbServer
 from tranrepl.errors import ErrorKind, ErrorReport
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Apply

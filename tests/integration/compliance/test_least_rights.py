@@ -24,7 +24,7 @@ from tranrepl.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import ConfigurationError, DataError
-from tranrepl.jobs import DistributionRequest
+from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.model.commands import Operation
 from tranrepl.publisher.postgres.rights import FOR_OWNER, OR_GRANT
 from tranrepl.subscriber.dialects import dialect_of

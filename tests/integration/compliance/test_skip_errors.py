@@ -13,7 +13,7 @@ from integration.compliance.subscribers import KEY, Site
 from tranrepl.distribution.delivery import Delivery, deliver
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.errors import ErrorKind, ErrorReport
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import ApplierOptions

@@ -18,7 +18,7 @@ from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.distribution.vote import Vote
 from tranrepl.errors import ErrorKind
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits

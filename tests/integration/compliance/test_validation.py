@@ -14,7 +14,8 @@ from sandbox.site import Site
 from sandbox.spark_here import SparkHere
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs import JobResult, Repair
+from tranrepl.jobs.requests import Repair
+from tranrepl.jobs.results import JobResult
 from tranrepl.validation import comparison
 from tranrepl.validation.comparison import Found
 

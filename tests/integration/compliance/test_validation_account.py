@@ -14,8 +14,8 @@ from integration.shell import Outcome, publication_file, typed
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site
 from sandbox.spark_here import SparkHere
+from tranrepl.jobs.validation_report import Comparison
 from tranrepl.validation import job
-from tranrepl.validation_report import Comparison
 
 _ARTICLES: list[Mapping[str, object]] = [
     {"source": "public.item", "columns": ["id", "name", "price"], "filter": "price > 1"},

@@ -29,7 +29,7 @@ from tranrepl.errors import (
     TransientError,
 )
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs import MOST_NOTICES
+from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Apply

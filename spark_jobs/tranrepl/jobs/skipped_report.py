@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from tranrepl.errors import ErrorReport
-from tranrepl.jobs import JobResult
+from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place
 
 

@@ -1,0 +1,99 @@
+"""What a Spark job is asked to do: a JSON file of mode 0600, without secrets. Connections travel in the environment."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from tranrepl.settings.publication import Publication
+
+
+class ApplyMode(StrEnum):
+    """How a distribution job connects: the first attempt, and the retry over a single connection."""
+
+    STREAMS = "streams"
+    SINGLE_CONNECTION = "single_connection"
+
+
+class LogReaderRequest(BaseModel):
+    """Drain the Publisher's log into the store."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Literal["log_reader"] = "log_reader"
+    publication: Publication
+
+    def connection_ids(self) -> list[str]:
+        """The connections this job needs, each once."""
+        return list(dict.fromkeys([self.publication.publisher.connection, self.publication.distributor.connection]))
+
+
+class StoreCheckRequest(BaseModel):
+    """Write into the store and remove it again: `check`, where the store is no mounted path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Literal["store_check"] = "store_check"
+    publication: Publication
+
+    def connection_ids(self) -> list[str]:
+        """It needs none."""
+        return []
+
+
+class _SubscriptionRequest(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    publication: Publication
+    subscription: str
+
+    def connection_ids(self) -> list[str]:
+        """The connections this job needs, each once. A distribution's Publisher only names the subscription."""
+        subscriber = self.publication.subscription(self.subscription).connection
+        publication = self.publication
+        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
+
+
+class DistributionRequest(_SubscriptionRequest):
+    """Deliver stored commands to one subscription."""
+
+    job: Literal["distribution"] = "distribution"
+    committed_before: datetime | None = None
+    """Deliver no transaction from the first one on that was committed at or after this time. None: deliver all."""
+    up_to: str | None = None
+    """Deliver transactions up to this `xact_seqno`, in hexadecimal, and none after it. None: deliver all."""
+    mode: ApplyMode = ApplyMode.STREAMS
+    deliver_stopped: bool = False
+    """Also where an article is stopped: what follows tells whether its rows are right."""
+
+
+class SnapshotRequest(_SubscriptionRequest):
+    """Give one subscription the Publisher's rows as of one point of the log."""
+
+    job: Literal["snapshot"] = "snapshot"
+    articles: tuple[str, ...] = ()
+    """Only these of the articles that wait for a snapshot, by source. Empty: all of them."""
+
+
+class Repair(StrEnum):
+    """What a validation does about rows that differ."""
+
+    NONE = "none"
+    APPLY = "apply"
+    SCRIPT = "script"
+
+
+class ValidationRequest(_SubscriptionRequest):
+    """Compare one subscription's tables with the Publisher's, at one transaction."""
+
+    job: Literal["validation"] = "validation"
+    articles: tuple[str, ...] = ()
+    """Source tables of the only articles to compare. Empty: all."""
+    rowcount_only: bool = False
+    repair: Repair = Repair.NONE
+    repair_script: Path | None = None
+    """Where statements are appended that would make the Subscriber equal, for `Repair.SCRIPT`."""

@@ -1,0 +1,114 @@
+"""What a Spark job answers with, whether it succeeds or fails: a result file, so that its caller raises the typed error
+and not Spark's traceback."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from tranrepl.errors import ErrorReport
+from tranrepl.jobs.validation_report import SubscriptionValidation
+
+MOST_NOTICES = 100
+
+
+MOST_SKIPPED_TOLD = 3
+
+
+class TableProgress(BaseModel):
+    """How far a table's snapshot is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    article: str
+    rows: int
+    bytes: int
+    """In the Publisher's text form."""
+    share: float
+    """Of the table's pages, from 0 to 1."""
+    seconds: float
+    """Since the table's first range began; once it is whole, what it took."""
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        return self.seconds * (1 - self.share) / self.share if self.share else None
+
+
+class JobResult(BaseModel):
+    """What a job did. Also the XCom of its task: nothing secret is in it, and no row data once it is
+    `without_command`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    transactions: int = 0
+    commands: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    last_xact_seqno: str | None = None
+    """Watermark after the job, in hexadecimal."""
+    commands_by_article: dict[str, int] = {}
+    latency_ms: int | None = None
+    """From the last transaction's commit at the Publisher to the end of what this job does with it."""
+    phases: dict[str, float] = {}
+    """Seconds spent in each phase."""
+    in_bulk: int = 0
+    """Of the commands, those that went in bulk; the others went one by one."""
+    fallbacks: dict[str, int] = {}
+    """Why commands that may go in bulk went one by one, and in how many steps."""
+    skipped: int = 0
+    """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
+    first_skipped: tuple[ErrorReport, ...] = ()
+    """The errors of the first of them, at most `MOST_SKIPPED_TOLD`."""
+    snapshot: tuple[TableProgress, ...] = ()
+    """Tables that the job copied, or copies."""
+    notices: tuple[str, ...] = ()
+    """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
+    validation: SubscriptionValidation | None = None
+    error: ErrorReport | None = None
+
+    def plus(self, later: JobResult) -> JobResult:
+        """Both together, `later` being what the job did next: where it ended is where the two end."""
+        return JobResult(
+            transactions=self.transactions + later.transactions,
+            commands=self.commands + later.commands,
+            batches=self.batches + later.batches,
+            seconds=self.seconds + later.seconds,
+            last_xact_seqno=later.last_xact_seqno or self.last_xact_seqno,
+            latency_ms=self.latency_ms if later.latency_ms is None else later.latency_ms,
+            commands_by_article=dict(Counter(self.commands_by_article) + Counter(later.commands_by_article)),
+            phases={
+                name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0)
+                for name in {**self.phases, **later.phases}
+            },
+            in_bulk=self.in_bulk + later.in_bulk,
+            fallbacks=dict(Counter(self.fallbacks) + Counter(later.fallbacks)),
+            skipped=self.skipped + later.skipped,
+            first_skipped=(*self.first_skipped, *later.first_skipped)[:MOST_SKIPPED_TOLD],
+            snapshot=self.snapshot + later.snapshot,
+            notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
+            validation=later.validation or self.validation,
+            error=later.error,
+        )
+
+    def without_command(self) -> JobResult:
+        """Return the same result without the failing command's values: for an XCom, and for whoever stores it."""
+        if self.error is None:
+            return self
+        return self.model_copy(update={"error": self.error.model_copy(update={"command": None})})
+
+    def raise_error(self) -> None:
+        """Raise what stopped the job, if anything did."""
+        if self.error is not None:
+            raise self.error.to_exception()
+
+
+def latency_ms(commit_time: datetime) -> int:
+    """Milliseconds since then; none where the Publisher's clock is ahead of ours."""
+    return max(0, int((datetime.now(UTC) - commit_time).total_seconds() * 1000))

@@ -1,0 +1,42 @@
+"""What whoever submits a Spark job needs: the script, the binary, the settings of a local master."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+LOCAL_MASTER_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A local master has no workers to talk to, and nothing of ours listens anywhere else.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # One stream of short-lived objects: the parallel collectors only take time from the Python side. So does the
+    # optimising compiler, which is done when the job is.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""What whoever submits a job adds for a `local` master."""
+
+
+LOST_WORKER = "Python worker exited unexpectedly"
+"""Spark's words for a Python process of an executor that was killed."""
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read."""
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(text, encoding="utf-8")
+
+
+def entry_point(job: Literal["log_reader", "distribution", "snapshot", "validation", "store_check"]) -> Path:
+    """The script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
+    package = Path(__file__).parents[1]
+    candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")
+    return next(path for path in candidates if path.is_file())
+
+
+def spark_submit_binary() -> str:
+    """spark-submit beside this Python, where pyspark is installed there; else whatever PATH has."""
+    beside_python = Path(sys.executable).with_name("spark-submit")
+    return str(beside_python) if beside_python.exists() else "spark-submit"
