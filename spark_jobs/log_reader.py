@@ -3,7 +3,7 @@
 import sys
 
 from tranrepl.jobs.requests import LogReaderRequest
-from tranrepl.spark_job import Run, main
+from tranrepl.spark.entry_point import Run, main
 
 
 def job() -> Run[LogReaderRequest]:

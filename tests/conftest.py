@@ -24,9 +24,9 @@ from sandbox.memory_folder import memory_folder
 from sandbox.quiet_spark import quiet_start
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.spark.entry_point import SESSION_SETTINGS
+from tranrepl.spark.output import silence_py4j, submission_variables
 from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
-from tranrepl.spark_job import SESSION_SETTINGS
-from tranrepl.spark_output import silence_py4j, submission_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

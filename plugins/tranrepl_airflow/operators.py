@@ -18,14 +18,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from pydantic import ValidationError
 
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
-from tranrepl.java import require_java
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings.publication import Publication
+from tranrepl.spark.java import require_java
+from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import entry_point, write_private
-from tranrepl.spark_output import is_chatter, submission_variables
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
 from tranrepl_airflow.graph import LOG_READER

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from airflow.sdk import Connection
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.spark.home import require_spark_submit
 from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, spark_submit_binary
-from tranrepl.spark_home import require_spark_submit
 from tranrepl_airflow.job_connections import find_connection
 
 SPARK_SUBMIT = "spark-submit"

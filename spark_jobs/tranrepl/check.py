@@ -26,7 +26,6 @@ from tranrepl.errors import (
     MustBeReinitializedError,
     ReplicationError,
 )
-from tranrepl.java import require_java
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
@@ -36,7 +35,8 @@ from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
-from tranrepl.spark_installation import require_fitting_spark
+from tranrepl.spark.installation import require_fitting_spark
+from tranrepl.spark.java import require_java
 from tranrepl.subscriber.dialect import Capabilities
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables

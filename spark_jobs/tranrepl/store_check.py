@@ -16,7 +16,7 @@ from tranrepl.distributor.store import remove_folder
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark_installation import hadoop_version
+from tranrepl.spark.installation import hadoop_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

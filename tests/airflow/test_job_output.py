@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import BaseHook, Connection
 
 from tranrepl.settings.publication import Publication
-from tranrepl.spark_output import is_chatter, submission_variables
+from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl_airflow.operators import LogReaderOperator
 from tranrepl_airflow.outcome import ReplicationStopped
 

@@ -16,13 +16,13 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
 
-from tranrepl import class_archive
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place, error_block
 from tranrepl.settings.publication import Publication
+from tranrepl.spark import class_archive
 from tranrepl.spark.submission import entry_point
 from tranrepl_airflow.operators import (
     DistributionOperator,

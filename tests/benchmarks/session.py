@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sandbox.quiet_spark import quiet_start
+from tranrepl.spark.entry_point import SESSION_SETTINGS
+from tranrepl.spark.output import silence_py4j, submission_variables
 from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
-from tranrepl.spark_job import SESSION_SETTINGS
-from tranrepl.spark_output import silence_py4j, submission_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tranrepl import class_archive
-from tranrepl.class_archive import find_archive, make_archive, start_variables
 from tranrepl.errors import InternalError
+from tranrepl.spark import class_archive
+from tranrepl.spark.class_archive import find_archive, make_archive, start_variables
 from tranrepl.spark.submission import spark_submit_binary
 
 

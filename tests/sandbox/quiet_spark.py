@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tranrepl.spark_output import is_chatter
+from tranrepl.spark.output import is_chatter
 
 
 @contextmanager

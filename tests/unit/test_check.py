@@ -11,12 +11,12 @@ import pytest
 
 from tranrepl.check import store_problems
 from tranrepl.errors import ConfigurationError
-from tranrepl.java import require_java
 from tranrepl.model.names import TableName
 from tranrepl.pools import missing_pools
 from tranrepl.publisher.postgres.likely_tables import likely_table
 from tranrepl.settings.publication import Publication
-from tranrepl.spark_installation import hadoop_version, require_fitting_spark
+from tranrepl.spark.installation import hadoop_version, require_fitting_spark
+from tranrepl.spark.java import require_java
 from tranrepl.store_check import store_error
 from unit.test_settings import EXAMPLE
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.spark.home import require_spark_submit
 from tranrepl.spark.submission import spark_submit_binary
-from tranrepl.spark_home import require_spark_submit
 
 
 def _refusal(binary: str | None, **environment: str) -> ConfigurationError:

@@ -3,7 +3,6 @@ of status, also where something is wrong."""
 
 from __future__ import annotations
 
-from tranrepl.arrow_alone import leave_pandas_out
 from tranrepl.cli import (
     agents,
     browsing,
@@ -16,6 +15,7 @@ from tranrepl.cli import (
     validating,
 )
 from tranrepl.cli.app import app
+from tranrepl.spark.arrow_alone import leave_pandas_out
 
 __all__ = [
     "agents",

@@ -37,7 +37,7 @@ from tranrepl.run_following import following
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
 from tranrepl.snapshot_display import show_row, showing
-from tranrepl.submit import submit
+from tranrepl.spark.submit import submit
 
 _PAUSES = (1.0, 4.0)
 """Seconds before each retry of what may pass by itself."""

@@ -11,7 +11,6 @@ import typer
 from rich.markup import escape
 
 from tranrepl.check import Checked, check_publisher
-from tranrepl.class_archive import make_archive
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
 from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn
@@ -26,7 +25,8 @@ from tranrepl.pools import missing_pools, set_up_pools
 from tranrepl.settings.publication import Publication, json_schema
 from tranrepl.settings.registration import registered_article
 from tranrepl.setup import set_up
-from tranrepl.submit import submit
+from tranrepl.spark.class_archive import make_archive
+from tranrepl.spark.submit import submit
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.dialects import SCRIPTED_KINDS, Script, dialect_of, script_of
 

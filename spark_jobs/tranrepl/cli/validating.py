@@ -19,7 +19,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
-from tranrepl.submit import submit
+from tranrepl.spark.submit import submit
 
 
 @app.command(epilog="Example: [bold]tranrepl validate dags/publications/purchasing.yaml -s reporting[/]")

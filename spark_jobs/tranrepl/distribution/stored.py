@@ -15,7 +15,6 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from tranrepl.arrow_alone import prepare_worker
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.stored_range import (
     Mapped,
@@ -31,6 +30,7 @@ from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.spark.arrow_alone import prepare_worker
 from tranrepl.spark.submission import LOST_WORKER
 
 if TYPE_CHECKING:

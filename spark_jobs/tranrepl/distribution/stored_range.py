@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tranrepl.arrow_alone import prepare_worker
 from tranrepl.distributor.command_file import mounted_path, stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import ROW_LAYOUT
+from tranrepl.spark.arrow_alone import prepare_worker
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000

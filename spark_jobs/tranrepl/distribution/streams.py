@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tranrepl.arrow_alone import prepare_worker
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
 from tranrepl.distribution.meeting_place import Address
 from tranrepl.distribution.planned import Planned, ahead
@@ -25,6 +24,7 @@ from tranrepl.distribution.vote import Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult
+from tranrepl.spark.arrow_alone import prepare_worker
 from tranrepl.subscriber.batching.commit_batches import Piece
 from tranrepl.subscriber.dialect import Applier, Stream, StreamRecord
 from tranrepl.subscriber.dialects import dialect_of

@@ -12,12 +12,12 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tranrepl.arrow_alone import prepare_worker
 from tranrepl.distributor.command_file import mounted_path, publish, write_commands
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.log_reader.reading import Reading
 from tranrepl.model.commands import ROW_LAYOUT_DDL
 from tranrepl.publisher.log_read import LogRead
+from tranrepl.spark.arrow_alone import prepare_worker
 from tranrepl.spark.submission import LOST_WORKER
 
 Tell = Callable[[int, LogRead, str | None], None]

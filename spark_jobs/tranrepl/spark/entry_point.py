@@ -21,8 +21,8 @@ from tranrepl.jobs.requests import (
     ValidationRequest,
 )
 from tranrepl.jobs.results import JobResult
+from tranrepl.spark.output import silence_py4j
 from tranrepl.spark.submission import write_private
-from tranrepl.spark_output import silence_py4j
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

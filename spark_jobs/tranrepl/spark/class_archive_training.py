@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tranrepl.spark_job import spark_session
+from tranrepl.spark.entry_point import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tranrepl.errors import InternalError
-from tranrepl.java import find_java, require_java
+from tranrepl.spark.home import require_spark_submit
+from tranrepl.spark.java import find_java, require_java
 from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, spark_submit_binary
-from tranrepl.spark_home import require_spark_submit
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 """What spark-submit hands to the driver's JVM (in client mode its own), whatever the master and Spark's settings."""

@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 
 from tranrepl.errors import InternalError
-from tranrepl.java import require_java
 from tranrepl.jobs.requests import (
     DistributionRequest,
     LogReaderRequest,
@@ -18,9 +17,10 @@ from tranrepl.jobs.requests import (
     ValidationRequest,
 )
 from tranrepl.jobs.results import JobResult
+from tranrepl.spark.home import require_spark_submit
+from tranrepl.spark.java import require_java
+from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, entry_point, spark_submit_binary, write_private
-from tranrepl.spark_home import require_spark_submit
-from tranrepl.spark_output import is_chatter, submission_variables
 
 Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest | StoreCheckRequest
 

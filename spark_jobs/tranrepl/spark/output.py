@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tranrepl.class_archive import spark_home, start_variables
+from tranrepl.spark.class_archive import spark_home, start_variables
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 _CONFIGURATION = Path(__file__).with_name("log4j2.properties")

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.spark.home import require_spark_submit
 from tranrepl.spark.submission import spark_submit_binary
-from tranrepl.spark_home import require_spark_submit
 
 _HADOOP = re.compile(r"hadoop-client-api-(.*)\.jar")
 _CORE = re.compile(r"spark-core_[\d.]+-(\d+\.\d+)\..*jar")
