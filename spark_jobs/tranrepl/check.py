@@ -30,7 +30,7 @@ from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType

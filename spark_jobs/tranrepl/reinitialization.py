@@ -16,7 +16,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.settings.publication import Publication, SyncType

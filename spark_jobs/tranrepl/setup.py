@@ -18,7 +18,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.model.names import TableName
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.publisher import PostgresPublisher

@@ -17,7 +17,7 @@ from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.teardown import Inventory, remove_empty_tables, remove_publication, take_inventory
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.pools import find_pools, remove_pools
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.teardown import PublisherTeardown
 from tranrepl.settings.publication import Publication, Subscription

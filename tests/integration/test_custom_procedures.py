@@ -21,7 +21,7 @@ from tranrepl.distribution.opening import subscription_key
 from tranrepl.errors import CustomProcedureError, ErrorKind
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.subscriber.batching import staging
 from tranrepl.subscriber.postgres.procedures import Procedure
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber, custom_procedures

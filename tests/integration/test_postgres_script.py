@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors, sql
 
 from conftest import DatabasesFactory
-from tranrepl.postgres import Session, connect
+from tranrepl.postgres.session import Session, connect
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.postgres.script import Statement, run_script
 

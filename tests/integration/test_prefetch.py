@@ -17,7 +17,7 @@ from sandbox.in_process import ReadCommands, deliver_stored, read_commands, read
 from sandbox.sessions import wait_for_sessions_to_end
 from sandbox.site import Site
 from tranrepl.connections import Connection
-from tranrepl.postgres import Session, connect
+from tranrepl.postgres.session import Session, connect
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 

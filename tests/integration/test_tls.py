@@ -19,7 +19,7 @@ from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ReplicationError
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.log_messages import FetchError, log_messages
 
 _ONLY_TLS = "hostssl all all all scram-sha-256\n"

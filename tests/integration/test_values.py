@@ -20,7 +20,7 @@ from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.binary_messages import TextForm
 from tranrepl.publisher.postgres.log_messages import ValueForm, log_messages
 from tranrepl.subscriber.batching import staging

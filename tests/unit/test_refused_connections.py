@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tranrepl.postgres import refused_for_good
+from tranrepl.postgres.session import refused_for_good
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import psycopg
 from tranrepl.connections import Connection
 from tranrepl.distributor.run_progress import add_to_run
 from tranrepl.errors import ReplicationError
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 
 _TOLD_EVERY_SECONDS = 1.0
 _WAITED_SECONDS = 1.0

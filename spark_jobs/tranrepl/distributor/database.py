@@ -48,7 +48,7 @@ from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO, seqnos_of_one_place
 from tranrepl.model.names import TableName
 from tranrepl.model.table_file import TableFile
-from tranrepl.postgres import Session, connect, translated_errors
+from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.settings.publication import Article, Publication
 
 _MIGRATIONS = Path(__file__).parent / "migrations"

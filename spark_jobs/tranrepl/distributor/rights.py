@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tranrepl.distributor.tables import metadata
 from tranrepl.errors import MissingRightError
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, translated_errors
-from tranrepl.postgres_rights import grants_on_schemas, grants_on_tables, lacking_right, our_role
+from tranrepl.postgres.rights import grants_on_schemas, grants_on_tables, lacking_right, our_role
+from tranrepl.postgres.session import Session, translated_errors
 
 _FOUND = """
 SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from psycopg.types.json import Json
 
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 
 # A worker that the job did not outlive, or that is late, changes nothing of a run that has ended.
 _ADD = """

@@ -10,7 +10,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.continuity import continuation
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 
 

@@ -24,7 +24,7 @@ from tranrepl.log_reader.refusal import LACKS_OLD_ROWS_REMEDY, RefusedChange, re
 from tranrepl.log_reader.text_encoding import refuse_unreadable
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import require_order, xact_seqno_numbers
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.changes import Changes
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError

@@ -14,7 +14,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import DistributionRequest, SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import Session, connect
+from tranrepl.postgres.session import Session, connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.settings.publication import Article
 from tranrepl.snapshot.ranges import TableSize, table_size

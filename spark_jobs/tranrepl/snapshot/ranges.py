@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import Session, qualified, translated_errors
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, translated_errors
 
 SMALLEST_RANGE = 8 * 1024 * 1024
 """Bytes."""

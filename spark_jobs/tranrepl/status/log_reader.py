@@ -11,7 +11,7 @@ from tranrepl.distributor.error_rows import ended_well_since, last_error
 from tranrepl.errors import ReplicationError
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.next_steps import Place
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.retained_log import retained_log
 from tranrepl.status.asking import said

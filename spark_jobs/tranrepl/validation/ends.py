@@ -15,7 +15,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, connect, describe_tables, qualified, translated_errors
+from tranrepl.postgres.catalogue import describe_tables, qualified
+from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.generic.apply import translated_errors as translated_sql_errors

@@ -17,7 +17,7 @@ from sqlalchemy import types
 
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.postgres import qualified
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.source_types import Family, source_type
 from tranrepl.validation.sides import Checksum, MariaDbColumn, MariaDbSide, PostgresColumn, PostgresSide

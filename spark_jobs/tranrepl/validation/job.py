@@ -17,7 +17,7 @@ from tranrepl.jobs.requests import DistributionRequest, Repair, ValidationReques
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.batching.steps import OneByOne
 from tranrepl.validation.comparison import Found, compare, rows_of

@@ -20,7 +20,7 @@ from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import connect
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.subscriber.dialect import Applier, ApplierOptions

@@ -16,7 +16,8 @@ from psycopg import sql
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, connect, qualified, translated_errors
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import snapshot_session
 from tranrepl.subscriber.generic.apply import translated_errors as translated_sql_errors
 from tranrepl.subscriber.generic.database import SqlDatabase

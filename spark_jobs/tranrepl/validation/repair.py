@@ -20,7 +20,8 @@ from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Differ
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, Method, Operation, Propagation, encode_changed
 from tranrepl.model.row_images import lines
-from tranrepl.postgres import Session, qualified, translated_errors
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import set_search_path
 from tranrepl.validation.comparison import Found, FoundRow
 from tranrepl.validation.forms import output

@@ -16,7 +16,7 @@ from tranrepl.jobs.requests import ValidationRequest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image
 from tranrepl.model.commands import Operation, encode_changed
-from tranrepl.postgres import qualified
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.generic.dialect import SqlDialect

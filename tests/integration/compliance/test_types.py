@@ -12,7 +12,7 @@ from conftest import DatabaseFactory
 from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import Site
 from tranrepl.errors import ErrorKind
-from tranrepl.postgres import Session, connect
+from tranrepl.postgres.session import Session, connect
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.dialect import ApplierOptions
 

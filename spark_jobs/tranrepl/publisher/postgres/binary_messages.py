@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import pq
 
-from tranrepl.postgres import Session, translate
+from tranrepl.postgres.session import Session, translate
 from tranrepl.publisher.changes import Buffer, Ints
 from tranrepl.publisher.postgres.relations import read_relation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.lsn import lsn_text
 
 _COMMIT = ord("C")

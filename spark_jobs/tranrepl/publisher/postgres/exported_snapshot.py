@@ -24,7 +24,8 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES
-from tranrepl.postgres import Session, connect, qualified, translate, translated_errors
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, connect, translate, translated_errors
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.publisher.postgres.publisher import PLUGIN

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
-from tranrepl.postgres import Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors
 
 ALL_IN_USE = "53400"
 MORE_SLOTS = (

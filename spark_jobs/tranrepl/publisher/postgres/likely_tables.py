@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.spelling import likeliest
 
 _TABLES = """

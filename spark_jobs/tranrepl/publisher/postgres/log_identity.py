@@ -13,7 +13,7 @@ from psycopg import sql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import InternalError
-from tranrepl.postgres import translated_errors
+from tranrepl.postgres.session import translated_errors
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.publisher.postgres.replication_session import replication_session
 

@@ -24,7 +24,7 @@ from psycopg import conninfo, sql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import TransientError
-from tranrepl.postgres import SETTINGS_AFTER_OPTIONS, session_options
+from tranrepl.postgres.session import SETTINGS_AFTER_OPTIONS, session_options
 from tranrepl.publisher.postgres.free_slots import says_all_in_use
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS

@@ -12,7 +12,7 @@ from psycopg.errors import (
     UntranslatableCharacter,
 )
 
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 
 _MESSAGES_BEFORE_15 = 1000

@@ -21,7 +21,8 @@ from tranrepl.connections import Connection
 from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES
-from tranrepl.postgres import connect, qualified, translated_errors
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.lsn import lsn_text
 from tranrepl.publisher.postgres.relations import read_relation

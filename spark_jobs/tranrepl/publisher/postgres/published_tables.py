@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.table_file import ColumnVersion, TableFile
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.old_rows import old_rows_problem
 
 _QUERY = """

@@ -18,7 +18,8 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.model.catalogue import Generation, ReplicaIdentity, TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, describe_tables, qualified, translated_errors
+from tranrepl.postgres.catalogue import describe_tables, qualified
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems
 from tranrepl.publisher.postgres.commit_search import holds_commit
 from tranrepl.publisher.postgres.free_slots import MORE_SLOTS, free_slots, none_free

@@ -9,7 +9,8 @@ from psycopg import sql
 
 from tranrepl.model.catalogue import ReplicaIdentity
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, qualified
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
 
 _WORDS = {"d": sql.SQL("DEFAULT"), "n": sql.SQL("NOTHING"), "f": sql.SQL("FULL")}
 _QUERY = """

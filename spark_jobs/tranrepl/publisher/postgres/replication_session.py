@@ -9,7 +9,7 @@ import psycopg
 
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
-from tranrepl.postgres import Session, refused_for_good, set_session, translated_errors
+from tranrepl.postgres.session import Session, refused_for_good, set_session, translated_errors
 
 RIGHT_TO_READ = (
     'ALTER ROLE "{role}" REPLICATION; where a managed server has another right for it, that: '

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from psycopg.errors import QueryCanceled
 
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 
 _WORTH_PASSING_OVER = 32 * 1024 * 1024
 """Bytes of log."""

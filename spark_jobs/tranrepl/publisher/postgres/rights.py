@@ -9,8 +9,8 @@ from psycopg import sql
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import JobRightError, MissingRightError
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, qualified, translated_errors
-from tranrepl.postgres_rights import (
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.rights import (
     INSUFFICIENT_PRIVILEGE,
     grants_on_database,
     grants_on_schemas,
@@ -18,6 +18,7 @@ from tranrepl.postgres_rights import (
     lacking_right,
     our_role,
 )
+from tranrepl.postgres.session import Session, translated_errors
 
 FOR_OWNER = "let the owner of the tables, with CREATE on the database, run this, then set up again:"
 OR_GRANT = "or let a superuser give the role what it needs for it:"

@@ -19,7 +19,8 @@ from sqlglot import Token, TokenType
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, qualified, translated_errors
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.row_filters import filter_columns, filter_parts
 from tranrepl.settings.publication import Article
 

@@ -23,7 +23,7 @@ from sqlglot.errors import SqlglotError
 
 from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors
 
 Bools = npt.NDArray[np.bool_]
 

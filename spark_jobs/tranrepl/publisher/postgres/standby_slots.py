@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tranrepl.errors import TransientError
-from tranrepl.postgres import Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 
 _FIRST_VERSION = 170000

@@ -10,7 +10,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.catalogue import ReplicaIdentity
-from tranrepl.postgres import Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.replica_identity import IdentifiedTable, clause, identified_tables
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 
 SQL_ASCII = "SQL_ASCII"
 AS_IT_IS = (

@@ -21,7 +21,7 @@ from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import arguments
 from tranrepl.model.commands import Operation
-from tranrepl.postgres import Session, translate, translated_errors
+from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text

@@ -14,7 +14,8 @@ from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
-from tranrepl.postgres import Session, qualified
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.fold_text import ABSENT, GOES, KeyText, RowText, fold_text
 from tranrepl.subscriber.batching.folded import Folded
 from tranrepl.subscriber.batching.key_order import KeyRange

@@ -14,7 +14,8 @@ from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method, Operation
-from tranrepl.postgres import Session, qualified
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import between_articles, parents_first
 from tranrepl.subscriber.postgres.bulk import fits_a_row_table

@@ -8,7 +8,7 @@ from functools import partial
 
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import Session, connect, translated_errors
+from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.subscriber.dialect import (
     AS_CONFIGURED,
     ApplierOptions,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedures import SCHEMA
 

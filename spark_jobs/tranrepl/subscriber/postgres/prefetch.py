@@ -24,7 +24,8 @@ from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import cells
-from tranrepl.postgres import Session, qualified
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.key_order import Columns, dense_range, key_order
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedures import Target, trusted

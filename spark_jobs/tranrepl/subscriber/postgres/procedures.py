@@ -15,7 +15,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
 from tranrepl.model.commands import Operation
-from tranrepl.postgres import qualified
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import row_not_found_text
 

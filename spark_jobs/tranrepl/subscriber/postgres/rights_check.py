@@ -10,14 +10,14 @@ from psycopg import sql
 from tranrepl.errors import JobRightError, MissingRightError
 from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, translated_errors
-from tranrepl.postgres_rights import (
+from tranrepl.postgres.rights import (
     grants_on_database,
     grants_on_schemas,
     grants_on_tables,
     lacking_right,
     our_role,
 )
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, SCHEMA
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name

@@ -8,7 +8,7 @@ from typing import LiteralString
 import psycopg
 
 from tranrepl.errors import ConfigurationError, DataError
-from tranrepl.postgres import Session, translate, translated_errors
+from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.subscriber.batching.steps import MismatchError
 
 _INSUFFICIENT_RESOURCES = "53"

@@ -16,7 +16,7 @@ from psycopg.generators import copy_to, fetch, send
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Wait
 
-from tranrepl.postgres import Session
+from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import MismatchError
 
 _MOST_STATEMENTS = 256

@@ -10,7 +10,8 @@ from psycopg import sql
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres import Session, describe_tables, qualified, qualified_names, translated_errors
+from tranrepl.postgres.catalogue import describe_tables, qualified, qualified_names
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey

@@ -14,7 +14,8 @@ from tranrepl.model.call_syntax import argument_count
 from tranrepl.model.catalogue import ColumnDescription, Generation, TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, Method, Operation
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, describe_table, describe_tables, qualified, translated_errors
+from tranrepl.postgres.catalogue import describe_table, describe_tables, qualified
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.dialect import (

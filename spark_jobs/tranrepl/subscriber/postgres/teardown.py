@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres import Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
 from tranrepl.subscriber.postgres.model_tables import OBJECTS, SNAPSHOTS, WATERMARKS

@@ -10,7 +10,8 @@ from psycopg import sql
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import MissingRightError
 from tranrepl.model.names import TableName
-from tranrepl.postgres import Session, qualified
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
 
 INSUFFICIENT_PRIVILEGE = "42501"
 

@@ -1,0 +1,167 @@
+"""PostgreSQL sessions: connecting, the settings that make values travel exactly, errors by class, the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from tranrepl.connections import Connection, require_postgres
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ErrorKind, ReplicationError, TransientError
+
+Session = psycopg.Connection[tuple[Any, ...]]
+
+MINIMUM_VERSION = 140000
+
+# Values travel in text form: both ends must write and read the same one.
+_TEXT_SETTINGS = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "xmloption": "content",
+    "lc_monetary": "C",
+    "array_nulls": "on",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
+    # Notices name the command that failed.
+    "client_min_messages": "notice",
+}
+# What a DBA gave our role, or a database, against other sessions' habits. A call that must have a bound has its own.
+_WORK_SETTINGS = {
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    # Each is answered with all of its rows, and an error ends what failed only.
+    "gin_fuzzy_search_limit": "0",
+    "exit_on_error": "off",
+}
+_WORK_SETTINGS_SINCE_17 = {"transaction_timeout": "0"}
+_TRANSACTION_TIMEOUT_VERSION = 170000
+
+_TRANSIENT_REFUSALS = (
+    "starting up",
+    "shutting down",
+    "in recovery",
+    "accepting connections",
+    "too many",
+    "remaining connection slots",
+)
+
+
+def session_options() -> str:
+    """Our settings as the libpq keyword `options` takes them, for drivers that cannot run SET first.
+
+    For reading only: names in values (regclass and its like) come qualified, whatever the search path is elsewhere.
+    """
+    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS, "search_path": "pg_catalog"}
+    written = {name: value.replace(", ", ",").replace(" ", "\\ ") for name, value in settings.items()}
+    return " ".join(f"-c {name}={value}" for name, value in written.items())
+
+
+SETTINGS_AFTER_OPTIONS = " UNION ALL ".join(
+    f"SELECT pg_catalog.set_config('{name}', '{value}', false) "
+    f"WHERE pg_catalog.current_setting('{name}', true) IS NOT NULL"
+    for name, value in _WORK_SETTINGS_SINCE_17.items()
+)
+"""What `session_options` leaves to a query, as not every server knows it."""
+
+
+def set_session(session: Session) -> None:
+    """Give a session in autocommit mode our settings, whatever its role's are, in one round trip.
+
+    By SET: a query would take a snapshot first, for which a deferrable transaction waits.
+    """
+    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS}
+    if session.info.server_version >= _TRANSACTION_TIMEOUT_VERSION:
+        settings |= _WORK_SETTINGS_SINCE_17
+    session.execute(
+        sql.SQL("; ").join(
+            sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.SQL(", ").join(map(sql.Literal, value.split(", "))))
+            for name, value in settings.items()
+        )
+    )
+
+
+def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:
+    """Open a session in which values have their canonical text form.
+
+    Raises ConfigurationError where the server refuses us, TransientError where it cannot be reached.
+    """
+    require_postgres(connection)
+    try:
+        session = psycopg.connect(**connection.libpq_parameters(application_name), autocommit=True)  # type: ignore[arg-type]
+    except psycopg.OperationalError as error:
+        raise _refused(connection, error) from None
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(f"connection {connection}: {_first_line(error)}") from None
+    if session.info.server_version < MINIMUM_VERSION:
+        version = session.info.server_version // 10000
+        session.close()
+        raise ConfigurationError(
+            f"connection {connection}: PostgreSQL {version}", remedy="allowed: PostgreSQL 14 or newer"
+        )
+    try:
+        with translated_errors(f"connection {connection}"):
+            set_session(session)
+    except ReplicationError:
+        session.close()
+        raise
+    session.autocommit = autocommit
+    return session
+
+
+def _refused(connection: Connection, error: psycopg.OperationalError) -> ReplicationError:
+    text = " ".join(str(error).split())
+    if refused_for_good(text):
+        return ConfigurationError(
+            f"connection {connection}: {text}", remedy="check login, password and database of this connection"
+        )
+    return TransientError(f"connection {connection}: {text}", remedy="check host and port, and that the server runs")
+
+
+def refused_for_good(text: str) -> bool:
+    """Whether a server's answer to an attempt to connect says that another one would end the same."""
+    return "FATAL:" in text and not any(reason in text for reason in _TRANSIENT_REFUSALS)
+
+
+@contextmanager
+def translated_errors(where: str) -> Iterator[None]:
+    """Turn a driver's error into one of ours. `where` names the place, as in "Subscriber reporting"."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(where, error) from error
+
+
+def translate(where: str, error: psycopg.Error) -> ReplicationError:
+    """The error's class, by its SQLSTATE; a lost connection has none and is transient."""
+    state = error.sqlstate
+    message = f"{where}: {_first_line(error)}"
+    detail = error.diag.message_detail
+    if detail:
+        message = f"{message} ({detail})"
+    if state == "2D000":
+        return ConfigurationError(
+            f"{message}: a procedure ended the transaction by itself",
+            **Codes.POSTGRES.value.numbered(state),
+            remedy="a procedure that applies commands holds no COMMIT and no ROLLBACK: the commands of a commit batch "
+            "and the watermark are committed together",
+        )
+    kind = Codes.POSTGRES.value.kind(state)
+    remedy = error.diag.message_hint if kind is ErrorKind.CONFIGURATION else None
+    return CLASS_OF_KIND[kind](message, **Codes.POSTGRES.value.numbered(state), remedy=remedy)
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[0]
