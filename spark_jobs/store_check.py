@@ -8,7 +8,7 @@ from tranrepl.spark.entry_point import Run, main
 
 def job() -> Run[StoreCheckRequest]:
     """Imported while the session starts."""
-    from tranrepl.store_check import run
+    from tranrepl.admin.store_check import run
 
     return run
 

@@ -33,7 +33,7 @@ class CleanupOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         # Imported here: database drivers are not for whoever parses a DAG file.
-        from tranrepl.cleanup import clean_up
+        from tranrepl.admin.cleanup import clean_up
 
         publication = Publication.model_validate(self.publication)
         try:

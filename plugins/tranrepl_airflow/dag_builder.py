@@ -15,8 +15,8 @@ from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
+from tranrepl.admin.airflow_pools import pool_name
 from tranrepl.errors import ConfigurationError, ErrorKind
-from tranrepl.pools import pool_name
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow import documentation

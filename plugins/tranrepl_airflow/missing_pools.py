@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
-from tranrepl.pools import DESCRIPTION, PREFIX
+from tranrepl.admin.airflow_pools import DESCRIPTION, PREFIX
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

@@ -12,8 +12,8 @@ from airflow.models.pool import Pool
 from airflow.utils.session import create_session
 from sqlalchemy import delete, select
 
+from tranrepl.admin.airflow_pools import find_pools, missing_pools, remove_pools, set_up_pools
 from tranrepl.errors import ConfigurationError
-from tranrepl.pools import find_pools, missing_pools, remove_pools, set_up_pools
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.dag_builder import publication_dag
 from tranrepl_airflow.missing_pools import on_dag_run_running

@@ -12,7 +12,7 @@ import psycopg
 
 from sandbox.databases import Databases
 from sandbox.site import Rows, Site, execute
-from tranrepl.browse import BrowsedCommand, Selection, browse
+from tranrepl.admin.browse import BrowsedCommand, Selection, browse
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.publisher.postgres.lsn import lsn_number

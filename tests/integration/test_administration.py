@@ -10,7 +10,7 @@ from conftest import DatabasesFactory
 from integration.observed import ITEM, distribution_rows, insert_transactions, stored_commands, watermark
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
-from tranrepl.administration import parse_xact_seqno, retry_from_transaction, skip_transaction
+from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
 from tranrepl.errors import ConfigurationError
 
 

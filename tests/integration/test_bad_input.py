@@ -21,7 +21,7 @@ from integration.shell import Outcome, publication_file, tranrepl
 from sandbox.databases import Databases, connection_environment
 from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
 from sandbox.site import Rows, Site, execute
-from tranrepl import store_check
+from tranrepl.admin import store_check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import StoreCheckRequest

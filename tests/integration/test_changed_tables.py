@@ -17,10 +17,10 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.site import Rows, Site
 from sandbox.spark_here import SparkHere
 from sandbox.whole_run import good_run, whole_run
+from tranrepl.admin.status import status
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import Repair
 from tranrepl.jobs.results import JobResult
-from tranrepl.status import status
 
 _VENDOR = "CREATE TABLE vendor (id int PRIMARY KEY, name varchar(20), rating int, note text)"
 _OTHER = "CREATE TABLE other (id int PRIMARY KEY, name text)"

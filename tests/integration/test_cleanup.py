@@ -16,11 +16,11 @@ from integration.equality import differing_rows
 from integration.observed import ITEM, distribution_rows, insert_transactions, watermark
 from integration.shell import publication_file, typed
 from sandbox.site import Site, execute
-from tranrepl.cleanup import clean_up
+from tranrepl.admin.cleanup import clean_up
+from tranrepl.admin.reinitialization import reinitialize
 from tranrepl.distributor.cleanup import Cleanup
 from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.errors import ConfigurationError
-from tranrepl.reinitialization import reinitialize
 
 _DAY = 24
 

@@ -16,7 +16,7 @@ from sandbox.databases import Databases
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_commands, read_commands, replicate
 from sandbox.site import Rows, Site
-from tranrepl.check import check
+from tranrepl.admin.check import check
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.errors import CustomProcedureError, ErrorKind
 from tranrepl.jobs.requests import LogReaderRequest

@@ -18,13 +18,13 @@ from integration.observed import ITEM, distribution_rows, insert_transactions, w
 from integration.shell import publication_file, typed
 from sandbox.site import Site
 from tranrepl import run_display
+from tranrepl.admin.status import SubscriptionStatus, status
 from tranrepl.cli import agents
 from tranrepl.distribution.delivery import Tally
 from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.distributor.database import DistributionDatabase, RunRow
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.status import SubscriptionStatus, status
 
 
 @pytest.fixture

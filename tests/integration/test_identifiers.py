@@ -11,7 +11,7 @@ from psycopg import sql
 
 from conftest import DatabasesFactory
 from sandbox.site import Rows, Site, execute
-from tranrepl.check import check
+from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName

@@ -13,13 +13,13 @@ from sandbox.databases import Databases
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.remedies import reinitialize_all
 from sandbox.site import Site
+from tranrepl.admin.reinitialization import Rows
 from tranrepl.errors import ErrorKind
 from tranrepl.log_reader import job, reading
 from tranrepl.publisher.postgres import log_messages, long_messages, whole_transactions
 from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.long_messages import LongMessage
 from tranrepl.publisher.postgres.lsn import lsn_number
-from tranrepl.reinitialization import Rows
 from tranrepl.subscriber.batching import long_commands
 from tranrepl.subscriber.postgres import apply as postgres_apply
 

@@ -14,7 +14,7 @@ from conftest import DatabasesFactory
 from sandbox.databases import Databases
 from sandbox.least_rights import with_login
 from sandbox.site import Rows, Site, execute
-from tranrepl.check import check
+from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, JobRightError, ReplicationError
 from tranrepl.publisher.postgres.rights import FOR_OWNER, OR_GRANT

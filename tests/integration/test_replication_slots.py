@@ -17,7 +17,7 @@ from sandbox.embedded_postgres import PostgresServer, ServerSettings
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from sandbox.spark_here import SparkHere
-from tranrepl.check import check
+from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.log_reader.reading import Reading

@@ -15,7 +15,7 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import read_commands, replicate
 from sandbox.site import Site, execute
 from sandbox.spark_here import SparkHere
-from tranrepl.check import check, check_publisher
+from tranrepl.admin.check import check, check_publisher
 from tranrepl.errors import ReplicationError
 
 _EVENT = """

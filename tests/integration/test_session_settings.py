@@ -19,7 +19,7 @@ from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.least_rights import with_login
 from sandbox.site import Site, execute
 from sandbox.spark_here import SparkHere
-from tranrepl.cleanup import clean_up
+from tranrepl.admin.cleanup import clean_up
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 

@@ -21,19 +21,19 @@ from sandbox.child_job import SNAPSHOT, ChildJob
 from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site, execute
-from tranrepl.check import check
-from tranrepl.cleanup import clean_up
+from tranrepl.admin.check import check
+from tranrepl.admin.cleanup import clean_up
+from tranrepl.admin.reinitialization import reinitialize
+from tranrepl.admin.status import status
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.publisher.postgres.lsn import lsn_number
-from tranrepl.reinitialization import reinitialize
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot import agent, job, ranges
 from tranrepl.snapshot.anew import subscribe_anew
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.ranges import TableRange
-from tranrepl.status import status
 
 _TABLES = """
 CREATE TABLE vendor (vendor_id int PRIMARY KEY, name text UNIQUE, rating int, note text);

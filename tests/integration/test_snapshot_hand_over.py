@@ -22,7 +22,7 @@ from sandbox.embedded_postgres import PostgresServer
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from sandbox.spark_here import SparkHere
-from tranrepl.cleanup import clean_up
+from tranrepl.admin.cleanup import clean_up
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ReplicationError

@@ -23,13 +23,13 @@ from sandbox.databases import connection_environment
 from sandbox.proxy import Proxy
 from sandbox.site import Site, execute
 from sandbox.spark_here import SparkHere
-from tranrepl.administration import skip_transaction
+from tranrepl.admin.skip_and_retry import skip_transaction
+from tranrepl.admin.status import PublicationStatus, SubscriptionStatus, status
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
-from tranrepl.status import PublicationStatus, SubscriptionStatus, status
 
 _SUBSCRIPTIONS = (
     {"name": "reporting", "connection": "subscriber", "subscription_streams": 1},

@@ -18,9 +18,9 @@ from integration.shell import Outcome, in_a_terminal, publication_file, typed
 from sandbox.databases import Databases
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Rows, Site, execute
+from tranrepl.admin.teardown import plan_teardown, tear_down
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
-from tranrepl.teardown import plan_teardown, tear_down
 
 TABLES = """
     CREATE TABLE plain (id int PRIMARY KEY, note text);

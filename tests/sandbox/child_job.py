@@ -19,7 +19,7 @@ from typing import Self
 from sandbox.in_process import deliver_stored, read_log_into_store
 from sandbox.site import Site
 from tranrepl import failpoint
-from tranrepl.cleanup import clean_up
+from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.postgres import log_messages

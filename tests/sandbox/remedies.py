@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from sandbox.site import Site
 from sandbox.whole_run import whole_run
-from tranrepl.beginning_anew import BEGINNING_OF, begin_anew
-from tranrepl.check import check
+from tranrepl.admin.beginning_anew import BEGINNING_OF, begin_anew
+from tranrepl.admin.check import check
+from tranrepl.admin.reinitialization import Rows, reinitialize
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, Repair, SnapshotRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.reinitialization import Rows, reinitialize
 from tranrepl.settings.publication import SyncType
 from tranrepl.snapshot.anew import subscribe_anew
 

@@ -11,7 +11,8 @@ import psycopg
 
 from sandbox.comparison import compare
 from sandbox.databases import Databases
-from tranrepl.check import check
+from tranrepl.admin.check import check
+from tranrepl.admin.setup import set_up
 from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
@@ -20,7 +21,6 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.settings.publication import Publication
-from tranrepl.setup import set_up
 from tranrepl.snapshot import agent as snapshot_agent
 from tranrepl.snapshot import job as snapshot_job
 from tranrepl.validation import job as validation_job

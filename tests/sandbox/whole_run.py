@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox.site import Site
+from tranrepl.admin.run import Steps, run
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.run import Steps, run
 
 
 def whole_run(site: Site) -> dict[str, JobResult]:

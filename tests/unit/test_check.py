@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from tranrepl.check import store_problems
+from tranrepl.admin.airflow_pools import missing_pools
+from tranrepl.admin.check import store_problems
+from tranrepl.admin.store_check import store_error
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
-from tranrepl.pools import missing_pools
 from tranrepl.publisher.postgres.likely_tables import likely_table
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import hadoop_version, require_fitting_spark
 from tranrepl.spark.java import require_java
-from tranrepl.store_check import store_error
 from unit.test_settings import EXAMPLE
 
 

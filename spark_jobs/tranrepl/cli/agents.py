@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from tranrepl.admin.run import LOG_READER, Steps
+from tranrepl.admin.run import run as run_steps
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import (
     ArticleOption,
@@ -30,8 +32,6 @@ from tranrepl.errors import ErrorKind, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
-from tranrepl.run import LOG_READER, Steps
-from tranrepl.run import run as run_steps
 from tranrepl.run_display import UndeliveredCommands, UnreadLog, showing_run
 from tranrepl.run_following import following
 from tranrepl.settings.publication import Publication

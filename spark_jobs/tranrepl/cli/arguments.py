@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tranrepl.check import Checked
-from tranrepl.check import check as check_publication
+from tranrepl.admin.check import Checked
+from tranrepl.admin.check import check as check_publication
 from tranrepl.cli.output import err, remember_file
 from tranrepl.completion import complete_article, complete_file, complete_subscription
 from tranrepl.connections import Connection, all_from_environment

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from tranrepl.browse import BrowsedCommand, Selection
-from tranrepl.browse import browse as browse_commands
+from tranrepl.admin.browse import BrowsedCommand, Selection
+from tranrepl.admin.browse import browse as browse_commands
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, chosen_article, load
 from tranrepl.cli.output import err, failing_clearly, out, print_json

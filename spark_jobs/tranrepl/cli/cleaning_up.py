@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from tranrepl.cleanup import clean_up
+from tranrepl.admin.cleanup import clean_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, load
 from tranrepl.cli.output import counted, err, failing_clearly, out, print_error, print_json

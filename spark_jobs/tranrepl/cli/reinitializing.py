@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tranrepl.beginning_anew import BEGINNING_OF, begin_anew
-from tranrepl.check import check as check_publication
+from tranrepl.admin.beginning_anew import BEGINNING_OF, begin_anew
+from tranrepl.admin.check import check as check_publication
+from tranrepl.admin.reinitialization import Rows, reinitialize
 from tranrepl.cli.agents import take_snapshot
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import ArticleOption, File, MasterOption, SubscriptionOption, chosen_article, load
@@ -18,7 +19,6 @@ from tranrepl.cli.results import raise_first, report
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
-from tranrepl.reinitialization import Rows, reinitialize
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.snapshot.anew import subscribe_anew
 

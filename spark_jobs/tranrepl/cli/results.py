@@ -9,12 +9,12 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
+from tranrepl.admin.run import LOG_READER, SNAPSHOT
 from tranrepl.cli.output import err, out, print_error, print_json, settings_file, warn
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place
-from tranrepl.run import LOG_READER, SNAPSHOT
 
 _WIDTH_OF_NUMBERS = 80
 """In a terminal that is narrower, numbers may be broken: what a step is called and how it ended would be gone."""

@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tranrepl.check import Checked, check_publisher
+from tranrepl.admin.airflow_pools import missing_pools, set_up_pools
+from tranrepl.admin.check import Checked, check_publisher
+from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
 from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn
@@ -21,10 +23,8 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, Replicatio
 from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.pools import missing_pools, set_up_pools
 from tranrepl.settings.publication import Publication, json_schema
 from tranrepl.settings.registration import registered_article
-from tranrepl.setup import set_up
 from tranrepl.spark.class_archive import make_archive
 from tranrepl.spark.submit import submit
 from tranrepl.subscriber.dialect import Scripted

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tranrepl.administration import parse_xact_seqno, retry_from_transaction, skip_transaction
+from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, SubscriptionName, load
 from tranrepl.cli.output import failing_clearly, out

@@ -15,8 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tranrepl.cli.output import counted, out
-from tranrepl.status.report import (
+from tranrepl.admin.status.report import (
     WRONG_STATES,
     LastError,
     LastRun,
@@ -25,6 +24,7 @@ from tranrepl.status.report import (
     SkippedCommands,
     SubscriptionStatus,
 )
+from tranrepl.cli.output import counted, out
 
 _INDENT = 2
 _WHOLE_LINE = 10_000

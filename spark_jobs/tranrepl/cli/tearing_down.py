@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from tranrepl.admin.teardown import Teardown, plan_teardown, tear_down
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, load
 from tranrepl.cli.output import err, failing_clearly, out, warn
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Publication
-from tranrepl.teardown import Teardown, plan_teardown, tear_down
 
 
 @app.command(epilog="Example: [bold]tranrepl teardown dags/publications/purchasing.yaml --dry-run[/]")

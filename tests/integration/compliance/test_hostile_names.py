@@ -13,7 +13,7 @@ from integration.compliance.subscribers import Execute
 from sandbox.in_process import replicate
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site, execute
-from tranrepl.check import check
+from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.model.names import TableName

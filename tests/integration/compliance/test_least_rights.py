@@ -20,7 +20,7 @@ from sandbox.in_process import deliver_commands, read_commands, replicate
 from sandbox.least_rights import documented_rights, with_login
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site, execute
-from tranrepl.check import check
+from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import ConfigurationError, DataError

@@ -11,7 +11,7 @@ from conftest import DatabasesFactory
 from integration.compliance.history import Column, table_description
 from integration.compliance.subscribers import KEY, Site
 from sandbox.site import Site as WholeSite
-from tranrepl.check import check
+from tranrepl.admin.check import check
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialects import dialect_of

@@ -13,9 +13,9 @@ from integration.shell import typed
 from sandbox.databases import connection_environment
 from sandbox.mariadb import MariaDbServer
 from sandbox.site import Site
+from tranrepl.admin.status import status
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
-from tranrepl.status import status
 
 _TABLE = """
 CREATE TABLE vendor (

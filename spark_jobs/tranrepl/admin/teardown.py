@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from tranrepl.admin.airflow_pools import find_pools, remove_pools
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.teardown import Inventory, remove_empty_tables, remove_publication, take_inventory
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.pools import find_pools, remove_pools
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.teardown import PublisherTeardown

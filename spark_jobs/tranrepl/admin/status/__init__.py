@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tranrepl.status.publication import PATIENCE_SECONDS, status
-from tranrepl.status.report import (
+from tranrepl.admin.status.publication import PATIENCE_SECONDS, status
+from tranrepl.admin.status.report import (
     LastError,
     LastRun,
     LogReaderStatus,

@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from tranrepl.connections import Connection
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.publisher.postgres.log_identity import LogIdentity, read_log_identity
-from tranrepl.settings.publication import Publication
-from tranrepl.status.asking import Asked, said
-from tranrepl.status.log_reader import (
+from tranrepl.admin.status.asking import Asked, said
+from tranrepl.admin.status.log_reader import (
     LogReaderHistory,
     PublisherAnswer,
     ask_for_break,
@@ -22,9 +17,14 @@ from tranrepl.status.log_reader import (
     ask_publisher,
     log_reader_status,
 )
-from tranrepl.status.naming import with_names
-from tranrepl.status.report import LogReaderStatus, PublicationStatus, SubscriptionStatus, what_is_wrong
-from tranrepl.status.subscription import SubscriptionQuestion, ask_subscriber, unasked_subscription
+from tranrepl.admin.status.naming import with_names
+from tranrepl.admin.status.report import LogReaderStatus, PublicationStatus, SubscriptionStatus, what_is_wrong
+from tranrepl.admin.status.subscription import SubscriptionQuestion, ask_subscriber, unasked_subscription
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.publisher.postgres.log_identity import LogIdentity, read_log_identity
+from tranrepl.settings.publication import Publication
 
 PATIENCE_SECONDS = 15.0
 """For each question to a server. Three follow on each other at most."""

@@ -6,6 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from tranrepl.admin.status.asking import said
+from tranrepl.admin.status.history import error_of, run_of
+from tranrepl.admin.status.report import (
+    LastError,
+    LastRun,
+    SkippedCommands,
+    SubscriptionState,
+    SubscriptionStatus,
+)
+from tranrepl.admin.status.undelivered import Undelivered, undelivered_after
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
@@ -16,16 +26,6 @@ from tranrepl.errors import VALIDATION_FAILED, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
-from tranrepl.status.asking import said
-from tranrepl.status.history import error_of, run_of
-from tranrepl.status.report import (
-    LastError,
-    LastRun,
-    SkippedCommands,
-    SubscriptionState,
-    SubscriptionStatus,
-)
-from tranrepl.status.undelivered import Undelivered, undelivered_after
 from tranrepl.subscriber.dialects import dialect_of
 
 _WITHOUT_SNAPSHOT = (RegisteredStatus.SUBSCRIBED, RegisteredStatus.INITIATED)

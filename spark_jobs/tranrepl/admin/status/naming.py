@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from tranrepl.admin.status.report import PublicationStatus
 from tranrepl.next_steps import Place, named
-from tranrepl.status.report import PublicationStatus
 
 Part = TypeVar("Part", bound=BaseModel)
 

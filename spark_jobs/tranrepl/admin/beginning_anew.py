@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tranrepl.check import Beginning, Checked
+from tranrepl.admin.check import Beginning, Checked
+from tranrepl.admin.reinitialization import Rows, begin_after_registration, forget_log
+from tranrepl.admin.setup import set_up
 from tranrepl.connections import Connection
 from tranrepl.jobs.results import JobResult
-from tranrepl.reinitialization import Rows, begin_after_registration, forget_log
 from tranrepl.settings.publication import Publication, SyncType
-from tranrepl.setup import set_up
 
 BEGINNING_OF: Mapping[Rows, Beginning] = {
     Rows.SNAPSHOT: Beginning.ANEW,

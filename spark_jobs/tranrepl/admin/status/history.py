@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tranrepl.admin.status.report import LastError, LastRun
 from tranrepl.distributor.error_rows import ErrorRow
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.next_steps import Place, step_lines
-from tranrepl.status.report import LastError, LastRun
 
 
 def run_of(row: Mapping[str, object] | None) -> LastRun | None:

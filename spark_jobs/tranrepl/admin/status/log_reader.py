@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tranrepl.admin.status.asking import said
+from tranrepl.admin.status.history import error_of, run_of
+from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.error_rows import ended_well_since, last_error
@@ -14,9 +17,6 @@ from tranrepl.next_steps import Place
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.retained_log import retained_log
-from tranrepl.status.asking import said
-from tranrepl.status.history import error_of, run_of
-from tranrepl.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
 
 _APPLICATION = "tranrepl status"
 
