@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner
 
-from tranrepl.cli import app
+from tranrepl.cli.verbs import app
 
 COMMAND = Path(sys.executable).parent / "tranrepl"
 _NO_AIRFLOW = {"AIRFLOW_HOME": "/nowhere/airflow"}

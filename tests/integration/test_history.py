@@ -17,9 +17,8 @@ from conftest import DatabasesFactory
 from integration.observed import ITEM, distribution_rows, insert_transactions, wait_until
 from integration.shell import publication_file, typed
 from sandbox.site import Site
-from tranrepl import run_display
 from tranrepl.admin.status import SubscriptionStatus, status
-from tranrepl.cli import agents
+from tranrepl.cli import agents, run_display
 from tranrepl.distribution.delivery import Tally
 from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.distributor.database import DistributionDatabase, RunRow

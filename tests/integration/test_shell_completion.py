@@ -76,7 +76,7 @@ def test_bash_is_offered_verbs_files_subscriptions_and_articles(folder: Path) ->
     ]
 
 
-_LOADED = "import sys; from tranrepl.command_line import main; main(); print('', *sys.modules, sep='\\n')"
+_LOADED = "import sys; from tranrepl.cli.command_line import main; main(); print('', *sys.modules, sep='\\n')"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import sys
 from tranrepl.spark.arrow_alone import leave_pandas_out
 leave_pandas_out()
 import numpy as np, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset, pyarrow.parquet
-import tranrepl.cli, tranrepl.distribution.stored_range, tranrepl.log_reader.storing
+import tranrepl.cli.verbs, tranrepl.distribution.stored_range, tranrepl.log_reader.storing
 numbers = pa.array(np.arange(3))
 assert pc.greater(numbers, 1).to_numpy(zero_copy_only=False).tolist() == [False, False, True]
 assert "pandas" not in sys.modules

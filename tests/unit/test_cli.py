@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tranrepl import cli
+from tranrepl.cli import verbs as cli
 from tranrepl.cli.output import remember_file
 from tranrepl.cli.results import report
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError

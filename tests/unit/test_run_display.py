@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tranrepl import run_display
+from tranrepl.cli import run_display
+from tranrepl.cli.run_display import RunDisplay, UndeliveredCommands, UnreadLog, line, showing_run
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.run_display import RunDisplay, UndeliveredCommands, UnreadLog, line, showing_run
 
 
 class _Clock:

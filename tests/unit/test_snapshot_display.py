@@ -8,8 +8,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from tranrepl.cli.snapshot_display import showing, table_bars
 from tranrepl.jobs.results import TableProgress
-from tranrepl.snapshot_display import showing, table_bars
 
 _TABLES = [
     TableProgress(article="public.done", rows=5, bytes=1000, share=1.0, seconds=2.0),

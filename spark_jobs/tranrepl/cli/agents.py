@@ -26,17 +26,17 @@ from tranrepl.cli.arguments import (
 )
 from tranrepl.cli.output import err, failing_clearly, warn
 from tranrepl.cli.results import raise_first, report
+from tranrepl.cli.run_display import UndeliveredCommands, UnreadLog, showing_run
+from tranrepl.cli.run_following import following
+from tranrepl.cli.snapshot_display import show_row, showing
 from tranrepl.connections import Connection
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.errors import ErrorKind, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
-from tranrepl.run_display import UndeliveredCommands, UnreadLog, showing_run
-from tranrepl.run_following import following
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
-from tranrepl.snapshot_display import show_row, showing
 from tranrepl.spark.submit import submit
 
 _PAUSES = (1.0, 4.0)

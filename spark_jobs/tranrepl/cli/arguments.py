@@ -10,8 +10,8 @@ import typer
 
 from tranrepl.admin.check import Checked
 from tranrepl.admin.check import check as check_publication
+from tranrepl.cli.completion import complete_article, complete_file, complete_subscription
 from tranrepl.cli.output import err, remember_file
-from tranrepl.completion import complete_article, complete_file, complete_subscription
 from tranrepl.connections import Connection, all_from_environment
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.loading import load_publication

@@ -13,9 +13,9 @@ from tranrepl.admin.status import PublicationStatus
 from tranrepl.admin.status import status as publication_status
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import JsonOption, load
+from tranrepl.cli.completion import complete_file
 from tranrepl.cli.output import err, failing_clearly, out, print_error, print_json, remember_file
 from tranrepl.cli.status_display import show_status
-from tranrepl.completion import complete_file
 from tranrepl.errors import ConfigurationError, ReplicationError
 
 _AT_ONCE = 8

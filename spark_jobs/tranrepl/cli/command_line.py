@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tranrepl.completion import offered_without_verbs
+from tranrepl.cli.completion import offered_without_verbs
 
 
 def main() -> None:
@@ -14,6 +14,6 @@ def main() -> None:
         sys.stdout.write("\n".join(offered))
         return
     # It imports what the verbs work with, which takes longer than anybody waits for a Tab.
-    from tranrepl.cli import main as run
+    from tranrepl.cli.verbs import run
 
     run()

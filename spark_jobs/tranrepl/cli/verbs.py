@@ -1,0 +1,37 @@
+"""All verbs: whoever imports this has them in `app`."""
+
+from __future__ import annotations
+
+from tranrepl.cli import (
+    agents,
+    browsing,
+    cleaning_up,
+    reinitializing,
+    setting_up,
+    skip_and_retry,
+    status,
+    tearing_down,
+    validating,
+)
+from tranrepl.cli.app import app
+from tranrepl.spark.arrow_alone import leave_pandas_out
+
+__all__ = [
+    "agents",
+    "app",
+    "browsing",
+    "cleaning_up",
+    "reinitializing",
+    "run",
+    "setting_up",
+    "skip_and_retry",
+    "status",
+    "tearing_down",
+    "validating",
+]
+
+
+def run() -> None:
+    """Run the verb that the command line names."""
+    leave_pandas_out()
+    app()
