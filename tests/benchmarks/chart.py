@@ -1,4 +1,4 @@
-"""The chart of the README: changes a second of each workload, as a PNG that Spark's own JVM draws.
+"""The chart of the docs: changes a second of each workload, as a PNG that Spark's own JVM draws.
 
 `python -m benchmarks.chart RESULTS.json CHART.png` draws it anew.
 """

@@ -1,4 +1,4 @@
-"""The rights that the README says the jobs need, and no others."""
+"""The rights that the docs say the jobs need, and no others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tranrepl.connections import Connection
 
-_README = Path(__file__).parents[2] / "README.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "security.md"
 _PART = re.compile(r"^-- ([^\n]+)\n(.*?)(?=^$|^```)", re.DOTALL | re.MULTILINE)
 
 
 def documented_rights(part: str, password: str, names: Mapping[str, str]) -> list[str]:
-    """The statements under `-- part`; `names` says what the README's tables, database and role are called here."""
-    section = _README.read_text(encoding="utf-8").partition("\n## Security\n")[2].partition("\n## ")[0]
-    (text,) = (body for title, body in _PART.findall(section) if title == part)
+    """The statements under `-- part`; `names` says what the page's tables, database and role are called here."""
+    page = _PAGE.read_text(encoding="utf-8")
+    (text,) = (body for title, body in _PART.findall(page) if title == part)
     for documented, here in names.items():
         text = text.replace(documented, here)
     return [it.strip().replace("'…'", _literal(password)) for it in text.split(";\n") if it.strip()]

@@ -1,4 +1,4 @@
-"""The jobs run with the rights that the README gives them, setup says what more it needs, and no password shows."""
+"""The jobs run with the rights that the docs give them, setup says what more it needs, and no password shows."""
 
 from __future__ import annotations
 
