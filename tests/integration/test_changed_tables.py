@@ -241,7 +241,7 @@ def test_where_no_snapshot_is_to_be_taken_the_subscription_stops_until_a_validat
     # It stays stopped as long as rows differ.
     assert wider.validate().error is not None
     assert whole_run(wider)["reporting"].error is not None
-    repaired = wider.validate(article="public.vendor", repair=Repair.APPLY)
+    repaired = wider.validate(articles=("public.vendor",), repair=Repair.APPLY)
     repaired.raise_error()
     assert any("goes on" in it for it in repaired.notices)
     good_run(wider)
@@ -285,7 +285,7 @@ def test_validation_works_before_the_snapshot_and_says_what_waits(site: Site, en
     assert [(it.article, it.different, it.missing) for it in result.validation.articles] == [("public.other", 1, 0)]
     assert "article public.vendor still waits for its snapshot, and was not compared" in result.notices
     wider.validate(repair=Repair.APPLY).raise_error()
-    alone = wider.validate(article="public.vendor")
+    alone = wider.validate(articles=("public.vendor",))
     assert alone.error is None
     assert "article public.vendor still waits for its snapshot, and was not compared" in alone.notices
     good_run(wider)

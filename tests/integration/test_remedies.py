@@ -354,7 +354,7 @@ _NOT_OF_A_FILE = ("class-archive", "schema", "script")
 
 def test_every_command_that_the_library_names_can_be_pasted() -> None:
     """`tranrepl VERB FILE …`, in backticks."""
-    named = re.compile(r"`tranrepl (?P<verb>[a-z-]+)(?P<file>(?: FILE)?)")
+    named = re.compile(r"`tranrepl (?P<verb>[a-z-]+)(?P<file>(?: FILE| \{file\})?)")
     folder = Path(tranrepl.__file__).parent
     wrong = [
         f"{path.relative_to(folder)}: tranrepl {found['verb']}"

@@ -158,8 +158,8 @@ def _deliver(site: Site, command: Command) -> Mapping[str, JobResult]:
 
 def _validate(site: Site, command: Command) -> Mapping[str, JobResult]:
     repair = Repair.APPLY if "--repair" in command.options.split() else Repair.NONE
-    article = command.option("--article")
-    return {"validate": site.validate(_subscription(site, command), article=article, repair=repair)}
+    articles = tuple(filter(None, [command.option("--article")]))
+    return {"validate": site.validate(_subscription(site, command), articles=articles, repair=repair)}
 
 
 def _reinitialize(site: Site, command: Command) -> Mapping[str, JobResult]:

@@ -111,9 +111,9 @@ class Site:
         taken = snapshot_agent.idle_result(request, self.connections)
         return taken or snapshot_job.run(self.spark, request, self.connections)
 
-    def validate(self, subscription: str = "reporting", **asked: Any) -> JobResult:
+    def validate(self, subscription: str = "reporting", *, articles: tuple[str, ...] = (), **asked: Any) -> JobResult:
         """`tranrepl validate`, its result with its error."""
-        request = ValidationRequest(publication=self.publication, subscription=subscription, **asked)
+        request = ValidationRequest(publication=self.publication, subscription=subscription, articles=articles, **asked)
         return validation_job.run(self.spark, request, self.connections)
 
     def run(self) -> JobResult:

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sandbox.owned_process import dying_with_owner
+from tranrepl.spark.class_archive import start_variables
 
 WORKERS = 2
 _PATIENCE_SECONDS = 90.0
@@ -23,7 +24,9 @@ _REGISTERED = re.compile(r"Registering worker ")
 
 def short_lived() -> str:
     """Options of a JVM that lives for one test."""
-    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {os.environ.get('SPARK_SUBMIT_OPTS', '')}".rstrip()
+    # Without the options of this process, which keep Spark from saying what is waited for here.
+    others = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
+    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {start_variables(others).get('SPARK_SUBMIT_OPTS', '')}".rstrip()
 
 
 @contextmanager

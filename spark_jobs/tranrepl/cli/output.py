@@ -46,6 +46,11 @@ def print_error(error: ReplicationError, subscription: str = "") -> None:
         err.print(f"  {line}", highlight=False, markup=False, style="dim" if line.startswith("#") else None)
 
 
+def with_names(text: str, subscription: str) -> str:
+    """Return a text whose commands name the file that this call was given, and the subscription."""
+    return named(text, Place(_settings_file.get(), subscription))
+
+
 def remember_file(file: Path) -> Path:
     """Let the commands that errors name have this file. A callback of the argument; returns the same file."""
     _settings_file.set(str(file))

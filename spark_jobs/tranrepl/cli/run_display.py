@@ -153,7 +153,7 @@ class _LoggedDisplay(RunDisplay):
 
     def show(self, row: Mapping[str, Any]) -> None:
         RunDisplay.show(self, row)
-        if time.monotonic() - self.shown >= _LINE_EVERY_SECONDS:
+        if row["delivered_commands"] and time.monotonic() - self.shown >= _LINE_EVERY_SECONDS:
             self.shown = time.monotonic()
             text = ", ".join(self.parts())
             self.console.print(f"{self.name}: {text}", highlight=False, markup=False, soft_wrap=True)

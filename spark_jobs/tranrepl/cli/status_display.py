@@ -24,7 +24,7 @@ from tranrepl.admin.status.report import (
     SkippedCommands,
     SubscriptionStatus,
 )
-from tranrepl.cli.output import counted, out
+from tranrepl.cli.output import counted, out, with_names
 
 _INDENT = 2
 _WHOLE_LINE = 10_000
@@ -148,7 +148,7 @@ def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
     for article, why in subscription.stopped_articles.items():
         yield f"[red]stopped for article {escape(article)}[/]: {escape(why)}"
     if subscription.skipped is not None and subscription.skipped.commands:
-        yield _skipped(subscription.skipped)
+        yield with_names(_skipped(subscription.skipped), subscription.subscription)
     last = subscription.last_run
     if last is not None and last.status == "in_progress" and subscription.waiting_articles:
         yield from map(escape, last.comments.splitlines())
@@ -171,7 +171,7 @@ def _skipped(skipped: SkippedCommands) -> str:
     last = f", the last one {_place(skipped.last)}" if skipped.last is not None else ""
     return (
         f"[yellow]{counted(skipped.commands, 'command')} skipped (skip_errors)[/] in the last {skipped.within_hours} "
-        f"hours{last}: `tranrepl validate` finds the rows that differ"
+        f"hours{last}: `tranrepl validate FILE -s NAME` finds the rows that differ"
     )
 
 
