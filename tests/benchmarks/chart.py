@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from typing import Any
 
 from benchmarks.results import Phase, Row, read_rows
 from benchmarks.workloads import MEMORY
+from sandbox.quiet_spark import quiet_start
 from tranrepl.settings.publication import Apply
+from tranrepl.spark.output import submission_variables
 
 _SCALE = 2
 """Pixels for one unit of the layout."""
@@ -145,7 +148,9 @@ def _java() -> Iterator[Any]:
 
     settings = SparkConf(loadDefaults=False)
     settings.set("spark.master", "local[1]").set("spark.driver.extraJavaOptions", _HEADLESS)
-    gateway = launch_gateway(settings)  # type: ignore[no-untyped-call]
+    os.environ.update({"SPARK_LOCAL_IP": "127.0.0.1", **submission_variables()})
+    with quiet_start():
+        gateway = launch_gateway(settings)  # type: ignore[no-untyped-call]
     try:
         yield gateway.jvm
     finally:
