@@ -182,8 +182,10 @@ def store_problems(store: str) -> Iterator[ConfigurationError]:
         with tempfile.TemporaryDirectory(prefix="_tranrepl_check_", dir=nearest) as folder:
             Path(folder, "file").write_bytes(bytes(_TRIED_BYTES))
     except OSError as error:
+        denied = isinstance(error, PermissionError)
         yield ConfigurationError(
-            f"distributor.store: {store!r}: {nearest} cannot be written: {error.strerror}", remedy=_writable(nearest)
+            f"distributor.store: {store!r}: {nearest} cannot be written: {error.strerror}",
+            remedy=_writable(nearest) if denied else "make room there, or name another path to write to",
         )
 
 
@@ -191,7 +193,7 @@ def _writable(folder: Path) -> str:
     """How this user gets a folder to write to."""
     if not folder.is_dir():
         return "allowed: a path to write to"
-    return f"allowed: a path to write to; or let its owner run: chown {getpass.getuser()} {shlex.quote(str(folder))}"
+    return f"allowed: a path to write to; or, as root: chown {getpass.getuser()} {shlex.quote(str(folder))}"
 
 
 def _publisher(
