@@ -1,4 +1,4 @@
-"""Names in a publication file: its own, those of connections and classes, and SQL's of several parts."""
+"""Names: of tables, publications, connections and classes, and SQL's names of several parts."""
 
 from __future__ import annotations
 

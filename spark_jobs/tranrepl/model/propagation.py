@@ -1,4 +1,5 @@
-"""`ins_cmd`, `upd_cmd` and `del_cmd` as a publication file writes them."""
+"""How changes of an article go out: `ins_cmd`, `upd_cmd`, `del_cmd`, `update_policy` and `truncate`, as a file writes
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL sessions: connecting, the settings that make values travel exactly, errors by class, the catalogue."""
+"""PostgreSQL sessions: connecting, the settings that make values travel exactly, errors by class."""
 
 from __future__ import annotations
 
