@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, Context
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.assets import add_events, subscription_alias
-from tranrepl_airflow.skipped_alerts import results_of, tell_skipped
+from tranrepl_airflow.skipped_alerts import alert_skipped, results_of
 from tranrepl_airflow.summary import TEMPLATE, run_in_words, summarize
 
 
@@ -80,7 +80,7 @@ class DeliveredOperator(BaseOperator):
         add_events(context, self.tables, publication, self.subscription, _extras(delivery))
         summarize(context, run_in_words(asdict(delivery)))
         # The last thing that is done: a task that is tried again would tell it again.
-        tell_skipped(publication, self.subscription, results, context)
+        alert_skipped(publication, self.subscription, results, context)
         return asdict(delivery)
 
 

@@ -28,7 +28,7 @@ def results_of(context: Context, attempts: Sequence[str]) -> list[JobResult]:
     return [JobResult.model_validate(result) for result in results if result is not None]
 
 
-def tell_skipped(publication: Publication, subscription: str, results: Sequence[JobResult], context: Context) -> None:
+def alert_skipped(publication: Publication, subscription: str, results: Sequence[JobResult], context: Context) -> None:
     """Tell every notifier, and the task's log, where commands were skipped. Raises nothing: what was delivered was
     delivered."""
     total = reduce(JobResult.plus, results, JobResult())
@@ -67,4 +67,4 @@ class SkippedBeforeFailure:
         if self.only is not None and not (isinstance(error, ReplicationFailed) and error.report.kind is self.only):
             return
         publication = Publication.model_validate(self.publication)
-        tell_skipped(publication, self.subscription, results_of(context, self.attempts), context)
+        alert_skipped(publication, self.subscription, results_of(context, self.attempts), context)

@@ -16,10 +16,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.benchmark_site import Servers, opened
 from benchmarks.bounds import MOST_SECONDS, at_most, end_in_order
 from benchmarks.chart import draw
 from benchmarks.drains import measure
-from benchmarks.ends import Servers, opened
 from benchmarks.limits import Limit, measure_limits
 from benchmarks.report import show
 from benchmarks.results import Measurement, Results, medians, slot_decoding

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks.ends import Ends, Servers
+from benchmarks.benchmark_site import BenchmarkSite, Servers
 from benchmarks.memory import Role, peak_memory
 from benchmarks.results import Measurement, Phase, TimedJob
 from benchmarks.session import keep_warm
@@ -20,7 +20,7 @@ _BEFORE_STORE = ("read", "decode", "transform")
 """Phases of the log reader that lie within `read_to_store`."""
 
 
-def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list[Measurement]:
+def measure(ends: BenchmarkSite, servers: Servers, workload: Workload, turn: int) -> list[Measurement]:
     """Build the backlog and drain it. In even turns built-in replication comes first: whoever comes second finds the
     disk's cache warm, and in the log, where both ends are one server, what the first has written."""
     workload.build(ends.publisher)
@@ -29,11 +29,11 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
     ends.vacuum([ends.publisher])
     servers.checkpoint()
     # First of all that reads the log: it is the first to pass over what the run before has read.
-    look_seconds = seconds_of(ends.look_at_log)
+    probe_seconds = seconds_of(ends.probe_log)
     changes, slot_seconds = _decode_slot(ends)
     before = _bytes_in(store)
     keep_warm(ends.site.spark)
-    read = timed(ends.site.run_log_reader, look_seconds)
+    read = timed(ends.site.run_log_reader, probe_seconds)
     stored = _bytes_in(store) - before
     reference, delivered = _drain_both(ends, servers, marker, built_in_first=turn % 2 == 0)
     ends.check_equal()
@@ -51,7 +51,7 @@ def measure(ends: Ends, servers: Servers, workload: Workload, turn: int) -> list
 
 
 def _drain_both(
-    ends: Ends, servers: Servers, marker: int, *, built_in_first: bool
+    ends: BenchmarkSite, servers: Servers, marker: int, *, built_in_first: bool
 ) -> tuple[float, dict[Apply, TimedJob]]:
     """Seconds of built-in replication, and our deliveries by mode."""
     reference, delivered = 0.0, {}
@@ -62,9 +62,9 @@ def _drain_both(
             reference = ends.built_in.drain(marker)
             ends.vacuum(ends.references)
         else:
-            look_seconds = seconds_of(partial(ends.look_for_batches, mode))
+            probe_seconds = seconds_of(partial(ends.probe_batches, mode))
             keep_warm(ends.site.spark)
-            delivered[mode] = timed(partial(ends.deliver, mode), look_seconds)
+            delivered[mode] = timed(partial(ends.deliver, mode), probe_seconds)
             ends.vacuum(ends.subscribers(mode))
     return reference, delivered
 
@@ -76,7 +76,7 @@ def seconds_of(look: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def timed(job: Callable[[], JobResult], look_seconds: float) -> TimedJob:
+def timed(job: Callable[[], JobResult], probe_seconds: float) -> TimedJob:
     """Run it. Raises what stopped it."""
     peaks: dict[Role, float] = {}
     with peak_memory(peaks):
@@ -85,7 +85,7 @@ def timed(job: Callable[[], JobResult], look_seconds: float) -> TimedJob:
         seconds = time.perf_counter() - started
     result.raise_error()
     phases = _phases(result.phases, max(seconds, result.seconds))
-    return TimedJob(seconds, phases, {str(role): peak for role, peak in peaks.items()}, look_seconds)
+    return TimedJob(seconds, phases, {str(role): peak for role, peak in peaks.items()}, probe_seconds)
 
 
 def _phases(told: Mapping[str, float], seconds: float) -> dict[str, float]:
@@ -97,7 +97,7 @@ def _phases(told: Mapping[str, float], seconds: float) -> dict[str, float]:
     return {name: round(it, 3) for name, it in phases.items()}
 
 
-def _decode_slot(ends: Ends) -> tuple[int, float]:
+def _decode_slot(ends: BenchmarkSite) -> tuple[int, float]:
     """Changes in the backlog, and seconds that the slot's own decoding takes (the better of two)."""
     ((name,),) = execute(
         ends.publisher,

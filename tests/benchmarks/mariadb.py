@@ -100,8 +100,8 @@ def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spa
             # What was committed without waiting is on the disk then, and only so is it read.
             execute(site.databases.publisher, "CHECKPOINT")
             servers.replication.build(workload.name, rows)
-            look_seconds = seconds_of(site.look_at_log)
-            read = timed(site.run_log_reader, look_seconds)
+            probe_seconds = seconds_of(site.probe_log)
+            read = timed(site.run_log_reader, probe_seconds)
             reference, delivered = _drain_both(servers, site, replica_first=turn % 2 == 0)
             _check_equal(servers)
             for mode, delivery in delivered.items():
@@ -121,8 +121,8 @@ def _drain_both(servers: Servers, site: Site, *, replica_first: bool) -> tuple[f
 
 
 def _delivered(site: Site, subscription: str) -> TimedJob:
-    look_seconds = seconds_of(partial(site.look_for_batches, subscription))
-    return timed(partial(site.run_distribution, subscription), look_seconds)
+    probe_seconds = seconds_of(partial(site.probe_batches, subscription))
+    return timed(partial(site.run_distribution, subscription), probe_seconds)
 
 
 @contextmanager

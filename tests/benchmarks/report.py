@@ -72,7 +72,7 @@ def _phases(rows: Sequence[Row]) -> Table:
     names = [*(name for name in _ORDER if name in found), *(name for name in found if name not in _ORDER)]
     table = _table("seconds of each phase", ("workload", "phase"), [_LOOK, *names])
     for row in timed:
-        seconds = (row.look_seconds, *(row.phases.get(name) for name in names))
+        seconds = (row.probe_seconds, *(row.phases.get(name) for name in names))
         table.add_row(row.workload, _phase(row), *(_seconds(it) for it in seconds))
     return table
 

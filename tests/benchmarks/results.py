@@ -34,7 +34,7 @@ class TimedJob:
     """Seconds of each."""
     peak_mb: Mapping[str, float] = field(default_factory=dict)
     """By role of a process, the largest one."""
-    look_seconds: float = 0.0
+    probe_seconds: float = 0.0
     """Of the look before it, whether there is anything to do: a part of its start-up, not in `seconds`."""
 
     def then(self, other: TimedJob) -> TimedJob:
@@ -44,7 +44,7 @@ class TimedJob:
             self.seconds + other.seconds,
             {it: self.phases.get(it, 0.0) + other.phases.get(it, 0.0) for it in phases},
             {it: max(self.peak_mb.get(it, 0.0), other.peak_mb.get(it, 0.0)) for it in peaks},
-            self.look_seconds + other.look_seconds,
+            self.probe_seconds + other.probe_seconds,
         )
 
 
@@ -81,7 +81,7 @@ class Row:
     phases: Mapping[str, float]
     peak_mb: Mapping[str, float]
     stored_bytes_per_change: float | None
-    look_seconds: float
+    probe_seconds: float
     """A part of start-up."""
     startup_seconds: float | None = None
     total_seconds: float | None = None
@@ -122,8 +122,8 @@ def _median(rounds: Sequence[Measurement], startup: StartUp | None) -> Row:
     ours = statistics.median(it.changes / it.ours.seconds for it in rounds)
     reference = statistics.median(it.changes / it.reference_seconds for it in rounds)
     seconds = statistics.median(it.ours.seconds for it in rounds)
-    look_seconds = statistics.median(it.ours.look_seconds for it in rounds)
-    before = _startup_seconds(first.phase, startup) + look_seconds if startup else None
+    probe_seconds = statistics.median(it.ours.probe_seconds for it in rounds)
+    before = _startup_seconds(first.phase, startup) + probe_seconds if startup else None
     stored = [it.stored_bytes / it.changes for it in rounds if it.stored_bytes is not None]
     return Row(
         first.workload,
@@ -137,7 +137,7 @@ def _median(rounds: Sequence[Measurement], startup: StartUp | None) -> Row:
         {name: statistics.median(it.ours.phases.get(name, 0.0) for it in rounds) for name in first.ours.phases},
         {role: max(it.ours.peak_mb.get(role, 0.0) for it in rounds) for role in first.ours.peak_mb},
         statistics.median(stored) if stored else None,
-        look_seconds,
+        probe_seconds,
         before,
         None if before is None else before + seconds,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.ends import Ends
+from benchmarks.benchmark_site import BenchmarkSite
 from benchmarks.workloads import insert_in_one_transaction
 from sandbox.databases import connection_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
@@ -51,7 +51,7 @@ class StartUp:
     small_runs: Sequence[SmallRun]
 
 
-def measure_startup(ends: Ends, sizes: Sequence[int], rounds: int) -> StartUp:
+def measure_startup(ends: BenchmarkSite, sizes: Sequence[int], rounds: int) -> StartUp:
     """`sizes` are the changes of the small runs; the last one is large enough for both jobs to start."""
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"} | connection_environment(ends.site.connections.values())
     empty = statistics.median(_empty_job() for _ in range(rounds))
@@ -89,13 +89,13 @@ def _empty_job() -> float:
 class _Task:
     """What Airflow's task does: a look, and a job where there is something to do."""
 
-    look_seconds: float
+    probe_seconds: float
     job_seconds: float
     result: JobResult
 
     @property
     def seconds(self) -> float:
-        return self.look_seconds + self.job_seconds
+        return self.probe_seconds + self.job_seconds
 
     @property
     def startup_seconds(self) -> float:
@@ -114,7 +114,7 @@ def _task(look: Callable[[], JobResult | None], job: Callable[[], JobResult]) ->
     return _Task(looked - started, ended - looked, result)
 
 
-def _run(ends: Ends, changes: int) -> tuple[_Task, _Task]:
+def _run(ends: BenchmarkSite, changes: int) -> tuple[_Task, _Task]:
     """The log reader's and the delivery's."""
     if changes:
         insert_in_one_transaction(changes, ends.publisher)

@@ -37,7 +37,7 @@ def run(site: Site) -> None:
 
 def tell_history(site: Site) -> None:
     """What a run tells of its end: `run` is a job that was killed before."""
-    assert site.look_for_batches("reporting") is not None
+    assert site.probe_batches("reporting") is not None
 
 
 def insert(site: Site, first: int, last: int, note: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.benchmark_site import Servers, opened
 from benchmarks.chart import draw
 from benchmarks.drains import measure
-from benchmarks.ends import Servers, opened
 from benchmarks.mariadb import beside_replication, race
 from benchmarks.results import Measurement, Phase, TimedJob, medians
 from benchmarks.workloads import Size, scenarios, vendor_scenario
@@ -46,7 +46,7 @@ def test_a_backlog_is_drained_by_both_and_the_ends_are_compared(
         assert [(it.mode, it.phase) for it in measured] == list(product(modes, Phase))
         # The last one is the marker.
         assert {it.changes for it in measured} == {_ROWS + 1}
-        assert all(min(it.ours.seconds, it.ours.look_seconds, it.reference_seconds) > 0 for it in measured)
+        assert all(min(it.ours.seconds, it.ours.probe_seconds, it.reference_seconds) > 0 for it in measured)
         assert {"read", "decode", "transform", "store"} <= measured[0].ours.phases.keys()
         assert all((it.stored_bytes or 0) > _ROWS for it in measured if it.phase is Phase.LOG_READER)
 

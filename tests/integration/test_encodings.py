@@ -87,7 +87,7 @@ def test_bytes_that_are_no_utf8_are_named(databases: DatabasesFactory, encoded: 
     site.at_publisher("INSERT INTO t VALUES (1, 'a', 'é')")
     _execute_as_it_is(ends.publisher, b"INSERT INTO t VALUES (2, 'b', '\xe9')")
     site.at_publisher("INSERT INTO t VALUES (3, 'c', '')")
-    assert site.look_at_log() is None
+    assert site.probe_log() is None
     result = read_log_into_store(site)
     error = result.error
     assert error is not None

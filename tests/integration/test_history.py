@@ -60,7 +60,7 @@ def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch)
 
         return tell
 
-    for name in ("tell_progress", "end_run"):
+    for name in ("record_progress", "end_run"):
         monkeypatch.setattr(DistributionDatabase, name, telling(getattr(DistributionDatabase, name)))
     insert_transactions(site, 1, 2, 3)
     site.run()

@@ -217,7 +217,7 @@ def test_a_row_of_which_the_text_is_too_long_for_a_message(databases: DatabasesF
     site.set_up()
     site.at_subscriber("INSERT INTO t VALUES (1, 'shorter')")
     site.at_publisher(f"UPDATE t SET bytes = {_large('c', 270)}::bytea WHERE id = 1", "INSERT INTO t VALUES (2, 'x')")
-    assert site.look_at_log() is None
+    assert site.probe_log() is None
     read_log_into_store(site).raise_error()
     deliver_stored(site).raise_error()
     checksums = "SELECT id, md5(bytes) FROM t ORDER BY id"

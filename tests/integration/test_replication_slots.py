@@ -72,7 +72,7 @@ def test_one_slot_beside_the_publications_own_is_enough(site: Site) -> None:
     assert (read.error, read.commands) == (None, 400)
     deliver_stored(site).raise_error()
     assert differing_rows(site) == {}
-    # While the common point's snapshot is held, the log is read.
+    # While the sync point's snapshot is held, the log is read.
     _change(site, 2000)
     site.validate().raise_error()
     assert differing_rows(site) == {}

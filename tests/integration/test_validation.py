@@ -27,7 +27,7 @@ from tranrepl.jobs.requests import Repair
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
-from tranrepl.validation import comparison, ends, job
+from tranrepl.validation import comparison, comparison_targets, job
 from tranrepl.validation.comparison import Found
 from tranrepl.validation.reading import SnapshotRead
 
@@ -357,7 +357,7 @@ def test_a_table_that_is_read_in_parts_is_read_whole(site: Site, monkeypatch: py
     site.at_publisher(f"CREATE TABLE item ({_COLUMNS})", f"INSERT INTO item {rows}")
     site.at_subscriber(f"CREATE TABLE item ({_COLUMNS})", f"INSERT INTO item {rows} ORDER BY n DESC")
     site.set_up()
-    monkeypatch.setattr("tranrepl.validation.ends._part_bytes", lambda *_: 8 * 8192)
+    monkeypatch.setattr("tranrepl.validation.comparison_targets._part_bytes", lambda *_: 8 * 8192)
     assert site.validate().error is None
 
     site.at_subscriber(
@@ -439,12 +439,12 @@ def test_delivery_is_held_until_the_snapshots_are_open_and_not_for_the_compariso
     with ThreadPoolExecutor(1) as executor:
 
         @contextmanager
-        def open_ends(*arguments: Any) -> Iterator[Any]:
+        def open_comparison_targets(*arguments: Any) -> Iterator[Any]:
             site.at_publisher("UPDATE item SET name = 'later'")
             site.read_log().raise_error()
             delivering.append(executor.submit(site.deliver))
             assert wait(delivering, 1.5).not_done
-            with ends.open_ends(*arguments) as opened:
+            with comparison_targets.open_comparison_targets(*arguments) as opened:
                 yield opened
 
         def compare(*arguments: Any, **named: Any) -> list[Found]:
@@ -452,7 +452,7 @@ def test_delivery_is_held_until_the_snapshots_are_open_and_not_for_the_compariso
             assert site.at_subscriber("SELECT name FROM item") == [("later",)]
             return comparison.compare(*arguments, **named)
 
-        monkeypatch.setattr("tranrepl.validation.job.open_ends", open_ends)
+        monkeypatch.setattr("tranrepl.validation.job.open_comparison_targets", open_comparison_targets)
         monkeypatch.setattr("tranrepl.validation.job.compare", compare)
         assert site.validate().error is None
 
@@ -476,7 +476,7 @@ def test_where_another_delivery_was_faster_a_new_snapshot_is_taken(site: Site, m
                 site.run()
             yield snapshot
 
-    monkeypatch.setattr("tranrepl.validation.meeting.exported_snapshot", overtaken)
+    monkeypatch.setattr("tranrepl.validation.sync_point.exported_snapshot", overtaken)
     result = site.validate()
     assert result.error is None
     assert result.validation is not None

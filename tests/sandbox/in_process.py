@@ -89,20 +89,20 @@ def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, 
     settings = site.publication.subscription("reporting")
     request = DistributionRequest(publication=site.publication, subscription=settings.name)
     with open_distribution(request, site.connections) as opened:
-        standing, articles = opened.subscriber.standing(), opened.database.all_articles(opened.record)
-        opened.refuse_incomplete(standing.watermark)
-        batches = opened.database.batches_after(opened.record, standing.watermark)
+        position, articles = opened.subscriber.position(), opened.database.all_articles(opened.record)
+        opened.refuse_incomplete(position.watermark)
+        batches = opened.database.batches_after(opened.record, position.watermark)
         left_out = _left_out(articles, opened.left_out())
         folders = [folder_path(opened.record, it.folder) for it in batches]
         limits = CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold)
         options = ApplierOptions(apply=settings.apply)
-        delivery = Delivery(opened.connection, opened.key, articles, standing.watermark, limits, options)
-        if standing.unfinished is not None:
-            last = standing.unfinished.record.last
-            left = left_over(_stored(folders, standing.watermark, left_out, last), standing.unfinished, articles)
-            finished = deliver_pieces(replace(delivery, finishing=standing.unfinished), left)
+        delivery = Delivery(opened.connection, opened.key, articles, position.watermark, limits, options)
+        if position.unfinished is not None:
+            last = position.unfinished.record.last
+            left = left_over(_stored(folders, position.watermark, left_out, last), position.unfinished, articles)
+            finished = deliver_pieces(replace(delivery, finishing=position.unfinished), left)
             return finished if finished.error is not None else finished.plus(deliver_stored(site))
-        commands = _stored(folders, standing.watermark, left_out)
+        commands = _stored(folders, position.watermark, left_out)
         if settings.subscription_streams == 1:
             return deliver(delivery, commands)
         opened.subscriber.set_up_streams(settings.subscription_streams)

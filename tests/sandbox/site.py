@@ -72,9 +72,9 @@ class Site:
 
     def read_log(self) -> JobResult:
         """`tranrepl log-reader`, its result with its error."""
-        return self.look_at_log() or self.run_log_reader()
+        return self.probe_log() or self.run_log_reader()
 
-    def look_at_log(self) -> JobResult | None:
+    def probe_log(self) -> JobResult | None:
         """The look before the Spark job alone: None where there is something to read."""
         return log_reader_agent.idle_result(LogReaderRequest(publication=self.publication), self.connections)
 
@@ -95,7 +95,7 @@ class Site:
         idle = distribution_agent.idle_result(request, self.connections)
         return idle or distribution_job.run(self.spark, request, self.connections)
 
-    def look_for_batches(self, subscription: str) -> JobResult | None:
+    def probe_batches(self, subscription: str) -> JobResult | None:
         """The look before the Spark job alone: None where there is something to deliver."""
         request = DistributionRequest(publication=self.publication, subscription=subscription)
         return distribution_agent.idle_result(request, self.connections)

@@ -22,8 +22,8 @@ PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True)
-class Meetings:
-    """Where the threads meet."""
+class Rounds:
+    """Where the threads gather their ballots."""
 
     streams: int
     barrier: threading.Barrier = field(init=False)
@@ -43,24 +43,24 @@ class Meetings:
 
 @dataclass(frozen=True, slots=True)
 class ThreadVote:
-    meetings: Meetings
+    rounds: Rounds
     stream: int
 
     def gather(self, ballot: str) -> Sequence[str]:
-        return self.meetings.gather(self.stream, ballot)
+        return self.rounds.gather(self.stream, ballot)
 
 
 class DyingVote:
-    """Stream 0 never comes back from the meeting at which the others have committed."""
+    """Stream 0 never comes back from the round in which the others have committed."""
 
     def __init__(self, vote: Vote) -> None:
         self._vote = vote
-        self._meetings = 0
+        self._rounds = 0
 
     def gather(self, ballot: str) -> Sequence[str]:
-        self._meetings += 1
+        self._rounds += 1
         gathered = self._vote.gather(ballot)
-        if self._meetings == 3:
+        if self._rounds == 3:
             raise TransientError("killed")
         return gathered
 
@@ -77,14 +77,14 @@ def deliver_in_threads(
     divided = pa.Table.from_batches(list(divider(commands.to_batches())), STREAM_COMMANDS)
     if chosen is not None:
         divided = _with_streams(divided, chosen)
-    meetings = Meetings(divider.streams)
+    rounds = Rounds(divider.streams)
 
     def run(stream: int) -> JobResult:
         own = divided.filter(pc.equal(divided["stream"], stream))
         own = own.sort_by([("xact_seqno", "ascending"), ("command_id", "ascending")])
         place = Stream(stream, divider.streams)
         return deliver_stream(
-            delivery, place, stream_pieces(own.to_batches()), vote(ThreadVote(meetings, stream), stream)
+            delivery, place, stream_pieces(own.to_batches()), vote(ThreadVote(rounds, stream), stream)
         )
 
     with ThreadPoolExecutor(divider.streams) as pool:

@@ -19,7 +19,7 @@ def _round(seconds: float, reference: float, phase: Phase = Phase.DISTRIBUTION, 
         Apply.AUTO,
         phase,
         1000,
-        TimedJob(seconds, {"apply": seconds / 2}, {"driver JVM": memory}, look_seconds=seconds / 4),
+        TimedJob(seconds, {"apply": seconds / 2}, {"driver JVM": memory}, probe_seconds=seconds / 4),
         reference,
         6000,
     )
@@ -28,7 +28,7 @@ def _round(seconds: float, reference: float, phase: Phase = Phase.DISTRIBUTION, 
 def test_a_row_is_the_median_of_its_rounds_and_the_highest_of_the_peaks() -> None:
     (row,) = medians([_round(2, 4, memory=3), _round(1, 5, memory=9), _round(8, 2)], _STARTUP)
     assert (row.ours_per_s, row.reference_per_s, row.ratio) == (500, 250, 2)
-    assert (row.seconds, row.look_seconds, row.startup_seconds, row.total_seconds) == (2, 0.5, 6.5, 8.5)
+    assert (row.seconds, row.probe_seconds, row.startup_seconds, row.total_seconds) == (2, 0.5, 6.5, 8.5)
     assert (row.phases, row.peak_mb, row.stored_bytes_per_change) == ({"apply": 1}, {"driver JVM": 9}, 6)
 
 

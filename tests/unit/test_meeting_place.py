@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tranrepl.distribution.meeting_place import MeetingPlace
+from tranrepl.distribution.all_gather_server import AllGatherServer
 from tranrepl.errors import TransientError
 
 
@@ -15,7 +15,7 @@ from tranrepl.errors import TransientError
     "said", [b"", b"\n", b"not json\n", b'["wrong token", "0"]\n', b'["\xc3\xa9", "0"]\n', b"[1]\n"]
 )
 def test_streams_hear_one_another_whoever_else_comes(said: bytes) -> None:
-    with MeetingPlace("127.0.0.1", "127.0.0.1", 2) as place:
+    with AllGatherServer("127.0.0.1", "127.0.0.1", 2) as place:
         with socket.create_connection((place.address.host, place.address.port)) as stranger:
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
@@ -32,7 +32,7 @@ def test_streams_hear_one_another_whoever_else_comes(said: bytes) -> None:
 
 
 def test_who_waits_for_a_stream_that_is_gone_learns_it() -> None:
-    with MeetingPlace("127.0.0.1", "127.0.0.1", 2) as place:
+    with AllGatherServer("127.0.0.1", "127.0.0.1", 2) as place:
         gone, waiting = place.address.join(0), place.address.join(1)
         gone.close()
         with pytest.raises(TransientError, match="another stream's process was lost"):
@@ -41,7 +41,7 @@ def test_who_waits_for_a_stream_that_is_gone_learns_it() -> None:
 
 
 def test_a_driver_that_is_gone_is_a_transient_error() -> None:
-    with MeetingPlace("127.0.0.1", "127.0.0.1", 2) as place:
+    with AllGatherServer("127.0.0.1", "127.0.0.1", 2) as place:
         alone = place.address.join(0)
     with pytest.raises(TransientError):
         alone.gather("")

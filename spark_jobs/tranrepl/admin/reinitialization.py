@@ -84,7 +84,7 @@ def _fence_off(publication: Publication, connections: Mapping[str, Connection], 
         )
         with dialect_of(connection).subscriber(connection, key, "tranrepl reinitialize") as subscriber:
             if subscriber.find_watermark() is not None:
-                watermark = subscriber.standing().watermark
+                watermark = subscriber.position().watermark
                 subscriber.move_watermark(watermark, fence_after(watermark))
 
 
@@ -93,9 +93,9 @@ def begin_after_registration(publication: Publication, connections: Mapping[str,
     Returns its watermark."""
     request = DistributionRequest(publication=publication, subscription=name)
     with open_distribution(request, connections) as opened:
-        standing = opened.subscriber.standing()
+        position = opened.subscriber.position()
         start = (max(opened.record.start_lsn or 0, 1) - 1).to_bytes(XACT_SEQNO_BYTES, "big")
-        opened.subscriber.move_watermark(standing.watermark, start)
+        opened.subscriber.move_watermark(position.watermark, start)
         done = "begins where the log is registered from, by an administrator"
         opened.database.record_administration(opened.record, opened.subscription, start, done)
         opened.database.set_subscription_status(opened.subscription, SubscriptionStatus.ACTIVE)
@@ -117,7 +117,7 @@ def reinitialize(publication: Publication, connections: Mapping[str, Connection]
             )
     request = DistributionRequest(publication=publication, subscription=name)
     with open_distribution(request, connections) as opened:
-        watermark = opened.subscriber.standing().watermark
+        watermark = opened.subscriber.position().watermark
         start = opened.record.registered_xact_seqno or FIRST_XACT_SEQNO
         opened.subscriber.move_watermark(watermark, start)
         opened.database.forget_snapshots(opened.subscription)

@@ -37,7 +37,7 @@ def skip_transaction(
 
     Raises ConfigurationError where another one is next: nobody skips more than was looked at.
     """
-    with _standing_still(publication, connections, subscription) as (opened, watermark):
+    with _without_delivery(publication, connections, subscription) as (opened, watermark):
         following = first_transaction(opened.record, opened.database.batches_after(opened.record, watermark), watermark)
         if following is None:
             raise ConfigurationError(f"subscription {subscription} has no transaction still to be delivered")
@@ -59,7 +59,7 @@ def retry_from_transaction(
 
     Raises ConfigurationError where it is not stored, or not delivered yet.
     """
-    with _standing_still(publication, connections, subscription) as (opened, watermark):
+    with _without_delivery(publication, connections, subscription) as (opened, watermark):
         before = (int.from_bytes(xact_seqno, "big") - 1).to_bytes(XACT_SEQNO_BYTES, "big")
         if xact_seqno > watermark:
             raise ConfigurationError(
@@ -78,16 +78,16 @@ def retry_from_transaction(
 
 
 @contextmanager
-def _standing_still(
+def _without_delivery(
     publication: Publication, connections: Mapping[str, Connection], subscription: str
 ) -> Iterator[tuple[OpenDistribution, bytes]]:
     """The subscription and its watermark, while no delivery goes on and none is left half done."""
     request = DistributionRequest(publication=publication, subscription=subscription)
     with open_distribution(request, connections) as opened:
-        standing = opened.subscriber.standing()
-        if standing.unfinished is not None:
+        position = opened.subscriber.position()
+        if position.unfinished is not None:
             raise ConfigurationError(
                 f"subscription {subscription}: a commit batch was interrupted while its streams committed",
                 remedy="`tranrepl distribute FILE --single-connection` finishes it",
             )
-        yield opened, standing.watermark
+        yield opened, position.watermark

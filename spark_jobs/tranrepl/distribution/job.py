@@ -11,8 +11,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
+from tranrepl.distribution.all_gather_server import AllGatherServer
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
-from tranrepl.distribution.meeting_place import MeetingPlace
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import READ_TOGETHER, SORTED_TOGETHER, Group, cut_after, deliverable, groups
 from tranrepl.distribution.skipped import SkippedCommands
@@ -51,7 +51,7 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
         row = opened.database.start_run(opened.record, opened.subscription)
 
         def tell(so_far: JobResult) -> None:
-            opened.database.tell_progress(row, _timed(so_far, clock))
+            opened.database.record_progress(row, _timed(so_far, clock))
 
         try:
             result = _timed(_deliver(spark, request, opened, row, tell), clock)
@@ -74,12 +74,12 @@ def _deliver(
     tell: Callable[[JobResult], None],
 ) -> JobResult:
     job = _Job(spark, request, opened, row)
-    standing = opened.subscriber.standing()
+    position = opened.subscriber.position()
     job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
-    opened.refuse_incomplete(standing.watermark)
-    total = JobResult(last_xact_seqno=standing.watermark.hex(), notices=job.notices)
-    if standing.unfinished is not None:
-        total = total.plus(job.finish(standing.watermark, standing.unfinished))
+    opened.refuse_incomplete(position.watermark)
+    total = JobResult(last_xact_seqno=position.watermark.hex(), notices=job.notices)
+    if position.unfinished is not None:
+        total = total.plus(job.finish(position.watermark, position.unfinished))
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
         registered = opened.database.batches_after(opened.record, watermark)
@@ -176,8 +176,8 @@ class _Job:
         with batch_errors(self._opened.record, group.batches):
             if self._streams == 1:
                 return _collect(commands, delivery)
-            with MeetingPlace(*_driver_addresses(self._spark), self._streams) as meetings:
-                streams = StreamDelivery(delivery, self._streams, meetings.address)
+            with AllGatherServer(*_driver_addresses(self._spark), self._streams) as gathering:
+                streams = StreamDelivery(delivery, self._streams, gathering.address)
                 return _collect_streams(commands, self._divider(), streams)
 
     def deliver_before(self, error: ErrorReport, group: Group, total: JobResult) -> JobResult:

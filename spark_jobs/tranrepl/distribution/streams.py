@@ -1,8 +1,8 @@
 """One of several streams that deliver together: each applies its part of a commit batch, all vote, all commit or none.
 
-The order of the meetings keeps it right. Stream 0 begins first, so that two jobs cannot each hold rows that the other
-waits for. All vote before any commits. Stream 0 commits last, and with it the subscription's watermark moves: until
-then, what the others have committed is in their own rows, from which the batch can be finished.
+The order in which they gather keeps it right. Stream 0 begins first, so that two jobs cannot each hold rows that the
+other waits for. All vote before any commits. Stream 0 commits last, and with it the subscription's watermark moves:
+until then, what the others have committed is in their own rows, from which the batch can be finished.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tranrepl.distribution.all_gather_server import Address
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
-from tranrepl.distribution.meeting_place import Address
 from tranrepl.distribution.planned import Planned, ahead
 from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
@@ -36,7 +36,7 @@ class StreamDelivery:
 
     delivery: Delivery
     streams: int
-    meetings: Address
+    gather_at: Address
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: a stream's `STREAM_COMMANDS` in, one row with its `JobResult` out."""
@@ -47,7 +47,7 @@ class StreamDelivery:
         if context is None:
             raise InternalError("a stream runs outside of a Spark task")
         stream = Stream(context.partitionId(), self.streams)
-        vote = self.meetings.join(stream.number)
+        vote = self.gather_at.join(stream.number)
         try:
             yield result_row(deliver_stream(self.delivery, stream, stream_pieces(batches), vote))
         finally:
@@ -164,7 +164,7 @@ class _Worker:
         reach(point, self.stream.number)
 
     def _try(self, step: Callable[[], None]) -> None:
-        """Nothing more is tried after a failure; it is told at the next meeting."""
+        """Nothing more is tried after a failure; it is told when they gather next."""
         if self.failure is not None:
             return
         try:

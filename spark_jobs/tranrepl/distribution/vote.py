@@ -11,10 +11,10 @@ from tranrepl.errors import ErrorReport
 
 
 class Vote(Protocol):
-    """A place where all streams of a delivery meet. Every stream comes to the same meetings, in the same order."""
+    """Gather the ballots of a delivery's streams. Every stream takes part in the same rounds, in the same order."""
 
     def gather(self, ballot: str) -> Sequence[str]:
-        """Wait for all; everyone's ballots, by stream."""
+        """Wait for all, and return everyone's ballots, by stream."""
         ...
 
 
@@ -27,7 +27,7 @@ class Ballot(BaseModel):
 
 
 def first_error(vote: Vote, error: ErrorReport | None) -> ErrorReport | None:
-    """Meet; the error of the first stream that has one. None: everyone goes on."""
+    """Gather; return the error of the first stream that has one. None: everyone goes on."""
     ballots = vote.gather(Ballot(error=error).model_dump_json())
     errors = [Ballot.model_validate_json(it).error for it in ballots]
     return next((it for it in errors if it is not None), None)

@@ -308,7 +308,7 @@ class DistributionDatabase:
         with self._begin() as connection:
             moved = connection.execute(
                 mspublications.update()
-                .where(_standing_at(record))
+                .where(_at_position(record))
                 .values(registered_lsn=_lsn_bytes(registered_lsn), timeline=timeline)
             )
             if moved.rowcount != 1:
@@ -563,7 +563,7 @@ class DistributionDatabase:
             if status is not SubscriptionStatus.ACTIVE:
                 _set_status(connection, subscription, SubscriptionStatus.INITIATED)
 
-    def tell_snapshot(self, subscription: SubscriptionRecord, articles: Sequence[str], xact_seqno: bytes) -> None:
+    def record_snapshot(self, subscription: SubscriptionRecord, articles: Sequence[str], xact_seqno: bytes) -> None:
         """Where the snapshot begins. Raises FencedError where it was called off meanwhile."""
         with self._begin() as connection:
             self._locked_status(connection, subscription)
@@ -669,7 +669,7 @@ class DistributionDatabase:
         with self._begin() as connection:
             moved = connection.execute(
                 mspublications.update()
-                .where(_standing_at(record))
+                .where(_at_position(record))
                 .values(
                     registered_lsn=_lsn_bytes(end_lsn),
                     registered_xact_seqno=xact_seqno,
@@ -882,11 +882,11 @@ class DistributionDatabase:
         key = inserted.inserted_primary_key
         return RunRow(int(key[0]) if key else 0, record, subscription)
 
-    def tell_progress(self, row: RunRow, result: JobResult) -> None:
+    def record_progress(self, row: RunRow, result: JobResult) -> None:
         """What the run has done so far: status 3."""
         self._update_run(row, _run_values(row, result) | {"runstatus": RunStatus.IN_PROGRESS})
 
-    def tell_comments(self, row: RunRow, comments: str) -> None:
+    def record_comments(self, row: RunRow, comments: str) -> None:
         """What the run does while nothing is counted: status 3."""
         self._update_run(row, {"runstatus": RunStatus.IN_PROGRESS, "comments": comments})
 
@@ -1091,7 +1091,7 @@ _LOG_COLUMNS = (
 )
 
 
-def _standing_at(record: PublicationRecord) -> sa.ColumnElement[bool]:
+def _at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
     """The publication's row, where nobody has moved it since the record was read."""
     return sa.and_(
         mspublications.c.publication_id == record.publication_id,

@@ -52,7 +52,7 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
     with open_log_reader(request, connections) as opened:
         reader = _LogReader(spark, request, opened)
         row = opened.database.start_run(opened.record)
-        reader.tell = lambda so_far: opened.database.tell_progress(row, so_far)
+        reader.tell = lambda so_far: opened.database.record_progress(row, so_far)
         error: ReplicationError | None = None
         try:
             reader.drain()

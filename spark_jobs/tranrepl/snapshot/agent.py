@@ -61,7 +61,7 @@ class _History:
     whole: set[str] = field(default_factory=set)
 
     def tell(self, tables: tuple[TableProgress, ...]) -> None:
-        self.database.tell_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
+        self.database.record_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
         for it in tables:
             if it.share >= 1 and it.article not in self.whole:
                 self.whole.add(it.article)
@@ -73,7 +73,7 @@ class _History:
             log.info("%s", snapshot_comments(tables))
 
     def say(self, what: str) -> None:
-        self.database.tell_comments(self.row, what)
+        self.database.record_comments(self.row, what)
         log.info("%s", what)
 
 

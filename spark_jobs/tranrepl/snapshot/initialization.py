@@ -2,7 +2,7 @@
 
 1. The distribution database is told that a snapshot begins (`initiate`): from here on nothing is delivered, and
    commands that will be needed are kept.
-2. The Publisher's snapshot is exported; its point X is told (`tell_snapshot`).
+2. The Publisher's snapshot is exported; its point X is told (`record_snapshot`).
 3. The Subscriber fences off whoever was on the way, and makes its tables ready (`begin`).
 4. Ranges are copied, each committed with a row that says so.
 5. Indexes are built; the Subscriber writes down X for each article, and as its watermark where the subscription as such
@@ -87,7 +87,7 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     timeout = plan.request.publication.publisher.snapshot_timeout
     with exported_snapshot(plan.publisher, timeout, listener.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
-        database.tell_snapshot(subscription, plan.names, exported.xact_seqno)
+        database.record_snapshot(subscription, plan.names, exported.xact_seqno)
         progress = _Loading(plan, exported, runner, listener).run()
     database.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
     reach(Failpoint.SNAPSHOT_ACTIVATED)
@@ -96,7 +96,7 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
 
 def _refuse_half_delivered(plan: OpenSnapshot) -> None:
     """Deliveries finish what streams left half done, and are held while a snapshot goes on: let them first."""
-    if plan.whole or plan.opened.subscriber.standing().unfinished is None:
+    if plan.whole or plan.opened.subscriber.position().unfinished is None:
         return
     plan.opened.database.subscribe(plan.opened.subscription, plan.names, whole=False)
     raise TransientError(

@@ -131,7 +131,7 @@ class UnfinishedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SubscriptionPosition:
     """Where a subscription stands: all up to `watermark` is applied, and parts of the `unfinished` batch after it."""
 
     watermark: bytes
@@ -219,7 +219,7 @@ class Subscriber(Protocol):
         """Unique keys and foreign keys of the articles' tables."""
         ...
 
-    def standing(self) -> Standing:
+    def position(self) -> SubscriptionPosition:
         """Where the subscription stands, after a delivery has ended whose job was killed.
 
         Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tranrepl.errors import InternalError
-from tranrepl.subscriber.dialect import Standing, StreamRecord, UnfinishedBatch
+from tranrepl.subscriber.dialect import StreamRecord, SubscriptionPosition, UnfinishedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class StreamRow:
         return StreamRecord(bytes(self.after), bytes(self.xact_seqno), self.streams, self.division)
 
 
-def standing_of(rows: Sequence[StreamRow]) -> Standing:
+def position_of(rows: Sequence[StreamRow]) -> SubscriptionPosition:
     """Of all rows, by stream. Raises InternalError where they contradict each other."""
     watermark = bytes(rows[0].xact_seqno)
     ahead = [row for row in rows[1:] if bytes(row.xact_seqno) > watermark]
     if not ahead:
-        return Standing(watermark)
+        return SubscriptionPosition(watermark)
     records = {row.record() for row in ahead}
     if len(records) != 1:
         raise InternalError("streams stand past the watermark at different places")
     (record,) = records
-    return Standing(watermark, UnfinishedBatch(record, frozenset(row.stream for row in ahead)))
+    return SubscriptionPosition(watermark, UnfinishedBatch(record, frozenset(row.stream for row in ahead)))
 
 
 def stands_at(expected: bytes, rows: Sequence[tuple[int, bytes]], finishing: UnfinishedBatch | None = None) -> bool:

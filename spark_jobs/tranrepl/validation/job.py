@@ -21,10 +21,10 @@ from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.batching.steps import OneByOne
 from tranrepl.validation.comparison import Found, compare, rows_of
-from tranrepl.validation.ends import open_ends
-from tranrepl.validation.meeting import CommonPoint, Meeting
+from tranrepl.validation.comparison_targets import open_comparison_targets
 from tranrepl.validation.repair import by_statements, command_table, corrections, not_repairable, refuse_too_many
 from tranrepl.validation.script import write_script
+from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,12 +38,12 @@ def run(spark: SparkSession, request: ValidationRequest, connections: Mapping[st
     clock = time.perf_counter()
     opening = DistributionRequest(publication=request.publication, subscription=request.subscription)
     with open_distribution(opening, connections) as opened:
-        job = _Validation(Meeting(spark, request, opened, connections))
+        job = _Validation(SyncPoint(spark, request, opened, connections))
         try:
             result = job.run()
         except ReplicationError as error:
             result = JobResult(error=error.to_report())
-        result = _with_delivered(result, job.meeting.delivered, time.perf_counter() - clock)
+        result = _with_delivered(result, job.sync_point.delivered, time.perf_counter() - clock)
         opened.database.record_validation(opened.record, opened.subscription, result)
     for notice in result.notices:
         log.warning("%s", notice)
@@ -59,15 +59,15 @@ def _with_delivered(result: JobResult, delivered: Sequence[JobResult], seconds: 
 
 @dataclass(frozen=True, slots=True)
 class _Validation:
-    meeting: Meeting
+    sync_point: SyncPoint
 
     @property
     def request(self) -> ValidationRequest:
-        return self.meeting.request
+        return self.sync_point.request
 
     @property
     def opened(self) -> OpenDistribution:
-        return self.meeting.opened
+        return self.sync_point.opened
 
     def run(self) -> JobResult:
         chosen, started = self._articles(), time.perf_counter()
@@ -76,12 +76,12 @@ class _Validation:
         articles = [it for it in chosen if str(it.source) not in waiting]
         passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
         with (
-            self.meeting.common_point({it.article_id: by_statements(it) for it in articles}) as point,
-            open_ends(self.meeting, point, articles) as ends,
+            self.sync_point.held({it.article_id: by_statements(it) for it in articles}) as point,
+            open_comparison_targets(self.sync_point, point, articles) as targets,
         ):
             point.applier.rollback()
             met = time.perf_counter()
-            found = compare(ends.reader, ends.compared, rowcount_only=self.request.rowcount_only)
+            found = compare(targets.reader, targets.compared, rowcount_only=self.request.rowcount_only)
             compared = time.perf_counter()
             scripted = self._script(point, found)
         reports = [_report(it, scripted) for it in found]
@@ -97,7 +97,7 @@ class _Validation:
         return JobResult(
             validation=validation,
             phases=phases,
-            notices=(*passed, *ends.notices, *resumed),
+            notices=(*passed, *targets.notices, *resumed),
             error=_failed(self.request, left),
         )
 
@@ -120,7 +120,7 @@ class _Validation:
                 )
         return [it for it in registered if str(it.source) in (self.request.articles or sources)]
 
-    def _script(self, point: CommonPoint, found: Sequence[Found]) -> dict[str, int]:
+    def _script(self, point: HeldSyncPoint, found: Sequence[Found]) -> dict[str, int]:
         """Rows for which statements were written, by article."""
         if self.request.repair is not Repair.SCRIPT or self.request.repair_script is None:
             return {}
@@ -135,14 +135,14 @@ class _Validation:
         if not chosen:
             return {}
         articles = [it.compared.article for it in chosen]
-        with self.meeting.common_point({it.article_id: by_statements(it) for it in articles}) as point:
-            with open_ends(self.meeting, point, articles) as ends:
-                for it, compared in zip(chosen, ends.compared, strict=True):
-                    it.rows = rows_of(ends.reader, compared, [row.number for row in it.rows])
+        with self.sync_point.held({it.article_id: by_statements(it) for it in articles}) as point:
+            with open_comparison_targets(self.sync_point, point, articles) as targets:
+                for it, compared in zip(chosen, targets.compared, strict=True):
+                    it.rows = rows_of(targets.reader, compared, [row.number for row in it.rows])
             self._apply(point, chosen)
         return {str(it.compared.article.source): len(it.rows) for it in chosen}
 
-    def _apply(self, point: CommonPoint, found: Sequence[Found]) -> None:
+    def _apply(self, point: HeldSyncPoint, found: Sequence[Found]) -> None:
         command_id = 1
         with self._publisher_rows(point, found) as session:
             for some in corrections(session, found):
@@ -154,8 +154,8 @@ class _Validation:
         log.info("repaired %d rows", sum(len(it.rows) for it in found))
 
     @contextmanager
-    def _publisher_rows(self, point: CommonPoint, found: Sequence[Found]) -> Iterator[Session]:
-        with snapshot_session(self.meeting.publisher, point.snapshot.name, "tranrepl validation") as session:
+    def _publisher_rows(self, point: HeldSyncPoint, found: Sequence[Found]) -> Iterator[Session]:
+        with snapshot_session(self.sync_point.publisher, point.snapshot.name, "tranrepl validation") as session:
             hold_tables(session, [it.compared.article for it in found])
             yield session
 

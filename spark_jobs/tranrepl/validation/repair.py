@@ -1,6 +1,6 @@
 """Correcting the rows that differ: as commands of the row layout, applied like any delivery or written as statements.
 
-Rows that differed may have been changed by deliveries since. They are compared once more at a new common point, where
+Rows that differed may have been changed by deliveries since. They are compared once more at a new sync point, where
 delivery is held until the corrections are committed.
 """
 

@@ -24,8 +24,8 @@ from tranrepl.subscriber.generic.statements import parameters, shape_of, stateme
 from tranrepl.subscriber.generic.target import target
 from tranrepl.subscriber.postgres.procedures import Target, block, settable
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
-from tranrepl.validation.meeting import CommonPoint
 from tranrepl.validation.repair import Correction, by_statements
+from tranrepl.validation.sync_point import HeldSyncPoint
 
 Write = Callable[[Correction], str]
 
@@ -33,7 +33,7 @@ Write = Callable[[Correction], str]
 def write_script(
     request: ValidationRequest,
     opened: OpenDistribution,
-    point: CommonPoint,
+    point: HeldSyncPoint,
     pieces: Iterable[Sequence[Correction]],
 ) -> None:
     """Append to the request's file, which only its owner can read: it has values of rows.

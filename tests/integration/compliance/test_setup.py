@@ -16,7 +16,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorKind,
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialect import Scripted, Standing
+from tranrepl.subscriber.dialect import Scripted, SubscriptionPosition
 from tranrepl.subscriber.dialects import dialect_of
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]
@@ -66,7 +66,7 @@ def test_setup_may_run_again(plain_site: Site) -> None:
         assert subscriber.set_up_destination(article, table) == []
         assert subscriber.set_up_procedures([vendor]) == []
         assert subscriber.set_up_watermark() == []
-        assert subscriber.standing() == Standing(seqno(1))
+        assert subscriber.position() == SubscriptionPosition(seqno(1))
         assert subscriber.find_watermark() == seqno(1)
 
 
@@ -75,7 +75,7 @@ def test_a_subscription_that_is_not_set_up_says_so(plain_site: Site) -> None:
     with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
         assert subscriber.find_watermark() is None
         with pytest.raises(ConfigurationError, match="not set up in database") as caught:
-            subscriber.standing()
+            subscriber.position()
     assert caught.value.remedy == "run `tranrepl setup FILE`"
 
 

@@ -23,7 +23,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import ApplierOptions, Standing, Subscriber
+from tranrepl.subscriber.dialect import ApplierOptions, Subscriber, SubscriptionPosition
 from tranrepl.subscriber.dialects import dialect_of
 
 VENDOR = (Column("id", "integer", key=1), Column("name", "varchar(40)"))
@@ -44,9 +44,9 @@ def _subscriber(site: Site) -> Iterator[Subscriber]:
         yield subscriber
 
 
-def _standing(site: Site) -> Standing:
+def _position(site: Site) -> SubscriptionPosition:
     with _subscriber(site) as subscriber:
-        return subscriber.standing()
+        return subscriber.position()
 
 
 def _delivery(site: Site, watermark: bytes = FIRST_XACT_SEQNO) -> Delivery:
@@ -93,10 +93,10 @@ def _fails_in_streams_and_not_alone(
     """The first attempt rolls all back; its result. The retry over a single connection delivers all."""
     failed = _in_streams(site, history, chosen, vote=vote)
     assert failed.error is not None
-    assert (failed.commands, _standing(site)) == (0, Standing(FIRST_XACT_SEQNO))
+    assert (failed.commands, _position(site)) == (0, SubscriptionPosition(FIRST_XACT_SEQNO))
     retried = deliver(replace(_delivery(site), options=ApplierOptions()), history.table().to_batches())
     assert (retried.error, retried.commands) == (None, len(history.rows))
-    assert _standing(site) == Standing(seqno(history.xact))
+    assert _position(site) == SubscriptionPosition(seqno(history.xact))
     return failed
 
 
@@ -110,7 +110,7 @@ def test_streams_end_in_what_serial_order_ends_in(stream_site: Site, assignment:
     assert result.batches == 4
     assert [tuple(map(str, row)) for row in site.rows("vendor")] == sorted(tables[0].items(), key=lambda it: int(it[0]))
     assert [tuple(map(str, row)) for row in site.rows("other")] == sorted(tables[1].items(), key=lambda it: int(it[0]))
-    assert _standing(site) == Standing(seqno(40))
+    assert _position(site) == SubscriptionPosition(seqno(40))
 
 
 def _random_history(*articles: object) -> tuple[History, list[dict[str, str]]]:
@@ -257,24 +257,24 @@ def test_a_batch_whose_streams_died_among_their_commits_is_finished(
         divider,
         vote=lambda vote, stream: DyingVote(vote) if stream == 0 else vote,
     )
-    standing = _standing(site)
+    position = _position(site)
     assert died.error is not None
-    assert standing.unfinished is not None
-    assert (standing.watermark, standing.unfinished.committed) == (FIRST_XACT_SEQNO, frozenset({1, 2}))
+    assert position.unfinished is not None
+    assert (position.watermark, position.unfinished.committed) == (FIRST_XACT_SEQNO, frozenset({1, 2}))
     assert 0 < died.commands < len(history.rows)
 
     fenced = deliver(_delivery(site), history.table().to_batches())
     assert fenced.error is not None
     assert (fenced.error.kind, fenced.commands) == (ErrorKind.FENCED, 0)
 
-    finishing = replace(_delivery(site), finishing=standing.unfinished, options=ApplierOptions())
-    pieces = left_over(history.table().to_batches(), standing.unfinished, site.articles)
+    finishing = replace(_delivery(site), finishing=position.unfinished, options=ApplierOptions())
+    pieces = left_over(history.table().to_batches(), position.unfinished, site.articles)
     finished = deliver_pieces(finishing, pieces)
     assert finished.error is None
     assert died.commands + finished.commands == len(history.rows)
-    assert _standing(site) == Standing(seqno(31))
+    assert _position(site) == SubscriptionPosition(seqno(31))
     assert site.rows("vendor") == [(at, "x") for at in range(30) if at != 3]
-    again = deliver_pieces(finishing, left_over(history.table().to_batches(), standing.unfinished, site.articles))
+    again = deliver_pieces(finishing, left_over(history.table().to_batches(), position.unfinished, site.articles))
     assert again.error is not None
     assert again.error.kind is ErrorKind.FENCED
 

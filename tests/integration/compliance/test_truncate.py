@@ -90,7 +90,7 @@ def test_streams_that_died_among_their_commits_are_finished(plain_site: Site) ->
         delivery, history.table(), divider, vote=lambda vote, stream: DyingVote(vote) if stream == 0 else vote
     )
     with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
-        unfinished = subscriber.standing().unfinished
+        unfinished = subscriber.position().unfinished
     assert (died.commands, unfinished is None) == (0, False)
     assert unfinished is not None
     left = left_over(history.table().to_batches(max_chunksize=1), unfinished, site.articles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +13,18 @@ from tranrepl.model.row_images import contents
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.batching.key_order import KeyRange, dense_range
 
-GOES, ABSENT = 1, 0
-"""The fates of staged keys: rows that are there and go, rows that must not be there."""
+
+class KeyAction(IntEnum):
+    """What is done about the row of a staged key."""
+
+    ABSENT = 0
+    """No row may have it: one is inserted later."""
+    DELETE = 1
 
 
 @dataclass(frozen=True, slots=True)
 class KeyText:
-    """A line is a fate, then the key's columns."""
+    """A line is a `KeyAction`, then the key's columns."""
 
     text: memoryview
     deletes: KeyRange | None
@@ -58,14 +64,16 @@ def fold_text(folded: Folded) -> FoldText:
     )
 
 
-def fates(folded: Folded) -> pa.StringArray:
-    """Of its deletes, then of its absent keys."""
-    return pa.array(np.repeat([GOES, ABSENT], [len(folded.deletes[0]), len(folded.absent[0])])).cast(pa.string())
+def key_actions(folded: Folded) -> pa.StringArray:
+    """Return the `KeyAction` of its deletes, then of its absent keys."""
+    return pa.array(
+        np.repeat([KeyAction.DELETE, KeyAction.ABSENT], [len(folded.deletes[0]), len(folded.absent[0])])
+    ).cast(pa.string())
 
 
 def _key_text(folded: Folded) -> KeyText:
     keys = [pa.concat_arrays(both) for both in zip(folded.deletes, folded.absent, strict=True)]
-    return KeyText(_lines([fates(folded), *keys]), dense_range(folded.deletes))
+    return KeyText(_lines([key_actions(folded), *keys]), dense_range(folded.deletes))
 
 
 def _row_text(updates: FoldedUpdates) -> RowText:

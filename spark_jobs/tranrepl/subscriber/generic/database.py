@@ -122,7 +122,7 @@ class SqlDatabase:
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         """How long the session waits for a row that another one has locked."""
 
-    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
+    def configure_session(self, session: sa.Connection, options: ApplierOptions) -> None:
         """Before the first transaction that applies. What the database lacks was refused before."""
         if options.lock_timeout_seconds is not None:
             self.wait_for_lock(session, max(1, math.ceil(options.lock_timeout_seconds)))

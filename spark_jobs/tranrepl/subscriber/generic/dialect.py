@@ -56,7 +56,7 @@ class SqlDialect:
                 for problem in not_for_replication_problems(database.capabilities, where):
                     raise problem
             applying = session.execution_options(**{APPLIES: True})
-            database.obey(applying, options)
+            database.configure_session(applying, options)
             yield SqlApplier(applying, database, key, articles, options)
 
     @contextmanager
@@ -74,7 +74,7 @@ class SqlDialect:
         where = f"Subscriber {key.subscription}"
         with translated_errors(where, self._database), self._connected(connection) as session:
             loading = session.execution_options(**{APPLIES: True})
-            self._database.obey(loading, options)
+            self._database.configure_session(loading, options)
             yield SqlLoader(loading, self._database.of_server(session), key, snapshot)
 
     @contextmanager

@@ -135,11 +135,11 @@ class SqlSnapshot:
     ) -> bytes:
         for problem in self.problems(articles):
             raise problem
-        standing = self._subscriber.standing()
-        if standing.unfinished is not None and not whole:
+        position = self._subscriber.position()
+        if position.unfinished is not None and not whole:
             raise half_delivered(self.where)
-        fence = fence_after(standing.watermark)
-        self._subscriber.move_watermark(standing.watermark, fence)
+        fence = fence_after(position.watermark)
+        self._subscriber.move_watermark(position.watermark, fence)
         names = [it.name for it in articles]
         with self._transaction():
             self._announce(snapshot, names)
@@ -160,7 +160,7 @@ class SqlSnapshot:
     def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
         order = self.load_order(articles, not_for_replication=not_for_replication)
         if not_for_replication:
-            self._database.obey(self._session, ApplierOptions(not_for_replication=True))
+            self._database.configure_session(self._session, ApplierOptions(not_for_replication=True))
             self._session.rollback()
         by_name = {it.name: it for it in articles}
         children_first = [by_name[name] for level in reversed(order.levels) for name in level]

@@ -20,8 +20,8 @@ from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
     Capabilities,
     Scripted,
-    Standing,
     SubscriptionKey,
+    SubscriptionPosition,
     fenced,
     not_set_up,
 )
@@ -51,7 +51,7 @@ from tranrepl.subscriber.generic.watermark import MODEL_TABLES, OBJECTS, SNAPSHO
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.source_types import is_unbounded
-from tranrepl.subscriber.stream_rows import standing_of
+from tranrepl.subscriber.stream_rows import position_of
 
 _LOCK_SECONDS = 300
 _OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
@@ -304,13 +304,13 @@ class SqlSubscriber:
         with self._transaction():
             self._watermark.start_streams(streams)
 
-    def standing(self) -> Standing:
+    def position(self) -> SubscriptionPosition:
         """Where the subscription stands, after a delivery has ended whose job was killed."""
         with self._fencing(), self._transaction():
             if not self._watermark.exists():
                 raise not_set_up(self.where, self._key, self._database_name)
             self._database.wait_for_lock(self._session, _LOCK_SECONDS)
-            return standing_of(self._watermark.locked())
+            return position_of(self._watermark.locked())
 
     def watermark(self) -> bytes:
         """The last transaction up to which all is applied."""

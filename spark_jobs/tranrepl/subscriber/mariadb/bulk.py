@@ -21,7 +21,7 @@ from sqlalchemy import CursorResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import cells, contents
-from tranrepl.subscriber.batching.fold_text import ABSENT, GOES, fates
+from tranrepl.subscriber.batching.fold_text import KeyAction, key_actions
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.batching.key_order import Columns
 from tranrepl.subscriber.batching.steps import InBulk, MismatchError, Operations
@@ -32,7 +32,7 @@ _STATEMENT_BYTES = 1 << 20
 """Of an INSERT; more in one costs memory and wins nothing."""
 _PACKET_HEADER = 8
 _MASK = "mask"
-_FATE = "fate"
+_ACTION = "key_action"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,13 @@ class MariaDbBulk:
         target = self._targets[folded.article.article_id]
         stage = _key_stage(target)
         keys: Columns = tuple(pa.concat_arrays(both) for both in zip(folded.deletes, folded.absent, strict=True))
-        self._fill(stage, [fates(folded), *_key_literals(target, keys)])
+        self._fill(stage, [key_actions(folded), *_key_literals(target, keys)])
         joined = f"{_quoted(stage.name)} AS staged STRAIGHT_JOIN {_table(target)} AS destination ON {_matches(target)}"
-        if absent and self._count(f"SELECT COUNT(*) FROM {joined} AND staged.{_FATE} = {ABSENT}"):
+        if absent and self._count(f"SELECT COUNT(*) FROM {joined} AND staged.{_ACTION} = {KeyAction.ABSENT}"):
             raise MismatchError(f"a row to be inserted is in {_shown(target)} already")
         if goes:
-            met = self._execute(f"DELETE destination FROM {joined} AND staged.{_FATE} = {GOES}").rowcount
-            _require(target, Operation.DELETE, met, goes)
+            deleted = self._execute(f"DELETE destination FROM {joined} AND staged.{_ACTION} = {KeyAction.DELETE}")
+            _require(target, Operation.DELETE, deleted.rowcount, goes)
 
     def _update(self, article: RegisteredArticle, updates: FoldedUpdates) -> None:
         target = self._targets[article.article_id]
@@ -211,7 +211,7 @@ def _key_columns(target: BulkTarget) -> list[tuple[str, str]]:
 
 
 def _key_stage(target: BulkTarget) -> _Stage:
-    return _Stage(f"tranrepl_keys_{target.article.article_id}", [(_FATE, "tinyint NOT NULL"), *_key_columns(target)])
+    return _Stage(f"tranrepl_keys_{target.article.article_id}", [(_ACTION, "tinyint NOT NULL"), *_key_columns(target)])
 
 
 def _row_stage(target: BulkTarget, updates: FoldedUpdates) -> _Stage:

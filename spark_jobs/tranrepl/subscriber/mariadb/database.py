@@ -136,8 +136,8 @@ class MariaDb(NumberedDatabase):
             {"seconds": seconds},
         )
 
-    def obey(self, session: sa.Connection, options: ApplierOptions) -> None:
-        super().obey(session, options)
+    def configure_session(self, session: sa.Connection, options: ApplierOptions) -> None:
+        super().configure_session(session, options)
         if options.not_for_replication:
             # Cascades are among what it keeps from acting; triggers are not.
             session.exec_driver_sql("SET SESSION foreign_key_checks = 0")

@@ -16,7 +16,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
-from tranrepl.subscriber.batching.fold_text import ABSENT, GOES, KeyText, RowText, fold_text
+from tranrepl.subscriber.batching.fold_text import KeyAction, KeyText, RowText, fold_text
 from tranrepl.subscriber.batching.folded import Folded
 from tranrepl.subscriber.batching.key_order import KeyRange
 from tranrepl.subscriber.batching.steps import InBulk, MismatchError
@@ -141,14 +141,20 @@ class _Script:
         self._stage(stage, [], keys.text)
         matches = _key_matches(target)
         if len(folded.absent[0]):
-            query = sql.SQL("SELECT FROM {} AS {} JOIN {} AS {} ON {} WHERE {}.fate = {} LIMIT 1").format(
-                destination, _DESTINATION, stage, _STAGED, matches, _STAGED, trusted(str(ABSENT))
+            query = sql.SQL("SELECT FROM {} AS {} JOIN {} AS {} ON {} WHERE {}.key_action = {} LIMIT 1").format(
+                destination,
+                _DESTINATION,
+                stage,
+                _STAGED,
+                matches,
+                _STAGED,
+                trusted(str(KeyAction.ABSENT.value)),
             )
             self._find(FIND_BY_KEY)
             self.statements.append(Statement(query, require=partial(_require_absence, target)))
         if len(folded.deletes[0]):
-            query = sql.SQL("DELETE FROM {} AS {} USING {} AS {} WHERE {} AND {}.fate = {}").format(
-                destination, _DESTINATION, stage, _STAGED, matches, _STAGED, trusted(str(GOES))
+            query = sql.SQL("DELETE FROM {} AS {} USING {} AS {} WHERE {} AND {}.key_action = {}").format(
+                destination, _DESTINATION, stage, _STAGED, matches, _STAGED, trusted(str(KeyAction.DELETE.value))
             )
             self._change(query, target, keys.deletes, Operation.DELETE, len(folded.deletes[0]))
 
@@ -210,7 +216,7 @@ def _copy(table: sql.Identifier, columns: Sequence[sql.Identifier]) -> sql.Compo
 
 
 def _key_table(target: Target) -> sql.Composed:
-    return sql.SQL("fate smallint NOT NULL, {}").format(_declared(_key_names(target), _key_types(target)))
+    return sql.SQL("key_action smallint NOT NULL, {}").format(_declared(_key_names(target), _key_types(target)))
 
 
 def fits_a_row_table(article: RegisteredArticle) -> bool:

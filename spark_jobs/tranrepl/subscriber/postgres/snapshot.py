@@ -117,11 +117,11 @@ class PostgresSnapshot:
         return fence
 
     def _fence_off(self, *, whole: bool) -> bytes:
-        standing = self._subscriber.standing()
-        if standing.unfinished is not None and not whole:
+        position = self._subscriber.position()
+        if position.unfinished is not None and not whole:
             raise half_delivered(self.where)
-        fence = fence_after(standing.watermark)
-        self._subscriber.move_watermark(standing.watermark, fence)
+        fence = fence_after(position.watermark)
+        self._subscriber.move_watermark(position.watermark, fence)
         return fence
 
     def _drop(self, articles: Sequence[SnapshotArticle]) -> None:

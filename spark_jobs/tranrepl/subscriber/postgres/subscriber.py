@@ -20,10 +20,10 @@ from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 from tranrepl.subscriber.dialect import (
     Scripted,
-    Standing,
     Stream,
     StreamRecord,
     SubscriptionKey,
+    SubscriptionPosition,
     UnfinishedBatch,
     fenced,
     not_set_up,
@@ -47,7 +47,7 @@ from tranrepl.subscriber.postgres.procedures import (
 )
 from tranrepl.subscriber.postgres.rights_check import right_problems
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
-from tranrepl.subscriber.stream_rows import StreamRow, standing_of, stands_at
+from tranrepl.subscriber.stream_rows import StreamRow, position_of, stands_at
 
 _PLACEMENT_LOCK_TIMEOUT = "300s"
 
@@ -396,14 +396,14 @@ class PostgresSubscriber:
                     [*self._key_values(), FIRST_XACT_SEQNO, missing],
                 )
 
-    def standing(self) -> Standing:
+    def position(self) -> SubscriptionPosition:
         """Where the subscription stands, after a delivery has ended whose job was killed.
 
         Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
         """
         with self._fencing(), translated_errors(self.where), self._session.transaction():
             self._session.execute("SELECT set_config('lock_timeout', %s, true)", [_PLACEMENT_LOCK_TIMEOUT])
-            return standing_of(self._locked_rows())
+            return position_of(self._locked_rows())
 
     def _locked_rows(self) -> list[StreamRow]:
         rows = self._session.execute(

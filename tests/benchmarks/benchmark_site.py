@@ -40,7 +40,7 @@ class Servers:
                 session.execute("CHECKPOINT")
 
 
-class Ends:
+class BenchmarkSite:
     """Both systems, set up over the same Publisher. Nothing is delivered before it is asked for."""
 
     def __init__(
@@ -77,14 +77,14 @@ class Ends:
         for end in ends:
             execute(end, f"VACUUM {', '.join(self.scenario.published)}")
 
-    def look_at_log(self) -> None:
+    def probe_log(self) -> None:
         """What the log reader does before its Spark job is started. Raises AssertionError where there is nothing."""
-        if self.site.look_at_log() is not None:
+        if self.site.probe_log() is not None:
             raise AssertionError("there is nothing to read")
 
-    def look_for_batches(self, mode: Apply) -> None:
+    def probe_batches(self, mode: Apply) -> None:
         """What each delivery does before its Spark job is started. Raises AssertionError where there is nothing."""
-        if any(self._for_each_subscriber(mode, self.site.look_for_batches)):
+        if any(self._for_each_subscriber(mode, self.site.probe_batches)):
             raise AssertionError("there is nothing to deliver")
 
     def deliver(self, mode: Apply) -> JobResult:
@@ -120,7 +120,7 @@ class Ends:
 @contextmanager
 def opened(
     servers: Servers, scenario: Scenario, modes: Sequence[Apply], store: Path, spark: SparkSession | None = None
-) -> Iterator[Ends]:
+) -> Iterator[BenchmarkSite]:
     """The scenario's databases with their first rows, as long as the context. Without a session, jobs are submitted."""
     with ExitStack() as stack:
         numbers = range(1, scenario.subscribers + 1)
@@ -149,7 +149,7 @@ def opened(
         built_in.set_up()
         stack.callback(built_in.drop)
         subscriptions = {mode: [it.connection_id for it in connections] for mode, connections in ours.items()}
-        yield Ends(scenario, site, subscriptions, built_in, references)
+        yield BenchmarkSite(scenario, site, subscriptions, built_in, references)
 
 
 def _site(

@@ -1,4 +1,4 @@
-"""The articles at both ends of a common point, ready to be compared."""
+"""The articles at both ends of a sync point, ready to be compared."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from tranrepl.subscriber.postgres.procedures import Target
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.validation.comparison import ComparedArticle, ComparedEnd
 from tranrepl.validation.forms import mariadb_sides, postgres_sides
-from tranrepl.validation.meeting import CommonPoint, Meeting
 from tranrepl.validation.reading import HeldRead, Reader, SnapshotRead, exported_at_subscriber, held_sessions
 from tranrepl.validation.sides import Checksum, Pages, Side
+from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
 
 _SMALLEST_PART = 128 * 1024 * 1024
 """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ComparisonTargets:
     reader: Reader
     compared: tuple[ComparedArticle, ...]
     notices: tuple[str, ...] = ()
@@ -44,44 +44,48 @@ class Ends:
 
 
 @contextmanager
-def open_ends(meeting: Meeting, point: CommonPoint, articles: Sequence[RegisteredArticle]) -> Iterator[Ends]:
+def open_comparison_targets(
+    sync_point: SyncPoint, point: HeldSyncPoint, articles: Sequence[RegisteredArticle]
+) -> Iterator[ComparisonTargets]:
     """Open the snapshots, while delivery is held.
 
     Raises ConfigurationError where the Subscriber's kind has no checksums, or a table is not as it was set up.
     """
     with (
-        connect(meeting.publisher, "tranrepl validation", autocommit=True) as publisher,
-        snapshot_session(meeting.publisher, point.snapshot.name, "tranrepl validation") as holding,
+        connect(sync_point.publisher, "tranrepl validation", autocommit=True) as publisher,
+        snapshot_session(sync_point.publisher, point.snapshot.name, "tranrepl validation") as holding,
     ):
         hold_tables(holding, articles)
-        cores = meeting.spark.sparkContext.defaultParallelism
-        with translated_errors(f"Publisher {meeting.publisher.database}"):
+        cores = sync_point.spark.sparkContext.defaultParallelism
+        with translated_errors(f"Publisher {sync_point.publisher.database}"):
             published = describe_tables(publisher, [it.source for it in articles])
-        opener = _Opener(meeting, point, publisher, published, _part_bytes(publisher, articles, cores))
-        dialect = dialect_of(meeting.opened.connection)
-        if isinstance(meeting.opened.subscriber, PostgresSubscriber):
-            with opener.postgres(meeting.opened.subscriber, articles) as ends:
-                yield ends
+        opener = _Opener(sync_point, point, publisher, published, _part_bytes(publisher, articles, cores))
+        dialect = dialect_of(sync_point.opened.connection)
+        if isinstance(sync_point.opened.subscriber, PostgresSubscriber):
+            with opener.postgres(sync_point.opened.subscriber, articles) as targets:
+                yield targets
         elif isinstance(dialect, SqlDialect):
-            with opener.mariadb(dialect, articles) as ends:
-                yield ends
+            with opener.mariadb(dialect, articles) as targets:
+                yield targets
 
 
 @dataclass(frozen=True, slots=True)
 class _Opener:
-    meeting: Meeting
-    point: CommonPoint
+    sync_point: SyncPoint
+    point: HeldSyncPoint
     publisher: Session
     published: Mapping[TableName, TableDescription]
     part_bytes: int
 
     @property
     def where(self) -> str:
-        return self.meeting.opened.subscriber.where
+        return self.sync_point.opened.subscriber.where
 
     @contextmanager
-    def postgres(self, subscriber: PostgresSubscriber, articles: Sequence[RegisteredArticle]) -> Iterator[Ends]:
-        connection = self.meeting.opened.connection
+    def postgres(
+        self, subscriber: PostgresSubscriber, articles: Sequence[RegisteredArticle]
+    ) -> Iterator[ComparisonTargets]:
+        connection = self.sync_point.opened.connection
         targets: list[Target] = []
         notices: list[str] = []
         for article in articles:
@@ -103,11 +107,11 @@ class _Opener:
                 types = {column.name: column.type_name for column in it.columns}
                 what = self._what(it.article, types, [column.name for column in it.table.columns])
                 compared.append(ComparedArticle(it.article, self._publisher_end(it.article, here), end, what))
-            yield Ends(Reader(self.meeting.spark), tuple(compared), tuple(notices))
+            yield ComparisonTargets(Reader(self.sync_point.spark), tuple(compared), tuple(notices))
 
     @contextmanager
-    def mariadb(self, dialect: SqlDialect, articles: Sequence[RegisteredArticle]) -> Iterator[Ends]:
-        connection = self.meeting.opened.connection
+    def mariadb(self, dialect: SqlDialect, articles: Sequence[RegisteredArticle]) -> Iterator[ComparisonTargets]:
+        connection = self.sync_point.opened.connection
         compared: list[ComparedArticle] = []
         notices: list[str] = []
         with ExitStack() as stack:
@@ -117,7 +121,7 @@ class _Opener:
                     f"{self.where}: rows of {dialect.capabilities.title} cannot be compared",
                     remedy="allowed: a Subscriber in PostgreSQL, MariaDB or MySQL",
                 )
-            sessions = self.meeting.spark.sparkContext.defaultParallelism
+            sessions = self.sync_point.spark.sparkContext.defaultParallelism
             held = stack.enter_context(held_sessions(dialect, connection, sessions, self.where))
             for article in articles:
                 try:
@@ -132,7 +136,7 @@ class _Opener:
                 types = {column.name: column.type.spelling for column in found.columns}
                 what = self._what(article, types, names)
                 compared.append(ComparedArticle(article, self._publisher_end(article, here), end, what))
-            yield Ends(Reader(self.meeting.spark, held), tuple(compared), tuple(notices))
+            yield ComparisonTargets(Reader(self.sync_point.spark, held), tuple(compared), tuple(notices))
 
     def _what(self, article: RegisteredArticle, types: Mapping[str, str], there: Sequence[str]) -> Comparison:
         """`types` of the article's columns at the Subscriber, and all columns `there`."""
@@ -148,8 +152,8 @@ class _Opener:
         )
 
     def _publisher_end(self, article: RegisteredArticle, side: Side) -> ComparedEnd:
-        where = f"Publisher {self.meeting.publisher.database}, article {article.source}"
-        read = SnapshotRead(self.meeting.publisher, self.point.snapshot.name, "", where, article.filter is not None)
+        where = f"Publisher {self.sync_point.publisher.database}, article {article.source}"
+        read = SnapshotRead(self.sync_point.publisher, self.point.snapshot.name, "", where, article.filter is not None)
         return self._end(self.publisher, article.source, side, read)
 
     def _checksum(self, subscriber: Session) -> Checksum:

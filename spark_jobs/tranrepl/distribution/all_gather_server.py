@@ -1,4 +1,4 @@
-"""Where the streams of a delivery meet: a socket of the driver's process.
+"""The rounds in which the streams of a delivery gather their ballots: over a socket of the driver's process.
 
 Spark's own barrier (`allGather`) takes a second each time, ten times as long as a commit batch.
 """
@@ -31,7 +31,7 @@ class Address:
     token: str
 
     def join(self, stream: int) -> SocketVote:
-        """Come to the meetings as this stream. Raises TransientError where nobody is there."""
+        """Take part as this stream. Raises TransientError where nobody is there."""
         try:
             connection = socket.create_connection((self.host, self.port))
         except OSError as error:
@@ -81,7 +81,7 @@ def _end(connection: socket.socket) -> None:
     connection.close()
 
 
-class MeetingPlace:
+class AllGatherServer:
     """The driver's end, for one delivery: gives every ballot to everyone, until somebody does not come any more."""
 
     def __init__(self, host: str, bind_address: str, streams: int) -> None:
@@ -89,7 +89,7 @@ class MeetingPlace:
         self._streams = streams
         self._open: list[socket.socket] = [self._socket]
         self.address = Address(host, self._socket.getsockname()[1], secrets.token_hex(16))
-        self._thread = threading.Thread(target=self._meet, daemon=True)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -101,7 +101,7 @@ class MeetingPlace:
         self._close()
         self._thread.join()
 
-    def _meet(self) -> None:
+    def _serve(self) -> None:
         try:
             members = [self._accept() for _ in range(self._streams)]
             files = [file for _, file in sorted(members, key=lambda it: it[0])]

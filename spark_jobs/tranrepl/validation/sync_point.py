@@ -1,4 +1,4 @@
-"""Both ends at one point: the Publisher in an exported snapshot, the Subscriber with all that it shows and no more."""
+"""A sync point: the Publisher in an exported snapshot, the Subscriber with all that it shows and no more."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class CommonPoint:
+class HeldSyncPoint:
     """The Subscriber stands at `watermark`: it has what the snapshot shows. Nothing is delivered while the transaction
     of `applier`, which holds the fence, is open."""
 
@@ -47,22 +47,22 @@ class CommonPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """What it takes to bring both ends together."""
+class SyncPoint:
+    """Bring the Publisher and the Subscriber to one transaction, and hold them there."""
 
     spark: SparkSession
     request: ValidationRequest
     opened: OpenDistribution
     connections: Mapping[str, Connection]
     delivered: list[JobResult] = field(default_factory=list)
-    """What each delivery up to a common point did."""
+    """What each delivery up to a sync point did."""
 
     @property
     def publisher(self) -> Connection:
         return self.connections[self.request.publication.publisher.connection]
 
     @contextmanager
-    def common_point(self, articles: Mapping[int, RegisteredArticle]) -> Iterator[CommonPoint]:
+    def held(self, articles: Mapping[int, RegisteredArticle]) -> Iterator[HeldSyncPoint]:
         """`articles` are what the applier can apply, by article_id.
 
         Raises TransientError where other deliveries were faster every time.
@@ -85,7 +85,7 @@ class Meeting:
                 )
                 if not _begun(applier, watermark):
                     continue
-                yield CommonPoint(snapshot, watermark, applier)
+                yield HeldSyncPoint(snapshot, watermark, applier)
                 return
         raise TransientError(
             f"Subscriber {self.request.subscription}: {_TRIES} times, other deliveries went past the transaction at "
