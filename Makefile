@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 BUILD := tests/sandbox/environment.sh
 PACKAGES := $(VENV)/.packages
 PROJECT := $(VENV)/.project
+BENCH := $(VENV)/.bench
 
 # Without it, whatever imports Airflow creates ~/airflow.
 export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
@@ -25,6 +26,10 @@ $(PROJECT): $(PACKAGES) pyproject.toml
 	@$(BUILD) package
 	@touch $@
 
+$(BENCH): $(PACKAGES) tests/benchmarks/requirements.txt
+	@$(BUILD) bench
+	@touch $@
+
 java: env
 	@$(BUILD) java
 
@@ -34,7 +39,7 @@ demo: env java ## Replicate a demo database through Airflow and Spark, and prove
 airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-C
 	@PYTHONPATH=tests $(BIN)/python -m sandbox.airflow_ui
 
-test: env java ## Run all tests in four processes; PYTEST_ARGS="-k name" runs some, in one
+test: env java $(BENCH) ## Run all tests in four processes; PYTEST_ARGS="-k name" runs some, in one
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
 ifdef PYTEST_ARGS
@@ -54,7 +59,7 @@ format: env ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: env java ## Measure the jobs beside PostgreSQL's and MariaDB's own replication; BENCH_ARGS="--only insert"
+bench: env java $(BENCH) ## Measure the jobs beside PostgreSQL's and MariaDB's own replication; BENCH_ARGS="--only insert"
 	@$(BUILD) mariadb
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
 ifndef BENCH_ARGS
@@ -65,7 +70,7 @@ ifndef BENCH_ARGS
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.validation
 endif
 
-bench-quick: env java ## Measure a tenth of it, beside PostgreSQL's only
+bench-quick: env java $(BENCH) ## Measure a tenth of it, beside PostgreSQL's only
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
 
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer

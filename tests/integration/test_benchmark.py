@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.benchmark_site import Servers, opened
-from benchmarks.chart import draw
 from benchmarks.drains import measure
 from benchmarks.mariadb import beside_replication, race
-from benchmarks.results import Measurement, Phase, TimedJob, medians
+from benchmarks.results import Phase
 from benchmarks.workloads import Size, scenarios, vendor_scenario
 from conftest import DatabaseFactory
 from sandbox.embedded_postgres import PostgresServer, embedded_bindir
@@ -85,14 +83,3 @@ def _changed(publisher: Connection) -> tuple[int, ...]:
         publisher, "SELECT sum(n_tup_ins)::int, sum(n_tup_upd)::int, sum(n_tup_del)::int FROM pg_stat_user_tables"
     )
     return tuple(counted[0])
-
-
-def test_the_chart_is_a_png_with_a_group_of_bars_for_each_workload(tmp_path: Path) -> None:
-    heights = []
-    for workloads in (["insert"], ["insert", "update"]):
-        measured = [Measurement(it, Apply.AUTO, Phase.DISTRIBUTION, 10, TimedJob(1.0), 2.0) for it in workloads]
-        draw(medians(measured, None), tmp_path / "chart.png")
-        signature, width, height = struct.unpack(">8s8xII", (tmp_path / "chart.png").read_bytes()[:24])
-        assert (signature, width) == (b"\x89PNG\r\n\x1a\n", 1800)
-        heights.append(height)
-    assert heights[0] < heights[1]

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds what the Makefile's targets need: environment.sh python | package | java | postgresql | mariadb
+# Builds what the Makefile's targets need: environment.sh python | package | bench | java | postgresql | mariadb
 set -eu
 
 REQUIREMENTS=requirements.txt
+BENCH_REQUIREMENTS=tests/benchmarks/requirements.txt
 VENV=.venv
 
 say() { printf '%s\n' "$*"; }
@@ -64,6 +65,11 @@ install_package() {
     "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --editable .
 }
 
+install_bench() {
+    say "Installing what draws the benchmarks' chart (about 10 s)"
+    "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --requirement "$BENCH_REQUIREMENTS"
+}
+
 java_version() {
     "$1" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1
 }
@@ -119,8 +125,9 @@ ensure_mariadb() {
 case "${1:-}" in
 python) build_python ;;
 package) install_package ;;
+bench) install_bench ;;
 java) ensure_java ;;
 postgresql) ensure_postgresql ;;
 mariadb) ensure_mariadb ;;
-*) fail "usage: environment.sh python | package | java | postgresql | mariadb" ;;
+*) fail "usage: environment.sh python | package | bench | java | postgresql | mariadb" ;;
 esac
