@@ -14,6 +14,7 @@ from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.model.commands import XACT_SEQNO_BYTES
+from tranrepl.model.position import preceding
 from tranrepl.settings.publication import Publication
 
 
@@ -60,7 +61,7 @@ def retry_from_transaction(
     Raises ConfigurationError where it is not stored, or not delivered yet.
     """
     with _without_delivery(publication, connections, subscription) as (opened, watermark):
-        before = (int.from_bytes(xact_seqno, "big") - 1).to_bytes(XACT_SEQNO_BYTES, "big")
+        before = preceding(xact_seqno)
         if xact_seqno > watermark:
             raise ConfigurationError(
                 f"subscription {subscription}: transaction 0x{xact_seqno.hex()} is not delivered yet",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tranrepl.distributor.database import Batch
+from tranrepl.model.position import following
 
 SORTED_TOGETHER = 100_000
 """Commands of batches that have to be put in order together, in memory."""
@@ -47,8 +48,7 @@ def cut_after(batches: Sequence[Batch], before: bytes | None, last: bytes | None
     chosen = [batch for batch in batches if batch.first_xact_seqno <= last]
     if not chosen or chosen[-1].last_xact_seqno <= last:
         return chosen, before if len(chosen) == len(batches) else None
-    following = (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
-    return chosen, following if before is None else min(before, following)
+    return chosen, following(last) if before is None else min(before, following(last))
 
 
 def groups(

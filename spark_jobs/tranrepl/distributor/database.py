@@ -45,8 +45,9 @@ from tranrepl.errors import (
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.validation_report import passed_comments
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
-from tranrepl.model.commands import FIRST_XACT_SEQNO, seqnos_of_one_place
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
+from tranrepl.model.position import seqnos_of_one_place
 from tranrepl.model.table_file import TableFile
 from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.settings.publication import Article, Publication

@@ -14,7 +14,7 @@ from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.store_folders import store_filesystem
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.commands import seqnos_of_one_place
+from tranrepl.model.position import seqnos_of_one_place
 
 _ROWS_AT_ONCE = 1000
 

@@ -10,25 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tranrepl.errors import InternalError
+from tranrepl.model.position import POSITION_BYTES
 
-XACT_SEQNO_BYTES = 8
-"""Width of `xact_seqno` from a PostgreSQL Publisher: the LSN of the commit record, big-endian, so that bytes sort
-in commit order."""
+XACT_SEQNO_BYTES = POSITION_BYTES
+"""Width of `xact_seqno`: a transaction's position in its Publisher's log, whose bytes sort in commit order."""
 
 FIRST_XACT_SEQNO = bytes(XACT_SEQNO_BYTES)
 """Before every transaction: the watermark of a subscription that has received nothing."""
-
-_LSN_ALIGNMENT = 8
-
-
-def seqnos_of_one_place(xact_seqno: bytes) -> tuple[bytes, bytes]:
-    """The first and the last `xact_seqno` that mean the same place in the log.
-
-    Commit records begin at multiples of eight bytes, so all of an aligned eight say "up to the one that begins here".
-    """
-    number = int.from_bytes(xact_seqno, "big")
-    first = number - number % _LSN_ALIGNMENT
-    return first.to_bytes(XACT_SEQNO_BYTES, "big"), (first + _LSN_ALIGNMENT - 1).to_bytes(XACT_SEQNO_BYTES, "big")
 
 
 class Operation(IntEnum):

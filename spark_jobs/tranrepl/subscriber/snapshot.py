@@ -15,7 +15,7 @@ from typing import Protocol
 from tranrepl.errors import ConfigurationError, FencedError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.commands import XACT_SEQNO_BYTES, seqnos_of_one_place
+from tranrepl.model.position import next_mark, seqnos_of_one_place
 from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.foreign_keys import ForeignKey
 
@@ -138,8 +138,7 @@ def load_order(parents: Mapping[str, Iterable[str]]) -> LoadOrder:
 def fence_after(watermark: bytes) -> bytes:
     """Another watermark that says the same: no delivery that expects the old one can go on, and none is asked to apply
     anything else."""
-    first, last = seqnos_of_one_place(watermark)
-    return first if watermark == last else (int.from_bytes(watermark, "big") + 1).to_bytes(XACT_SEQNO_BYTES, "big")
+    return next_mark(watermark)
 
 
 def says_the_same(watermark: bytes, other: bytes) -> bool:

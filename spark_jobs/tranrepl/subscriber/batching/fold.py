@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, sent
 from tranrepl.model.commands import Operation, only_chunk
-from tranrepl.model.row_images import NULL, cells
+from tranrepl.model.row_images import NULL
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates, Masks, bit
+from tranrepl.subscriber.batching.image_cells import ImageCells
 from tranrepl.subscriber.batching.key_order import Columns, Ints, key_order
 
 _FOLDED = ["operation", *Image]
@@ -229,12 +230,12 @@ class _Folding:
     # Values
 
     @cached_property
-    def _before(self) -> _Cells:
-        return _Cells.of(self.commands, Image.BEFORE)
+    def _before(self) -> ImageCells:
+        return ImageCells.of(only_chunk(self.commands, Image.BEFORE))
 
     @cached_property
-    def _after(self) -> _Cells:
-        return _Cells.of(self.commands, Image.AFTER)
+    def _after(self) -> ImageCells:
+        return ImageCells.of(only_chunk(self.commands, Image.AFTER))
 
     @cached_property
     def _masked(self) -> bool:
@@ -297,31 +298,6 @@ class _Folding:
             lines = pc.binary_join_element_wise(*columns, "\t")
         for own in self._parts(self._owners_of(groups)):
             yield _sliced(lines, own)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """The cells of all images, and where each image's begin among them."""
-
-    values: pa.StringArray
-    starts: Ints
-
-    @classmethod
-    def of(cls, commands: pa.Table, image: Image) -> _Cells:
-        listed = cells(only_chunk(commands, image))
-        offsets = listed.offsets.to_numpy().astype(np.int64)
-        first, end = int(offsets[0]), int(offsets[-1])
-        return cls(listed.values.slice(first, end - first), offsets[:-1] - first)
-
-    def places(self, at: int) -> Ints:
-        return self.starts + at
-
-    def column(self, at: int, rows: Ints) -> pa.StringArray:
-        """One column's cells of these rows; NULL where the row is negative."""
-        absent = rows < 0
-        places = self.starts[rows] + at
-        taken = self.values.take(pa.array(places, mask=absent) if absent.any() else pa.array(places))
-        return pc.fill_null(taken, NULL) if absent.any() else taken
 
 
 def _sliced(column: pa.Array, part: slice) -> pa.Array:

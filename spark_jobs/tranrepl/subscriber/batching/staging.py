@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, arguments
 from tranrepl.model.commands import Operation, only_chunk
-from tranrepl.model.row_images import NULL, cells, contents
+from tranrepl.model.row_images import NULL, contents
 from tranrepl.subscriber.batching.array_cells import array_cells, array_elements
+from tranrepl.subscriber.batching.image_cells import ImageCells
 
 WORTH_A_STATEMENT = 500
 """Commands of a kind, from which on it pays to make the dispatcher anew."""
@@ -136,7 +137,7 @@ def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
     the array of them."""
     commands = commands.combine_chunks()
     kind = _kind_numbers(commands, layout)
-    cells = _Cells.of(commands)
+    cells = _Arguments.of(commands)
     columns: list[pa.Array] = [
         pa.array(np.arange(len(commands), dtype=np.int64)).cast(pa.string()),
         pa.array(kind).cast(pa.string()),
@@ -148,11 +149,11 @@ def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
     return contents(lines).data
 
 
-def _slots(cells: _Cells, layout: StagingLayout, kind: npt.NDArray[np.int64]) -> list[pa.StringArray]:
+def _slots(cells: _Arguments, layout: StagingLayout, kind: npt.NDArray[np.int64]) -> list[pa.StringArray]:
     return [cells.column(_argument_of_kind(layout, slot), kind) for slot in range(len(layout.slots))]
 
 
-def _packed_slots(cells: _Cells, layout: StagingLayout, kind: npt.NDArray[np.int64]) -> list[pa.StringArray]:
+def _packed_slots(cells: _Arguments, layout: StagingLayout, kind: npt.NDArray[np.int64]) -> list[pa.StringArray]:
     return [array_cells(_slots(replace(cells, values=array_elements(cells.values)), layout, kind))]
 
 
@@ -182,25 +183,24 @@ def _kind(code: int) -> Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cells:
+class _Arguments:
     """Every value of both images and the masks in one array, and where each command's begin in it."""
 
     values: pa.StringArray
     starts: Mapping[Image, npt.NDArray[np.int64]]
 
     @classmethod
-    def of(cls, commands: pa.Table) -> _Cells:
+    def of(cls, commands: pa.Table) -> _Arguments:
         before, after, changed = (only_chunk(commands, name) for name in ("before", "after", "changed"))
-        before_starts, before_values = _elements(before)
-        after_starts, after_values = _elements(after)
+        before_cells, after_cells = ImageCells.of(before), ImageCells.of(after)
         masks = _hexadecimal(changed)
-        values = pa.concat_arrays([before_values, after_values, masks])
+        values = pa.concat_arrays([before_cells.values, after_cells.values, masks])
         return cls(
             values,
             {
-                Image.BEFORE: before_starts,
-                Image.AFTER: after_starts + len(before_values),
-                Image.CHANGED: np.arange(len(commands), dtype=np.int64) + len(before_values) + len(after_values),
+                Image.BEFORE: before_cells.starts,
+                Image.AFTER: after_cells.starts + len(before_cells.values),
+                Image.CHANGED: np.arange(len(commands), dtype=np.int64) + len(values) - len(masks),
             },
         )
 
@@ -218,13 +218,6 @@ class _Cells:
             at = np.where(position == _ABSENT, at, starts + position)
         absent = at == _ABSENT
         return self.values.take(pa.array(at, mask=absent) if absent.any() else pa.array(at))
-
-
-def _elements(images: pa.StringArray) -> tuple[npt.NDArray[np.int64], pa.StringArray]:
-    """Where the values of each image begin among all of them, and these, escaped already."""
-    listed = cells(images)
-    offsets = listed.offsets.to_numpy().astype(np.int64)
-    return offsets[:-1] - offsets[0], listed.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
 def _hexadecimal(masks: pa.BinaryArray) -> pa.StringArray:
