@@ -43,7 +43,7 @@ _SERIES = (
     _Series("built-in logical replication", "#8c959f", None, Phase.DISTRIBUTION),
     _Series("distribution (bulk)", "#0969da", Apply.AUTO, Phase.DISTRIBUTION),
     _Series("log reader + distribution (bulk)", "#79b8ff", Apply.AUTO, Phase.WHOLE),
-    _Series("distribution (serial)", "#d4a72c", Apply.COMMANDS, Phase.DISTRIBUTION),
+    _Series("distribution (serial)", "#d4a72c", Apply.SERIAL, Phase.DISTRIBUTION),
 )
 
 

@@ -1,4 +1,4 @@
-"""Bulk and one by one are the same: random commands over both ways, at Subscribers with things of their own."""
+"""Bulk and serial apply are the same: random commands over both ways, at Subscribers with things of their own."""
 
 from __future__ import annotations
 
@@ -176,17 +176,17 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def subscribers(postgres: PostgresServer) -> tuple[Site, Site, Site]:
-    """One for bulk, one for one by one, one for one by one without constraints of its own."""
+    """One for bulk, one for serial apply, one for serial apply without constraints of its own."""
     sites = []
-    for name in ("auto", "commands", "unconstrained"):
+    for name in ("auto", "serial", "unconstrained"):
         postgres.create_database(f"bulk_{name}")
         connection = postgres.connection(f"bulk_{name}")
         execute(connection, "CREATE TABLE seen (at bigint GENERATED ALWAYS AS IDENTITY, what text)", _LOOK_ON, _TELL)
         sites.append(
             Site(Kind("postgres", {}, name), connection, lambda *it, at=connection: execute(at, *it), "public")
         )
-    auto, commands, unconstrained = sites
-    return auto, commands, unconstrained
+    auto, serial, unconstrained = sites
+    return auto, serial, unconstrained
 
 
 _PLAIN = {"ins_cmd": "CALL", "upd_cmd": "SCALL", "del_cmd": "CALL"}
@@ -208,18 +208,18 @@ def _world(*changes: tuple[str, int], own: tuple[str, ...] = ()) -> World:
 @example(_world(("insert", 4), ("delete", 4), own=("another row",)))
 @example(_world(("delete", 2), ("insert", 2), own=("missing row",)))
 @example(_world(("update", 2), ("update", 3), own=("keyless", "row twice", "missing row")))
-def test_bulk_ends_in_what_one_by_one_ends_in(subscribers: tuple[Site, Site, Site], world: World) -> None:
+def test_bulk_ends_in_what_serial_apply_ends_in(subscribers: tuple[Site, Site, Site], world: World) -> None:
     number = next(_numbers)
-    auto, commands, unconstrained = subscribers
+    auto, serial, unconstrained = subscribers
     in_bulk = _deliver(auto, number, world, Apply.AUTO)
-    one_by_one = _deliver(commands, number, world, Apply.COMMANDS)
-    if in_bulk == one_by_one:
+    serially = _deliver(serial, number, world, Apply.SERIAL)
+    if in_bulk == serially:
         return
     # The one difference allowed: what only the Subscriber forbids, and what was mended within the commit batch.
-    assert one_by_one.error is not None, (in_bulk, one_by_one)
-    assert one_by_one.error[0] in (None, "547", "2627"), (in_bulk, one_by_one)
-    assert in_bulk.reached > one_by_one.reached, (in_bulk, one_by_one)
-    same = _deliver(unconstrained, number, world, Apply.COMMANDS, in_bulk.watermark)
+    assert serially.error is not None, (in_bulk, serially)
+    assert serially.error[0] in (None, "547", "2627"), (in_bulk, serially)
+    assert in_bulk.reached > serially.reached, (in_bulk, serially)
+    same = _deliver(unconstrained, number, world, Apply.SERIAL, in_bulk.watermark)
     assert (in_bulk.rows, in_bulk.seen) == (same.rows, same.seen)
 
 
@@ -234,13 +234,13 @@ _IN_BULK = {
 
 @pytest.mark.parametrize("own", [None, *_IN_BULK])
 def test_most_of_what_may_go_in_bulk_does(subscribers: tuple[Site, Site, Site], own: str | None) -> None:
-    """And what may not, goes one by one: everything else in this file would pass without any bulk."""
+    """And what may not, goes serially: everything else in this file would pass without any bulk."""
     outcome = _deliver(subscribers[0], next(_numbers), _steady_world(*filter(None, [own])), Apply.AUTO)
     assert (outcome.result.commands, outcome.result.in_bulk, outcome.error) == (62, _IN_BULK.get(own or "", 62), None)
     assert outcome.result.fallbacks == {}
 
 
-def test_a_row_that_is_missing_is_found_one_by_one(subscribers: tuple[Site, Site, Site]) -> None:
+def test_a_row_that_is_missing_is_found_serially(subscribers: tuple[Site, Site, Site]) -> None:
     outcome = _deliver(subscribers[0], next(_numbers), _steady_world("missing row"), Apply.AUTO)
     assert outcome.error is not None
     assert outcome.error[0] == "20598"
@@ -255,7 +255,7 @@ BEGIN
 END $$"""
 
 
-def test_what_bulk_lacks_memory_for_goes_one_by_one(subscribers: tuple[Site, Site, Site]) -> None:
+def test_what_bulk_lacks_memory_for_goes_serially(subscribers: tuple[Site, Site, Site]) -> None:
     """The retry over a single connection would come to the same end again and again."""
     subscribers[0].execute(_STARVED)
     outcome = _deliver(subscribers[0], next(_numbers), _steady_world("starves"), Apply.AUTO)

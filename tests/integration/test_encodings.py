@@ -131,7 +131,7 @@ def test_a_snapshot_names_the_row_that_is_no_utf8(
     assert differing_rows(site) == {}
 
 
-@pytest.mark.parametrize("apply", ["auto", "commands"])
+@pytest.mark.parametrize("apply", ["auto", "serial"])
 def test_a_character_that_the_subscriber_lacks_is_named(
     databases: DatabasesFactory, encoded: Encoded, tmp_path: Path, apply: str
 ) -> None:

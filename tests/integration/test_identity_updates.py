@@ -46,7 +46,7 @@ _STYLES: dict[str, Mapping[str, str]] = {
 
 
 def _site(
-    ends: Databases, tmp_path: Path, article: Mapping[str, str], apply: str = "commands", **settings: object
+    ends: Databases, tmp_path: Path, article: Mapping[str, str], apply: str = "serial", **settings: object
 ) -> Site:
     reporting = {"name": "reporting", "connection": "subscriber", "apply": apply, **settings}
     return Site(ends, tmp_path / "store", [{"source": "public.item", **article}], SparkHere(), [reporting])
@@ -60,7 +60,7 @@ def _compared(site: Site) -> tuple[list[tuple[object, ...]], list[tuple[object, 
     )
 
 
-@pytest.mark.parametrize("apply", ["auto", "commands"])
+@pytest.mark.parametrize("apply", ["auto", "serial"])
 @pytest.mark.parametrize("style", _STYLES)
 def test_an_identity_is_updated_and_nothing_of_the_row_is_lost(
     style: str, apply: str, databases: DatabasesFactory, tmp_path: Path

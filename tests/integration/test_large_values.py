@@ -173,7 +173,7 @@ def test_a_transaction_of_which_more_must_be_held(databases: DatabasesFactory, t
     _delivered(site)
 
 
-@pytest.mark.parametrize("apply", ["auto", "commands"])
+@pytest.mark.parametrize("apply", ["auto", "serial"])
 def test_a_command_that_no_buffer_takes_is_named(
     apply: str, databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

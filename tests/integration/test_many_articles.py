@@ -25,7 +25,7 @@ _SHAPES = (
 )
 
 
-@pytest.mark.parametrize("apply", ["auto", "commands"])
+@pytest.mark.parametrize("apply", ["auto", "serial"])
 @pytest.mark.parametrize("statements", [7, 1000])
 def test_each_article_keeps_to_itself(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apply: str, statements: int

@@ -32,7 +32,7 @@ _FILLER = 1_000
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     """Two tables that are large at the Subscriber: one has a key of a number, the other of two texts."""
-    subscription = {"name": "reporting", "connection": "subscriber", "apply": "commands", "commit_batch_size": 1}
+    subscription = {"name": "reporting", "connection": "subscriber", "apply": "serial", "commit_batch_size": 1}
     site = Site(databases(), tmp_path / "store", ["public.t", "public.named"], subscriptions=[subscription])
     site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, n int)")
     site.at_publisher("CREATE TABLE named (place text, name text, n int, PRIMARY KEY (name, place))")

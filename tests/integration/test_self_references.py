@@ -133,10 +133,8 @@ def test_what_is_skipped_is_skipped_once_however_often_it_is_tried(databases: Da
 _GONE = "{CALL [sp_MSupd_publicpart] (,,'gone',60,0x04)}"
 
 
-def test_with_apply_commands_it_stays_one_by_one_and_names_the_command(
-    databases: DatabasesFactory, tmp_path: Path
-) -> None:
-    site = _site(databases, tmp_path, apply="commands")
+def test_with_apply_serial_it_stays_serial_and_names_the_command(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path, apply="serial")
     _fails_over_streams(site, _STATEMENTS["deleted"])
     retried = _retried(site)
     assert retried.error is not None

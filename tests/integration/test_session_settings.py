@@ -132,7 +132,7 @@ def test_settings_of_a_role_stop_nothing(
     _give(owners, roles[end], _SETTINGS if end == "distribution" else {**_SETTINGS, "search_path": ""})
     ways: list[Mapping[str, object]] = [{}]
     if end == "subscriber":
-        ways += [{"apply": "commands"}, {"subscription_streams": 2, "stream_assignment": "dependencies"}]
+        ways += [{"apply": "serial"}, {"subscription_streams": 2, "stream_assignment": "dependencies"}]
     first = _site(owners, roles, tmp_path, {})
     first.at_publisher(*_TABLES, f"INSERT INTO vendor SELECT {_ROW} FROM generate_series(1, 50) n")
     first.at_subscriber(_TABLES[0])

@@ -339,7 +339,7 @@ def test_every_type_arrives_out_of_an_array(
 ) -> None:
     """As commands of tables do that are too wide for a staging table."""
     monkeypatch.setattr(staging, "_MOST_ARGUMENTS", 0)
-    by_commands = {"name": "reporting", "connection": "subscriber", "apply": "commands"}
+    by_commands = {"name": "reporting", "connection": "subscriber", "apply": "serial"}
     site = Site(databases(), tmp_path / "store", ARTICLES, subscriptions=[by_commands])
     _at_both_ends(
         site.databases,

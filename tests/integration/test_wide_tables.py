@@ -52,7 +52,7 @@ def _replicated(site: Site) -> JobResult:
 
 @pytest.mark.parametrize(
     ("width", "type_name", "apply"),
-    [(1600, "integer", "auto"), (1600, "integer", "commands"), (1598, "integer", "auto"), (999, "bigint", "commands")],
+    [(1600, "integer", "auto"), (1600, "integer", "serial"), (1598, "integer", "auto"), (999, "bigint", "serial")],
 )
 def test_as_many_columns_as_a_table_has(
     width: int, type_name: str, apply: str, databases: DatabasesFactory, tmp_path: Path
@@ -67,7 +67,7 @@ def test_as_many_columns_as_a_table_has(
 
 def test_together_tables_are_wider_than_a_table(databases: DatabasesFactory, tmp_path: Path) -> None:
     """Of different types, so that no column of a staging table serves both."""
-    site = _site(databases(), tmp_path, "commands", numbers=(900, "integer"), texts=(900, "text"))
+    site = _site(databases(), tmp_path, "serial", numbers=(900, "integer"), texts=(900, "text"))
     for table in ("numbers", "texts"):
         site.at_publisher(*_work(table, 900))
     assert _replicated(site).commands > 6 * _ROWS

@@ -74,11 +74,20 @@ def test_what_is_left_out_has_sql_servers_defaults() -> None:
     )
 
 
-@pytest.mark.parametrize(("apply", "limits"), [("auto", (10_000, 100_000)), ("commands", (1_000, 10_000))])
+@pytest.mark.parametrize(("apply", "limits"), [("auto", (10_000, 100_000)), ("serial", (1_000, 10_000))])
 def test_a_commit_batch_is_sized_for_how_it_is_applied(apply: str, limits: tuple[int, int]) -> None:
     subscription = {"name": "reporting", "connection": "subscriber", "apply": apply}
     settings = Publication.model_validate({**EXAMPLE, "subscriptions": [subscription]}).subscriptions[0]
     assert (settings.commit_batch_size, settings.commit_batch_threshold) == limits
+
+
+def test_commands_is_the_earlier_name_of_serial_apply() -> None:
+    subscription = {"name": "reporting", "connection": "subscriber", "apply": "commands"}
+    document = {**EXAMPLE, "subscriptions": [subscription]}
+    settings = Publication.model_validate(document)
+    assert settings == Publication.model_validate({**EXAMPLE, "subscriptions": [{**subscription, "apply": "serial"}]})
+    assert '"apply":"serial"' in settings.model_dump_json()
+    assert list(Draft202012Validator(json_schema()).iter_errors(document)) == []
 
 
 # A mistake, and what the message must say of it: key, value, what is allowed.

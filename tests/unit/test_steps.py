@@ -12,7 +12,7 @@ from integration.compliance.history import Column, History, registered, table_de
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.batching.steps import Bulkable, InBulk, Operations, Truncated
+from tranrepl.subscriber.batching.steps import Bulkable, BulkStep, Operations, TruncateStep
 
 _COLUMNS = (Column("id", "integer", key=1),)
 _NAMES = [TableName("public", name) for name in ("one", "two", "three")]
@@ -45,10 +45,10 @@ def test_what_comes_right_behind_a_truncate_goes_with_it(
     places = [(row["xact_seqno"], row["command_id"]) for part in parts for row in part]
     assert sorted(places) == [(row["xact_seqno"], row["command_id"]) for row in commands.to_pylist()]
     for step, part in zip(steps, parts, strict=True):
-        assert isinstance(step, Truncated) == (any(_together(*pair) for pair in pairwise(part)))
-        if isinstance(step, Truncated):
+        assert isinstance(step, TruncateStep) == (any(_together(*pair) for pair in pairwise(part)))
+        if isinstance(step, TruncateStep):
             assert all(_together(*pair) for pair in pairwise(part))
-        if isinstance(step, InBulk):
+        if isinstance(step, BulkStep):
             assert all(row["operation"] == Operation.INSERT for row in part)
     if not own_order:
         assert places == sorted(places)

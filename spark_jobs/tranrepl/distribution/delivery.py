@@ -60,7 +60,7 @@ class Delivery:
     finishing: UnfinishedBatch | None = None
     """The commands are those of a commit batch that other connections have applied in part."""
     own_order: frozenset[int] = frozenset()
-    """Articles whose commands keep their order among themselves only, where they go one by one."""
+    """Articles whose commands keep their order among themselves only, where they go serially."""
     run: RunToTell | None = None
     """Whose progress is told."""
 

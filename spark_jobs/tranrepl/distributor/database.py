@@ -1057,8 +1057,8 @@ def _comments(result: JobResult) -> str:
     if not result.commands:
         return " ".join(["No replicated transactions are available.", *result.notices])
     delivered = f"{result.transactions} transactions with {result.commands} commands were delivered"
-    one_by_one = result.commands - result.in_bulk
-    how = f", {result.in_bulk} of them in bulk, {one_by_one} one by one" if result.in_bulk else ""
+    serial = result.commands - result.in_bulk
+    how = f", {result.in_bulk} of them in bulk, {serial} serially" if result.in_bulk else ""
     why = "; ".join(f"{reason} ({times} times)" for reason, times in result.fallbacks.items())
     return f"{delivered}{how}.{skipped}" + (f" Not in bulk after all: {why}." if why else "")
 

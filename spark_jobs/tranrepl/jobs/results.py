@@ -59,9 +59,9 @@ class JobResult(BaseModel):
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
     in_bulk: int = 0
-    """Of the commands, those that went in bulk; the others went one by one."""
+    """Of the commands, those that went in bulk; the others went serially."""
     fallbacks: dict[str, int] = {}
-    """Why commands that may go in bulk went one by one, and in how many steps."""
+    """Why commands that may go in bulk went serially, and in how many steps."""
     skipped: int = 0
     """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
     first_skipped: tuple[ErrorReport, ...] = ()

@@ -17,10 +17,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     JsonValue,
     WithJsonSchema,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from tranrepl.error_numbers import SKIPPABLE, is_skippable
 from tranrepl.errors import ConfigurationError
@@ -107,7 +110,7 @@ class StreamAssignment(StrEnum):
 
 
 class CommandOrder(StrEnum):
-    """Among which commands those of an article keep their order, where they are applied one by one."""
+    """Among which commands those of an article keep their order, where they are applied serially."""
 
     TRANSACTIONS = "transactions"
     """All of them: a procedure or trigger sees every table as commit order promises."""
@@ -115,13 +118,26 @@ class CommandOrder(StrEnum):
     """The article's own: they do not divide what goes in bulk."""
 
 
+_EARLIER_SERIAL = "commands"
+
+
 class Apply(StrEnum):
     """How commands are applied at the Subscriber."""
 
     AUTO = "auto"
-    """In bulk, checked, where the outcome is the same; one by one where it may not be."""
-    COMMANDS = "commands"
-    """Every command by itself, in order."""
+    """In bulk, checked, where the outcome is the same; serially where it may not be."""
+    SERIAL = "serial"
+    """Command by command, in order. Its earlier name, `commands`, is accepted."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Apply | None:
+        return cls.SERIAL if value == _EARLIER_SERIAL else None
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        described = handler(schema)
+        handler.resolve_ref_schema(described)["enum"].append(_EARLIER_SERIAL)
+        return described
 
 
 class _Settings(BaseModel):
@@ -197,7 +213,7 @@ class Article(_Settings):
     it is, and an UPDATE sends every value that the log carries."""
 
     order: CommandOrder = CommandOrder.TRANSACTIONS
-    """Which commands those of this article keep their order among, where they are applied one by one (a custom or
+    """Which commands those of this article keep their order among, where they are applied serially (a custom or
     edited procedure, a trigger): transactions (all), or own_article."""
 
     @property
@@ -219,8 +235,8 @@ class Article(_Settings):
 
 
 def _commit_batch_size(subscription: dict[str, Any]) -> int:
-    """One by one, a row that changes often costs more with each of its versions that the commit batch has left."""
-    return 1_000 if subscription.get("apply") is Apply.COMMANDS else 10_000
+    """Serially, a row that changes often costs more with each of its versions that the commit batch has left."""
+    return 1_000 if subscription.get("apply") is Apply.SERIAL else 10_000
 
 
 def _commit_batch_threshold(subscription: dict[str, Any]) -> int:
@@ -246,18 +262,18 @@ class Subscription(_Settings):
     """Seconds that one of several streams waits for a lock, before the batch is rolled back and retried over a single
     connection."""
     apply: Apply = Apply.AUTO
-    """auto (in bulk where that gives the same rows, else one by one) or commands (always one by one)."""
+    """auto (in bulk where that gives the same rows, else serially) or serial (always serially)."""
     skip_errors: list[SkippableError] = []
     """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors: SQL Server's
     (2627), or the database's own (23505, P0001)."""
     commit_batch_size: Annotated[WholeNumber, Field(ge=1, le=1_000_000)] = Field(default_factory=_commit_batch_size)
     """A commit at the Subscriber holds at most this many transactions (CommitBatchSize); default 10,000, and 1,000
-    with apply: commands."""
+    with apply: serial."""
     commit_batch_threshold: Annotated[WholeNumber, Field(ge=1, le=10_000_000)] = Field(
         default_factory=_commit_batch_threshold
     )
     """… or ends with the transaction that reaches this many commands (CommitBatchThreshold); default 100,000, and
-    10,000 with apply: commands."""
+    10,000 with apply: serial."""
     not_for_replication: bool = False
     """The Subscriber's foreign keys and ordinary triggers do not act on delivered changes (NOT FOR REPLICATION).
     MariaDB: its triggers still fire."""

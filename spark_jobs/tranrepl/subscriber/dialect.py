@@ -250,9 +250,9 @@ class Applied:
     """What applying commands came to, beside the rows."""
 
     in_bulk: int = 0
-    """Commands that went in bulk; all others, one by one."""
+    """Commands that went in bulk; all others, serially."""
     fallbacks: Mapping[str, int] = field(default_factory=dict)
-    """Why steps that were tried in bulk went one by one after all, and how often."""
+    """Why steps that were tried in bulk went serially after all, and how often."""
     stage_seconds: float = 0.0
 
 
@@ -270,7 +270,7 @@ class Applier(Protocol):
         ...
 
     def apply(self, steps: Sequence[Step]) -> None:
-        """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes one by one.
+        """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes serially.
 
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article.
         """

@@ -19,7 +19,7 @@ from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValid
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
-from tranrepl.subscriber.batching.steps import OneByOne
+from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.comparison_targets import open_comparison_targets
 from tranrepl.validation.repair import by_statements, command_table, corrections, not_repairable, refuse_too_many
@@ -146,7 +146,7 @@ class _Validation:
         command_id = 1
         with self._publisher_rows(point, found) as session:
             for some in corrections(session, found):
-                point.applier.apply([OneByOne(command_table(point.watermark, command_id, some))])
+                point.applier.apply([SerialStep(command_table(point.watermark, command_id, some))])
                 command_id += len(some)
         point.applier.ready()
         point.applier.commit(point.watermark)

@@ -1,4 +1,4 @@
-"""Bulk ends in what one by one ends in, or falls back to it; and where nothing is in the way, it is used."""
+"""Bulk ends in what serial apply ends in, or falls back to it; and where nothing is in the way, it is used."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _both_ways(site: Site, history: History, *before: str, tables: Sequence[str]
     """What the bulk way came to, after the other one has come to the same rows and the same error."""
     outcomes: list[tuple[list[Rows], Any]] = []
     results = []
-    for apply in (Apply.COMMANDS, Apply.AUTO):
+    for apply in (Apply.SERIAL, Apply.AUTO):
         result = _deliver_anew(site, history, apply, before)
         results.append(result)
         outcomes.append(([_content(site, it) for it in tables], _told(result.error)))
@@ -172,7 +172,7 @@ def _swapped(vendor: RegisteredArticle) -> History:
 _FAILING = (_missing, _gone, _doubled, _passing, _not_null, _inserted_null, _too_long)
 
 
-def test_what_fails_in_bulk_ends_as_it_does_one_by_one(plain_bulk_site: Site) -> None:
+def test_what_fails_in_bulk_ends_as_serial_apply_does(plain_bulk_site: Site) -> None:
     site = plain_bulk_site
     vendor = site.article("vendor", VENDOR)
     site.execute("CREATE UNIQUE INDEX by_rating ON vendor (rating)")
@@ -288,7 +288,7 @@ def test_what_a_table_lets_go_in_bulk(mariadb_site: Site) -> None:
         article = site.article(f"t{at}", VENDOR)
         expected |= {article.article_id: allowed} if allowed else {}
     assert _bulk_operations(site) == expected
-    assert _bulk_operations(site, ApplierOptions(apply=Apply.COMMANDS)) == {}
+    assert _bulk_operations(site, ApplierOptions(apply=Apply.SERIAL)) == {}
 
 
 def test_cascades_that_are_kept_from_acting_are_in_nobodys_way(mariadb_site: Site) -> None:
@@ -314,7 +314,7 @@ def test_a_procedure_that_was_edited_is_called(make_site: MakeSite) -> None:
     assert site.rows("trail") == [(1,), (2,)]
 
 
-def test_a_lock_that_is_held_is_no_reason_to_go_one_by_one(mariadb_site: Site, mariadb: MariaDbServer) -> None:
+def test_a_lock_that_is_held_is_no_reason_to_go_serially(mariadb_site: Site, mariadb: MariaDbServer) -> None:
     vendor = mariadb_site.article("vendor", VENDOR)
     mariadb_site.deliver(History().insert(vendor, ONE)).raise_error()
     history = History(xact=1).transaction().update(vendor, ONE, ["1", "uno", "10", "first"])

@@ -12,7 +12,7 @@ from integration.compliance.history import Column, History, seqno
 from integration.compliance.subscribers import KEY, Site
 from tranrepl.errors import ErrorKind, FencedError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.batching.steps import OneByOne
+from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.dialects import dialect_of
 
 VENDOR = [
@@ -303,7 +303,7 @@ def test_a_second_delivery_waits_for_the_first_and_is_fenced_off(plain_site: Sit
         applier.begin(FIRST_XACT_SEQNO)
         other = threads.submit(second)
         begun.wait(10)
-        applier.apply([OneByOne(History().insert(vendor, ONE).table())])
+        applier.apply([SerialStep(History().insert(vendor, ONE).table())])
         with pytest.raises(TimeoutError):
             other.result(0.5)
         applier.commit(seqno(1))

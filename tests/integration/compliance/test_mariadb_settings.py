@@ -129,8 +129,8 @@ def _published(site: Site) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize(
     ("commands", "subscription"),
-    [(STATEMENTS, {}), ({}, {"apply": "commands"}), (STATEMENTS, {"subscription_streams": 2})],
-    ids=["in bulk", "one by one", "streams"],
+    [(STATEMENTS, {}), ({}, {"apply": "serial"}), (STATEMENTS, {"subscription_streams": 2})],
+    ids=["in bulk", "serial", "streams"],
 )
 def test_settings_of_a_server_stop_nothing(
     site: Site, strange: MariaDbServer, commands: Mapping[str, str], subscription: Mapping[str, object]

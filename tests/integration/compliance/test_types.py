@@ -168,7 +168,7 @@ def test_every_value_is_found_as_a_key(unlike_site: Site, publisher: Session) ->
     assert failed == []
 
 
-def test_bulk_stores_every_value_as_one_by_one_does(mariadb_site: Site, publisher: Session) -> None:
+def test_bulk_stores_every_value_as_serial_apply_does(mariadb_site: Site, publisher: Session) -> None:
     site, history, stored = mariadb_site, History(), {}
     texts = [_texts(publisher, type_name, expressions) for type_name, expressions in VALUES.items()]
     for number, type_name in enumerate(VALUES):
@@ -183,7 +183,7 @@ def test_bulk_stores_every_value_as_one_by_one_does(mariadb_site: Site, publishe
             *(f"INSERT INTO t{number} VALUES ({at}, NULL)" for at in range(len(of_type))),
         )
     ]
-    for apply in (Apply.COMMANDS, Apply.AUTO):
+    for apply in (Apply.SERIAL, Apply.AUTO):
         site.execute("UPDATE msreplication_subscriptions SET transaction_timestamp = UNHEX(REPEAT('00', 8))", *before)
         result = site.deliver(history, options=ApplierOptions(apply=apply))
         assert (result.error, result.fallbacks) == (None, {})
@@ -192,7 +192,7 @@ def test_bulk_stores_every_value_as_one_by_one_does(mariadb_site: Site, publishe
             type_name: site.execute(f"SELECT id, HEX(CONCAT(value)) FROM t{number} ORDER BY id")
             for number, type_name in enumerate(VALUES)
         }
-    assert stored[Apply.AUTO] == stored[Apply.COMMANDS]
+    assert stored[Apply.AUTO] == stored[Apply.SERIAL]
 
 
 # Type at the Publisher, value in SQL.

@@ -32,7 +32,7 @@ _FOLDED = ["operation", *Image]
 
 
 class NotFoldableError(Exception):
-    """Why commands of an article cannot be folded: one by one, they may be applied all the same, or fail with an
+    """Why commands of an article cannot be folded: serially, they may be applied all the same, or fail with an
     error."""
 
     def __init__(self, article: RegisteredArticle, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands that could not go in bulk as a whole, in order: one by one, and where a foreign key refuses that within a
+"""Commands that could not go in bulk as a whole, in order: serially, and where a foreign key refuses that within a
 transaction, this one in bulk by itself.
 
 One statement at the Publisher may change rows that refer to one another, which a foreign key minds row by row; and two
@@ -17,25 +17,25 @@ from tranrepl.errors import DataError
 
 def apply_in_order(
     commands: pa.Table,
-    one_by_one: Callable[[pa.Table], None],
+    serially: Callable[[pa.Table], None],
     in_bulk: Callable[[pa.Table], bool],
     refused: frozenset[str],
 ) -> None:
     """Apply commands (row layout, in order) of which bulk has refused the whole.
 
-    `one_by_one` applies all or raises and leaves nothing, `in_bulk` applies all or says that it has left nothing.
-    `refused` are a database's codes of errors for which a transaction goes in bulk. Raises what `one_by_one` did where
+    `serially` applies all or raises and leaves nothing, `in_bulk` applies all or says that it has left nothing.
+    `refused` are a database's codes of errors for which a transaction goes in bulk. Raises what `serially` did where
     that does not help either.
     """
     while True:
         try:
-            one_by_one(commands)
+            serially(commands)
         except DataError as problem:
             before, failing, after = _around(commands, problem)
             alone = len(before) == len(after) == 0
             if problem.code not in refused or alone or len(failing) < 2:
                 raise
-            one_by_one(before)
+            serially(before)
             if not in_bulk(failing):
                 raise
             commands = after

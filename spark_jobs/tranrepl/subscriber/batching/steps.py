@@ -1,4 +1,4 @@
-"""A piece of commands as the steps that apply it: in bulk where that may be, one by one where it must.
+"""A piece of commands as the steps that apply it: in bulk where that may be, serially where it must.
 
 Commands that only their own order makes right (custom procedures, triggers, TRUNCATE …) stay in their place: what goes
 in bulk before and after them is divided there. TRUNCATE of several tables at once is a step by itself.
@@ -32,7 +32,7 @@ _FEW_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class OneByOne:
+class SerialStep:
     """Commands to apply in order, each by itself."""
 
     commands: pa.Table
@@ -41,7 +41,7 @@ class OneByOne:
 
 
 @dataclass(frozen=True, slots=True)
-class InBulk:
+class BulkStep:
     """Commands, and what those of each article come to. No two articles are of one table."""
 
     commands: pa.Table
@@ -55,7 +55,7 @@ class InBulk:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncated:
+class TruncateStep:
     """TRUNCATE commands of several tables, side by side in one transaction: where a foreign key acts among the tables,
     they go together, or children first."""
 
@@ -63,15 +63,15 @@ class Truncated:
 
 
 class MismatchError(Exception):
-    """The Subscriber's rows, or the commands' values, are not what bulk can apply: one by one, they say which."""
+    """The Subscriber's rows, or the commands' values, are not what bulk can apply: serially, they say which."""
 
 
-Step = OneByOne | InBulk | Truncated
+Step = SerialStep | BulkStep | TruncateStep
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Of one piece, in order. `notes` say why commands that may go in bulk go one by one, and how often."""
+    """Of one piece, in order. `notes` say why commands that may go in bulk go serially, and how often."""
 
     steps: tuple[Step, ...]
     notes: Mapping[str, int] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Bulkable:
     articles: Mapping[int, RegisteredArticle]
     operations: Mapping[int, Operations] = field(default_factory=dict)
     own_order: frozenset[int] = frozenset()
-    """Articles whose commands, where one of a piece goes one by one, keep their order among themselves only."""
+    """Articles whose commands, where one of a piece goes serially, keep their order among themselves only."""
 
     def steps(self, commands: pa.Table) -> Steps:
         """Divide a piece of commands (row layout, in order)."""
@@ -93,14 +93,14 @@ class Bulkable:
 
     def _steps(self, commands: pa.Table) -> Steps:
         if len(commands) == 0 or not self.operations:
-            return Steps((OneByOne(commands),))
+            return Steps((SerialStep(commands),))
         operations, notes = dict(self.operations), dict[str, int]()
         for shared in _sharing_a_table(commands, self.articles):
             operations.pop(shared, None)
         while True:
             try:
                 divided = unless_too_long(commands, lambda: self._divided(commands, operations))
-                return Steps(divided if divided is not None else (OneByOne(commands),), notes)
+                return Steps(divided if divided is not None else (SerialStep(commands),), notes)
             except NotFoldableError as problem:
                 notes[str(problem)] = notes.get(str(problem), 0) + 1
                 del operations[problem.article_id]
@@ -111,10 +111,10 @@ class Bulkable:
         if not later.any():
             return self._runs(commands, bulk)
         kept, moved = pa.array(~later), pa.array(later)
-        return (*self._runs(commands.filter(kept), bulk[~later]), OneByOne(commands.filter(moved)))
+        return (*self._runs(commands.filter(kept), bulk[~later]), SerialStep(commands.filter(moved)))
 
     def _in_their_own_order(self, commands: pa.Table, bulk: Bools) -> Bools:
-        """Commands of articles whose order among others does not matter, and of which some go one by one."""
+        """Commands of articles whose order among others does not matter, and of which some go serially."""
         numbers = commands["article_id"].to_numpy()
         own = np.intersect1d(numbers[~bulk], list(self.own_order))
         return np.asarray(np.isin(numbers, own), dtype=np.bool_)
@@ -122,27 +122,27 @@ class Bulkable:
     def _runs(self, commands: pa.Table, bulk: Bools) -> tuple[Step, ...]:
         cuts = np.flatnonzero(bulk[1:] != bulk[:-1]) + 1
         if len(cuts) >= _FEW_STEPS and int(bulk.sum()) < FEWEST_COMMANDS * len(cuts) // 2:
-            return (OneByOne(commands),)
+            return (SerialStep(commands),)
         starts = [0, *cuts.tolist(), len(commands)]
         steps: list[Step] = []
         for start, end in pairwise(starts):
             part = commands.slice(start, end - start)
             if end > start:
-                steps.append(InBulk(part, fold(part, self.articles)) if bulk[start] else OneByOne(part))
+                steps.append(BulkStep(part, fold(part, self.articles)) if bulk[start] else SerialStep(part))
         return tuple(steps)
 
 
 def _truncated_together(step: Step) -> Iterator[Step]:
     """The step, divided where one TRUNCATE comes behind another."""
     behind = behind_another(step.commands)
-    if isinstance(step, InBulk) or not behind.any():
+    if isinstance(step, BulkStep) or not behind.any():
         yield step
         return
     together = behind | np.append(behind[1:], False)
     begins = np.flatnonzero((together[1:] != together[:-1]) | (together[1:] & ~behind[1:])) + 1
     for start, end in pairwise([0, *begins.tolist(), len(together)]):
         part = step.commands.slice(start, end - start)
-        yield Truncated(part) if together[start] else OneByOne(part)
+        yield TruncateStep(part) if together[start] else SerialStep(part)
 
 
 def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bools:

@@ -2,7 +2,7 @@
 statements or by calling procedures.
 
 Consecutive commands of one shape go together where the row count proves that every one met exactly one row. Where it
-does not, or on an error, they are rolled back to a savepoint and applied one by one, which finds the one that fails.
+does not, or on an error, they are rolled back to a savepoint and applied serially, which finds the one that fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.command_rows import Command, command_rows
-from tranrepl.subscriber.batching.steps import InBulk, MismatchError, OneByOne, Operations, Step, Truncated
+from tranrepl.subscriber.batching.steps import BulkStep, MismatchError, Operations, SerialStep, Step, TruncateStep
 from tranrepl.subscriber.dialect import (
     ALONE,
     AS_CONFIGURED,
@@ -134,10 +134,10 @@ class SqlApplier:
 
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            if isinstance(step, Truncated):
-                self._apply_one_by_one(self._children_first(step.commands))
-            elif self._bulk is None or isinstance(step, OneByOne) or not self._apply_in_bulk(self._bulk, step):
-                self._apply_one_by_one(step.commands)
+            if isinstance(step, TruncateStep):
+                self._apply_serially(self._children_first(step.commands))
+            elif self._bulk is None or isinstance(step, SerialStep) or not self._apply_in_bulk(self._bulk, step):
+                self._apply_serially(step.commands)
 
     def with_text(self, step: Step) -> Step:
         return step
@@ -148,7 +148,7 @@ class SqlApplier:
         self._in_bulk, self._fallbacks = 0, Counter()
         return applied
 
-    def _apply_in_bulk(self, bulk: SqlBulk, step: InBulk) -> bool:
+    def _apply_in_bulk(self, bulk: SqlBulk, step: BulkStep) -> bool:
         """All of the step, or nothing."""
         savepoint: sa.NestedTransaction | None = None
         try:
@@ -174,7 +174,7 @@ class SqlApplier:
                 savepoint.rollback()
         return False
 
-    def _apply_one_by_one(self, commands: pa.Table) -> None:
+    def _apply_serially(self, commands: pa.Table) -> None:
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
             self._apply_run(shape, list(run))
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tranrepl.subscriber.batching.steps import InBulk, Operations
+from tranrepl.subscriber.batching.steps import BulkStep, Operations
 
 BulkInsert = Callable[[pa.StringArray], None]
 """Inserts images of whole rows, inside the open transaction. Raises MismatchError where they are not all there then as
@@ -20,11 +20,11 @@ class SqlBulk(Protocol):
     operations: Mapping[int, Operations]
     """Which operations of which articles (by article_id) may go in bulk."""
 
-    def prepare(self, step: InBulk) -> None:
+    def prepare(self, step: BulkStep) -> None:
         """Make what the step is staged in. Before the savepoint that may undo the step."""
         ...
 
-    def apply(self, step: InBulk) -> None:
+    def apply(self, step: BulkStep) -> None:
         """Apply inside the open transaction. Raises MismatchError: then nothing of the step may stay."""
         ...
 

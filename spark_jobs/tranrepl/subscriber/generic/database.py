@@ -156,7 +156,7 @@ class SqlDatabase:
         return None
 
     def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> SqlBulk | None:
-        """What applies in bulk what the catalogue lets it; None where there is no way but one by one."""
+        """What applies in bulk what the catalogue lets it; None where there is no way but serially."""
         del session, articles
         return None
 

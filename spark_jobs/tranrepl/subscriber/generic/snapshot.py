@@ -324,11 +324,11 @@ class SqlLoader:
                 if not isinstance(problem, DataError):
                     raise problem from error
                 savepoint.rollback()
-                self._insert_one_by_one(at, prepared, lines)
+                self._insert_row_by_row(at, prepared, lines)
             else:
                 savepoint.commit()
 
-    def _insert_one_by_one(self, at: SqlTarget, prepared: Statement, lines: Sequence[str]) -> None:
+    def _insert_row_by_row(self, at: SqlTarget, prepared: Statement, lines: Sequence[str]) -> None:
         """Raises DataError that names the row which does not go in."""
         for line in lines:
             try:

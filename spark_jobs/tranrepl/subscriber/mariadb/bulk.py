@@ -24,7 +24,7 @@ from tranrepl.model.row_images import cells, contents
 from tranrepl.subscriber.batching.fold_text import KeyAction, key_actions
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.batching.key_order import Columns
-from tranrepl.subscriber.batching.steps import InBulk, MismatchError, Operations
+from tranrepl.subscriber.batching.steps import BulkStep, MismatchError, Operations
 from tranrepl.subscriber.mariadb.bulkable import BulkRules, BulkTarget
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, hexadecimal
 
@@ -54,7 +54,7 @@ class MariaDbBulk:
         self.operations: Mapping[int, Operations] = rules.operations
         self._stage_seconds = 0.0
 
-    def prepare(self, step: InBulk) -> None:
+    def prepare(self, step: BulkStep) -> None:
         """Make the staging tables anew: a TRUNCATE would commit, and what a rollback leaves in them is open."""
         for folded in step.folded:
             target = self._targets[folded.article.article_id]
@@ -63,7 +63,7 @@ class MariaDbBulk:
             if folded.updates is not None:
                 self._make(_row_stage(target, folded.updates))
 
-    def apply(self, step: InBulk) -> None:
+    def apply(self, step: BulkStep) -> None:
         """Deletes, children first; updates and inserts, parents first."""
         parents_first = step.parents_first(self._rank)
         for folded in reversed(parents_first):

@@ -1,4 +1,4 @@
-"""Commands applied at a PostgreSQL Subscriber: in bulk where that may be, or one by one."""
+"""Commands applied at a PostgreSQL Subscriber: in bulk where that may be, or serially."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tranrepl.subscriber.batching.long_commands import (
     unless_too_long,
 )
 from tranrepl.subscriber.batching.staging import Census, StagedText, census_of, copy_text, staging_layout
-from tranrepl.subscriber.batching.steps import InBulk, OneByOne, Operations, Step, Truncated
+from tranrepl.subscriber.batching.steps import BulkStep, Operations, SerialStep, Step, TruncateStep
 from tranrepl.subscriber.dialect import (
     ALONE,
     AS_CONFIGURED,
@@ -71,7 +71,7 @@ _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
 
 
 class SerialApply:
-    """Applies commands one by one, in order, inside the Subscriber: staged by COPY, dispatched by PL/pgSQL.
+    """Applies commands serially, in order, inside the Subscriber: staged by COPY, dispatched by PL/pgSQL.
 
     A failing command ends the transaction with its own error, named by its place among those staged; or, where its
     error is one to skip, leaves no trace but what `take_skipped` gives.
@@ -153,7 +153,7 @@ class SerialApply:
         commands = step.commands
         if len(commands) == 0:
             return
-        made = step.text if isinstance(step, OneByOne) else None
+        made = step.text if isinstance(step, SerialStep) else None
         self.prepare(made.census if made is not None else census_of(commands))
         known = len(self._skipped)
         if self._skipped_states:
@@ -305,9 +305,9 @@ class PostgresApplier:
     def apply(self, steps: Sequence[Step]) -> None:
         try:
             for step in steps:
-                if isinstance(step, Truncated):
+                if isinstance(step, TruncateStep):
                     self._empty(step)
-                elif isinstance(step, OneByOne):
+                elif isinstance(step, SerialStep):
                     self._serial.apply(step)
                 elif not self._apply_in_bulk(step):
                     self._apply_in_order(step.commands)
@@ -315,10 +315,10 @@ class PostgresApplier:
             self._at_work.set()
 
     def with_text(self, step: Step) -> Step:
-        if isinstance(step, InBulk):
+        if isinstance(step, BulkStep):
             texts = unless_too_long(step.commands, lambda: tuple(map(fold_text, step.folded)))
-            return replace(step, texts=texts) if texts is not None else OneByOne(step.commands)
-        if isinstance(step, Truncated):
+            return replace(step, texts=texts) if texts is not None else SerialStep(step.commands)
+        if isinstance(step, TruncateStep):
             return step
         # Both threads want the interpreter, and until the Subscriber is at work, it waits for the other one.
         self._at_work.wait(_LONGEST_TURN)
@@ -331,7 +331,7 @@ class PostgresApplier:
         self._in_bulk, self._fallbacks, self._bulk.stage_seconds = 0, Counter(), 0.0
         return applied
 
-    def _apply_in_bulk(self, step: InBulk) -> bool:
+    def _apply_in_bulk(self, step: BulkStep) -> bool:
         self._at_work.set()
         with translated_errors(self._subscriber.where):
             self._bulk.prepare(step)
@@ -344,16 +344,16 @@ class PostgresApplier:
         # Outside of what may be undone.
         self._serial.prepare(census_of(commands))
 
-        def one_by_one(part: pa.Table) -> None:
+        def serially(part: pa.Table) -> None:
             with self._session.transaction():
-                self._serial.apply(OneByOne(part))
+                self._serial.apply(SerialStep(part))
 
         def in_bulk(part: pa.Table) -> bool:
-            return self._apply_in_bulk(InBulk(part, fold(part, self._articles)))
+            return self._apply_in_bulk(BulkStep(part, fold(part, self._articles)))
 
-        apply_in_order(commands, one_by_one, in_bulk, _REFUSED_BY_REFERENCES)
+        apply_in_order(commands, serially, in_bulk, _REFUSED_BY_REFERENCES)
 
-    def _empty(self, step: Truncated) -> None:
+    def _empty(self, step: TruncateStep) -> None:
         """Tables that refer to one another by one statement: then a circle of them is in nobody's way either."""
         self._at_work.set()
         commands, numbers = step.commands, step.commands["article_id"].to_pylist()
@@ -363,7 +363,7 @@ class PostgresApplier:
             if self._all_or_nothing(lambda: self._session.execute(statement)):
                 return
             commands = children_first(commands, self._rank)
-        self._serial.apply(OneByOne(commands))
+        self._serial.apply(SerialStep(commands))
 
     def _all_or_nothing(
         self, work: Callable[[], object], before: Sequence[LiteralString] = (), after: Sequence[LiteralString] = ()

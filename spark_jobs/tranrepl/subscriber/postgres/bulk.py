@@ -19,7 +19,7 @@ from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.fold_text import KeyAction, KeyText, RowText, fold_text
 from tranrepl.subscriber.batching.folded import Folded
 from tranrepl.subscriber.batching.key_order import KeyRange
-from tranrepl.subscriber.batching.steps import InBulk, MismatchError
+from tranrepl.subscriber.batching.steps import BulkStep, MismatchError
 from tranrepl.subscriber.postgres.procedures import MASK_TYPE, Target, bit_is_set, trusted
 from tranrepl.subscriber.postgres.script import Statement, run_script
 from tranrepl.subscriber.postgres.targets import Targets
@@ -71,7 +71,7 @@ class BulkApply:
         self._filled: set[str] = set()
         self.stage_seconds = 0.0
 
-    def prepare(self, step: InBulk) -> None:
+    def prepare(self, step: BulkStep) -> None:
         """Make the staging tables. Before what may have to be undone, for it would undo them."""
         self._targets.find(folded.article.article_id for folded in step.folded)
         needed: list[tuple[RegisteredArticle, MadeBy]] = []
@@ -85,7 +85,7 @@ class BulkApply:
             # One message for all of them.
             self._session.execute(sql.SQL("; ").join(statements))
 
-    def apply(self, step: InBulk) -> None:
+    def apply(self, step: BulkStep) -> None:
         """Deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the driver does."""
         texts = {it.folded.article.article_id: it for it in step.texts or map(fold_text, step.folded)}
         parents_first = [texts[it.article.article_id] for it in step.parents_first(self._rank)]

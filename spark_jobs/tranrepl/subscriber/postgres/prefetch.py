@@ -1,6 +1,6 @@
 """Rows that the next commands change, read into the Subscriber's buffers while the commands before them are applied.
 
-Commands that are applied one by one wait for each page that no buffer holds, one page at a time. A session of its own
+Commands that are applied serially wait for each page that no buffer holds, one page at a time. A session of its own
 reads them ahead, as a standby's recovery does.
 
 Source: PostgreSQL documentation, `recovery_prefetch`.
