@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import hypothesis
 import pytest
 
+from file_scheduling import FileScheduling, group
 from sandbox.databases import Databases
 from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
 from sandbox.memory_folder import memory_folder
@@ -76,18 +77,15 @@ _TAKE_LONG = ("slow", "scheduler", "submit")
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Keep together what runs in one process of `make test`: a file's tests, and all of Airflow's but its scheduler's,
-    which share a metadata database. Files with tests that take long come first, others in the order drawn."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    """Files with tests that take long come first, others in the order drawn."""
     yield
-    begun = {_group(item) for item in items if any(item.get_closest_marker(name) for name in _TAKE_LONG)}
-    items.sort(key=lambda item: _group(item) not in begun)
+    begun = {group(item.nodeid) for item in items if any(item.get_closest_marker(name) for name in _TAKE_LONG)}
+    items.sort(key=lambda item: group(item.nodeid) not in begun)
 
 
-def _group(item: pytest.Item) -> str:
-    together = item.path.parent.name == "airflow" and item.get_closest_marker("scheduler") is None
-    return "airflow" if together else item.nodeid.partition("::")[0]
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
+    return FileScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -43,7 +43,7 @@ CHECKOUT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60.0
 _INTERVAL = timedelta(seconds=10)
 
-pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.scheduler
 
 
 def _wait(what: str, condition: Callable[[], Any]) -> Any:

@@ -32,7 +32,6 @@ WORK = (
 
 @pytest.mark.slow
 @pytest.mark.submit
-@pytest.mark.timeout(600)
 def test_log_reader_and_streams_run_on_a_cluster_and_tell_it_no_secret(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:
