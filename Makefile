@@ -2,7 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-BUILD := tests/sandbox/environment.sh
+BUILD := tests/support/environment.sh
 PACKAGES := $(VENV)/.packages
 PROJECT := $(VENV)/.project
 BENCH := $(VENV)/.bench
@@ -34,10 +34,10 @@ java: env
 	@$(BUILD) java
 
 demo: env java ## Replicate a demo database through Airflow and Spark, and prove both sides equal
-	@PYTHONPATH=tests $(BIN)/python -m sandbox.demo
+	@PYTHONPATH=tests $(BIN)/python -m demo
 
 airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-C
-	@PYTHONPATH=tests $(BIN)/python -m sandbox.airflow_ui
+	@PYTHONPATH=tests $(BIN)/python -m demo.airflow_ui
 
 test: env java $(BENCH) ## Run all tests in four processes; PYTEST_ARGS="-k name" runs some, in one
 	@$(BUILD) postgresql
@@ -74,11 +74,11 @@ bench-quick: env java $(BENCH) ## Measure a tenth of it, beside PostgreSQL's onl
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
 
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
-	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/test_propagation.py tests/integration/test_bulk.py
+	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/log_reader/test_propagation.py tests/integration/subscriber/test_bulk.py
 
 chaos: env java ## Kill jobs at random under a load for SECONDS (600), and compare both ends
 	@$(BUILD) postgresql
-	@TRANREPL_CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -s tests/integration/test_chaos.py
+	@TRANREPL_CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -s tests/integration/end_to_end/test_chaos.py
 
 clean: ## Remove everything that the other targets have made
 	@rm -rf $(VENV) .demo .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

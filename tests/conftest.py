@@ -19,10 +19,10 @@ import hypothesis
 import pytest
 
 from file_scheduling import FileScheduling, group
-from sandbox.databases import Databases
-from sandbox.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
-from sandbox.memory_folder import memory_folder
-from sandbox.quiet_spark import quiet_start
+from support.databases import Databases
+from support.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
+from support.memory_folder import memory_folder
+from support.quiet_spark import quiet_start
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.spark.entry_point import SESSION_SETTINGS

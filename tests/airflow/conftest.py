@@ -23,11 +23,11 @@ import pytest
 import yaml
 from sqlalchemy import select
 
+from support.checkout import CHECKOUT
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 
-REPOSITORY = Path(__file__).parents[2]
 FAKE_SPARK_SUBMIT = Path(__file__).with_name("fake_spark_submit.py")
 PASSWORD = "p@ss /word!"  # noqa: S105
 """Spelled otherwise in a URL."""
@@ -37,7 +37,7 @@ atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 AIRFLOW_ENVIRONMENT = {
     "AIRFLOW_HOME": str(_HOME),
     "AIRFLOW__CORE__DAGS_FOLDER": str(_HOME / "dags"),
-    "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_HOME / 'airflow.db'}",
 }
@@ -93,7 +93,7 @@ def airflow_home() -> Iterator[Path]:
     """Airflow's home with a migrated database that holds the connections, once a session."""
     dags = _HOME / "dags"
     dags.mkdir()
-    shutil.copy(REPOSITORY / "dags" / "replication.py", dags)
+    shutil.copy(CHECKOUT / "dags" / "replication.py", dags)
     subprocess.run(
         [sys.executable, "-m", "airflow", "db", "migrate"],
         env={**os.environ, **AIRFLOW_ENVIRONMENT},

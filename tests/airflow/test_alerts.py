@@ -15,7 +15,7 @@ from airflow.sdk import DAG, BaseNotifier, Context
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.exceptions import AirflowException
 
-from sandbox.receivers import Hook, Mailbox, Posted, mail_server, web_server
+from support.receivers import Hook, Mailbox, Posted, mail_server, web_server
 from tranrepl.distributor.cleanup import Cleanup
 from tranrepl.errors import (
     ConfigurationError,

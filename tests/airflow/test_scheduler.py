@@ -25,21 +25,21 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from integration.observed import AUDIT, ITEM, audits, distribution_rows, make_transactions, stored_commands
-from sandbox.airflow_api import Api, connected
-from sandbox.airflow_home import AirflowHome, metadata_on
-from sandbox.airflow_ui import components, password_of, wait_until_healthy
-from sandbox.databases import Databases
-from sandbox.ports import free_port
-from sandbox.receivers import Hook, web_server
-from sandbox.resident_spark import resident_spark
-from sandbox.site import Site
+from support.airflow_api import Api, connected
+from support.airflow_components import components, password_of, wait_until_healthy
+from support.airflow_home import AirflowHome, metadata_on
+from support.checkout import CHECKOUT
+from support.databases import Databases
+from support.observed import AUDIT, ITEM, audits, distribution_rows, make_transactions, stored_commands
+from support.ports import free_port
+from support.receivers import Hook, web_server
+from support.resident_spark import resident_spark
+from support.site import Site
 
 if TYPE_CHECKING:
     from conftest import DatabaseFactory, DatabasesFactory
-    from sandbox.embedded_postgres import PostgresServer
+    from support.embedded_postgres import PostgresServer
 
-CHECKOUT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60.0
 _INTERVAL = timedelta(seconds=10)
 

@@ -13,7 +13,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronTriggerTimetable
 
-from sandbox.receivers import web_server
+from support.checkout import CHECKOUT
+from support.receivers import web_server
 from tranrepl.errors import DataError
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import (
@@ -34,7 +35,7 @@ HOOK = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"c
 def dag_file(airflow_home: Path) -> Iterator[Path]:
     """Beside the publications' own."""
     path = airflow_home / "dags" / "validation.py"
-    shutil.copy(Path(__file__).parents[2] / "dags" / "validation.py", path)
+    shutil.copy(CHECKOUT / "dags" / "validation.py", path)
     yield path
     path.unlink()
 

@@ -26,9 +26,10 @@ from benchmarks.results import Measurement, Results, medians, slot_decoding
 from benchmarks.session import spark_session
 from benchmarks.startup import StartUp, measure_startup
 from benchmarks.workloads import Scenario, Size, memory_scenario, scenarios, vendor_scenario
-from sandbox.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
-from sandbox.progress import step
-from sandbox.spark_cluster import spark_cluster
+from support.checkout import CHECKOUT
+from support.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
+from support.progress import step
+from support.spark_cluster import spark_cluster
 from tranrepl.settings.publication import Apply
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _FULL = Size(rows=1_000_000, transactions=200_000, scale=10)
 _TENTH = Size(rows=100_000, transactions=20_000, scale=1)
-_LIBRARY = str(Path(__file__).parents[2] / "spark_jobs")
+_LIBRARY = str(CHECKOUT / "spark_jobs")
 _SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 from benchmarks.reference import BuiltInReplication
 from benchmarks.session import CORES
 from benchmarks.workloads import Scenario
-from sandbox.databases import Databases
-from sandbox.embedded_postgres import PostgresServer
-from sandbox.site import Site, execute
+from support.databases import Databases
+from support.embedded_postgres import PostgresServer
+from support.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Apply

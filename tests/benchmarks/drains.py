@@ -12,7 +12,7 @@ from benchmarks.memory import Role, peak_memory
 from benchmarks.results import Measurement, Phase, TimedJob
 from benchmarks.session import keep_warm
 from benchmarks.workloads import Workload
-from sandbox.site import execute
+from support.site import execute
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Apply
 

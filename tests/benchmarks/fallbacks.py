@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
-from sandbox.databases import create_databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings
-from sandbox.in_process import ReadCommands, deliver_commands, deliver_commands_in_streams, read_commands
-from sandbox.site import Site, execute
+from support.databases import create_databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.in_process import ReadCommands, deliver_commands, deliver_commands_in_streams, read_commands
+from support.site import Site, execute
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 

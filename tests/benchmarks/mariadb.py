@@ -23,11 +23,11 @@ from benchmarks.report import show
 from benchmarks.results import Measurement, Phase, Results, TimedJob, medians
 from benchmarks.session import spark_session
 from benchmarks.workloads import VENDOR, vendor_workloads
-from sandbox.databases import Databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings
-from sandbox.mariadb import MariaDbServer, installed
-from sandbox.progress import step
-from sandbox.site import Site, execute
+from support.databases import Databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.mariadb import MariaDbServer, installed
+from support.progress import step
+from support.site import Site, execute
 from tranrepl.settings.publication import Apply
 
 if TYPE_CHECKING:

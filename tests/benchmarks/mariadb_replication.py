@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.workloads import TRANSACTION_ROWS
-from sandbox.mariadb import MariaDbServer
+from support.mariadb import MariaDbServer
 
 DATABASE = "purchasing"
 SERVER_OPTIONS = ("--innodb-buffer-pool-size=512M",)

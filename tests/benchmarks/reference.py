@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import psycopg
 from psycopg import conninfo, sql
 
-from sandbox.site import execute
+from support.site import execute
 from tranrepl.connections import Connection
 
 NAME = "reference"

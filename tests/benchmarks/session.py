@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandbox.quiet_spark import quiet_start
+from support.quiet_spark import quiet_start
 from tranrepl.spark.entry_point import SESSION_SETTINGS
 from tranrepl.spark.output import silence_py4j, submission_variables
 from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS

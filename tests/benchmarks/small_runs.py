@@ -30,16 +30,16 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from sandbox.airflow_api import FINISHED, Api, connected
-from sandbox.airflow_home import BIN, AirflowHome
-from sandbox.airflow_ui import components, password_of, wait_until_healthy
-from sandbox.databases import create_databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings
-from sandbox.ports import free_port
-from sandbox.site import Site
+from support.airflow_api import FINISHED, Api, connected
+from support.airflow_components import components, password_of, wait_until_healthy
+from support.airflow_home import BIN, AirflowHome
+from support.checkout import CHECKOUT
+from support.databases import create_databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.ports import free_port
+from support.site import Site
 
 console = Console()
-CHECKOUT = Path(__file__).resolve().parents[2]
 EMPTY_JOB = Path(__file__).with_name("empty_job.py")
 CHANGES = (0, 10, 1_000)
 _TABLE = "CREATE TABLE part (part_id int PRIMARY KEY, name text NOT NULL, price numeric(9, 2), changed_at timestamptz)"

@@ -20,9 +20,9 @@ from rich.table import Table
 
 from benchmarks.session import keep_warm, spark_session
 from benchmarks.workloads import VENDOR
-from sandbox.databases import Databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings
-from sandbox.site import Site, execute
+from support.databases import Databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.site import Site, execute
 from tranrepl.connections import Connection
 
 if TYPE_CHECKING:

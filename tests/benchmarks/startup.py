@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.benchmark_site import BenchmarkSite
 from benchmarks.workloads import insert_in_one_transaction
-from sandbox.databases import connection_environment
+from support.databases import connection_environment
 from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
 from tranrepl.jobs.results import JobResult

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workloads import VENDOR
-from sandbox.databases import create_databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings
-from sandbox.in_process import read_commands
-from sandbox.site import Site
+from support.databases import create_databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.in_process import read_commands
+from support.site import Site
 
 ROWS = 10_000
 _WIDE_COLUMNS = ", ".join(f"c{at} varchar(20)" for at in range(2, 41))

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.session import spark_session
-from sandbox.databases import Databases, create_databases
-from sandbox.embedded_postgres import PostgresServer, ServerSettings
-from sandbox.site import Site, execute
+from support.databases import Databases, create_databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.site import Site, execute
 
 console = Console()
 _SERVER_OPTIONS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sandbox.site import execute
+from support.site import execute
 from tranrepl.connections import Connection
 
 TRANSACTION_ROWS = 100

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from support.checkout import CHECKOUT
 from tranrepl.connections import Connection, from_environment
 from tranrepl.settings.loading import load_publication
 
-DOCKER = Path(__file__).parents[2] / "docker"
+DOCKER = CHECKOUT / "docker"
 KEYS = ("AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[2]
+from support.checkout import CHECKOUT
+
 PAGES = sorted(page for places in ("*", "docs/**/*", "docker/*", "tests/*") for page in CHECKOUT.glob(f"{places}.md"))
 _BLOCK = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(rf"{_BLOCK.pattern}|`[^`\n]*`", re.DOTALL | re.MULTILINE)

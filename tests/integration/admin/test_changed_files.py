@@ -1,0 +1,74 @@
+"""What becomes of a subscription, or an article, that its publication's file names otherwise than before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DatabaseFactory, DatabasesFactory
+from support.observed import ITEM, distribution_rows, insert_transactions
+from support.site import Site
+from tranrepl.errors import ConfigurationError
+
+_REPORTING = {"name": "reporting", "connection": "subscriber"}
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
+    site = Site(databases(), tmp_path / "store", ["public.item"], spark)
+    site.at_publisher(ITEM)
+    site.set_up()
+    return site
+
+
+def _changed(
+    site: Site,
+    subscriptions: Sequence[Mapping[str, object]] = (_REPORTING,),
+    article: Mapping[str, object] | str = "public.item",
+) -> Site:
+    store = site.publication.distributor.store
+    return Site(site.databases, store, [article], site.spark, subscriptions)
+
+
+def _subscriptions(site: Site) -> list[tuple[Any, ...]]:
+    return distribution_rows(site, "SELECT subscription, status FROM mssubscriptions ORDER BY 1")
+
+
+def test_a_renamed_subscription_is_refused_and_loses_nothing(site: Site) -> None:
+    renamed = _changed(site, [{"name": "reports", "connection": "subscriber"}])
+    with pytest.raises(ConfigurationError, match="everything stored would be delivered to it again"):
+        renamed.set_up()
+    assert _subscriptions(site) == [("reporting", "active")]
+    insert_transactions(site, 2)
+    site.run()
+    assert site.differences() == []
+
+
+def test_a_subscription_that_is_taken_out_is_deactivated_by_setup(site: Site, database: DatabaseFactory) -> None:
+    other = _changed(site, [{"name": "archive", "connection": "archive"}])
+    other.connections["archive"] = database("archive")
+    assert other.set_up()[-1] == "deactivated subscription reporting, which the file does not name any more"
+    assert _subscriptions(site) == [("archive", "active"), ("reporting", "inactive")]
+    site.set_up()
+    with pytest.raises(ConfigurationError, match="must be reinitialized"):
+        site.deliver()
+
+
+def test_a_changed_article_waits_for_what_was_read_before(site: Site) -> None:
+    changed = _changed(site, article={"source": "public.item", "upd_cmd": "SQL"})
+    insert_transactions(site, 1)
+    site.read_log().raise_error()
+    with pytest.raises(ConfigurationError, match="has commands still to be delivered"):
+        changed.set_up()
+    with pytest.raises(ConfigurationError, match="is not registered as its file describes it"):
+        changed.read_log()
+    site.deliver().raise_error()
+    site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
+    changed.set_up()
+    changed.run()
+    assert changed.differences() == []
+    commands = distribution_rows(site, "SELECT upd_cmd, status FROM msarticles ORDER BY article_id")
+    assert commands == [("SCALL", "inactive"), ("SQL", "active")]

@@ -1,0 +1,209 @@
+"""What history and status tell of runs that go on, succeed, idle and fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import DatabasesFactory
+from support.observed import ITEM, distribution_rows, insert_transactions, wait_until
+from support.shell import publication_file, typed
+from support.site import Site
+from tranrepl.admin.status import SubscriptionStatus, status
+from tranrepl.cli import agents, run_display
+from tranrepl.distribution.delivery import Tally
+from tranrepl.distribution.telling import RunToTell, telling
+from tranrepl.distributor.database import DistributionDatabase, RunRow
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.results import JobResult
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
+    site = Site(
+        databases(),
+        tmp_path / "store",
+        ["public.item"],
+        spark,
+        log_reader={"read_batch_size": 2},
+        latency_threshold=600,
+    )
+    site.at_publisher(ITEM)
+    site.set_up()
+    return site
+
+
+def _status(site: Site) -> SubscriptionStatus:
+    (subscription,) = status(site.publication, site.connections).subscriptions
+    return subscription
+
+
+def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int, int, bool]] = []
+
+    def telling(method: Callable[[DistributionDatabase, RunRow, JobResult], None]) -> Any:
+        def tell(database: DistributionDatabase, row: RunRow, result: JobResult) -> None:
+            method(database, row, result)
+            table = "msdistribution_history" if row.subscription else "mslogreader_history"
+            (seen,) = distribution_rows(
+                site, f"SELECT runstatus, delivered_commands, delivery_latency >= 0 FROM {table} WHERE id = {row.id}"
+            )
+            told.append((table, *seen))
+
+        return tell
+
+    for name in ("record_progress", "end_run"):
+        monkeypatch.setattr(DistributionDatabase, name, telling(getattr(DistributionDatabase, name)))
+    insert_transactions(site, 1, 2, 3)
+    site.run()
+    reader, delivery = "mslogreader_history", "msdistribution_history"
+    read = [(reader, 3, 3, True), (reader, 3, 6, True), (reader, 2, 6, True)]
+    assert told == [*read, (delivery, 3, 6, True), (delivery, 2, 6, True)]
+    rate = "delivered_transactions, delivery_rate > 0, xact_seqno IS NOT NULL, commands_by_article::text"
+    for table in (reader, delivery):
+        assert distribution_rows(site, f"SELECT {rate} FROM {table}") == [(3, True, True, '{"public.item": 6}')]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_what_is_committed_is_told_while_a_delivery_goes_on(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the history, and to whoever waits at a shell."""
+    subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
+    subscription |= {"subscription_streams": streams, "lock_timeout": 60, "sync_type": "replication_support_only"}
+    site = Site(databases(), tmp_path / "store", ["public.item"], spark, [subscription])
+    file = publication_file(tmp_path, [{"source": "public.item"}], subscriptions=[subscription])
+    monkeypatch.setattr(run_display, "_LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(agents, "submit", lambda *_: site.run_distribution("reporting"))
+    site.at_publisher(ITEM)
+    site.set_up()
+    insert_transactions(site, 1)
+    site.run()
+    insert_transactions(site, 7)
+    site.at_publisher("UPDATE item SET note = 'held' WHERE id = 1")
+    site.read_log().raise_error()
+    newest = "FROM msdistribution_history ORDER BY id DESC LIMIT 1"
+    subscriber = site.databases.subscriber.libpq_parameters("test")
+    with ThreadPoolExecutor(1) as thread, psycopg.connect(**subscriber) as at_subscriber:  # type: ignore[arg-type]
+        at_subscriber.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+        delivery = thread.submit(typed, "distribute", file, environment=site.databases.environment)
+        try:
+            wait_until(
+                lambda: (
+                    distribution_rows(site, f"SELECT delivered_transactions, delivered_commands {newest}") == [(1, 7)]
+                ),
+                lambda: not delivery.done(),
+            )
+            row = distribution_rows(
+                site,
+                f"SELECT runstatus, commands_by_article::text, comments, delivery_rate > 0 {newest}",
+            )
+            # Long enough for a look.
+            time.sleep(1.5)
+        finally:
+            at_subscriber.rollback()
+        outcome = delivery.result()
+    assert outcome.status == 0, outcome
+    assert "reporting: 7 of 8 commands" in outcome.err
+    comments = "1 transactions with 7 commands were delivered."
+    assert row == [(3, '{ "public.item" : 7 }', comments, True)]
+    ended = distribution_rows(site, f"SELECT runstatus, delivered_commands, commands_by_article::text {newest}")
+    assert ended == [(2, 8, '{"public.item": 8}')]
+
+
+def test_a_delivery_does_without_a_history_that_it_cannot_reach(site: Site) -> None:
+    site_away = replace(site.connections["distribution"], port=1)
+    with telling(RunToTell(site_away, 1), Tally(commands=5)):
+        time.sleep(1.2)
+
+
+def test_a_job_that_was_killed_leaves_what_it_last_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    insert_transactions(site, 1, 1, 1)
+    site.read_log().raise_error()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DistributionDatabase, "end_run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        site.deliver()
+    assert distribution_rows(site, "SELECT runstatus, delivered_commands FROM msdistribution_history") == [(3, 3)]
+    assert _status(site).state == "Running"
+
+
+def test_a_run_that_is_refused_has_failed(site: Site) -> None:
+    insert_transactions(site, 1)
+    site.read_log().raise_error()
+    for folder in Path(site.publication.distributor.store).iterdir():
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    try:
+        error = site.deliver().error
+    except ConfigurationError as refusal:
+        error = refusal.to_report()
+    assert error is not None
+    runs = distribution_rows(
+        site, "SELECT runstatus, error_text FROM msdistribution_history h JOIN msrepl_errors e ON e.id = h.error_id"
+    )
+    assert runs == [(6, "\n".join(filter(None, [error.message, error.remedy])))]
+    assert _status(site).state == "Error"
+
+
+def test_status_tells_in_replication_monitors_words(site: Site, tmp_path: Path) -> None:
+    assert (_status(site).state, _status(site).last_latency_seconds) == ("Uninitialized", None)
+    insert_transactions(site, 5)
+    site.read_log().raise_error()
+    never = _status(site)
+    assert (never.undelivered_transactions, never.undelivered_commands, never.estimated_seconds) == (1, 5, 5)
+    site.deliver().raise_error()
+    site.deliver().raise_error()
+    delivered = _status(site)
+    assert (delivered.state, delivered.undelivered_commands, delivered.last_error) == ("Not running", 0, None)
+    assert delivered.latency_seconds is None
+    assert 0 <= (delivered.last_latency_seconds or 0) < 60
+
+    site.at_subscriber("DELETE FROM item WHERE id = 1")
+    site.at_publisher("UPDATE item SET note = 'x' WHERE id = 1")
+    site.read_log().raise_error()
+    distribution_rows(site, "UPDATE msdistribution_history SET delivery_rate = 0.25 WHERE runstatus = 2")
+    assert site.deliver().error is not None
+    failed = _status(site)
+    assert (failed.state, failed.estimated_seconds) == ("Error", 4)
+    assert failed.last_error is not None
+    assert (failed.last_error.number, failed.last_error.article) == ("20598", "public.item")
+    file = publication_file(tmp_path, [{"source": "public.item"}])
+    text = typed("status", file, environment=site.databases.environment).out
+    assert "reporting: Error\n" in text
+    assert "1 transaction (1 command) to deliver in about 4 seconds; latency" in text
+    assert f"last error 20598 in 0x{failed.last_error.xact_seqno}, command 1, article public.item at 2" in text
+
+    for age, state in (
+        (timedelta(minutes=10), "Performance critical"),
+        (timedelta(hours=58), "Expiring soon"),
+    ):
+        distribution_rows(
+            site,
+            "UPDATE msdistribution_history SET runstatus = 4",
+            f"UPDATE msrepl_batches SET first_commit_time = now() - interval '{age}'",
+        )
+        unhurried = site.publication.model_copy(update={"latency_threshold": None})
+        publication = site.publication if state == "Performance critical" else unhurried
+        assert status(publication, site.connections).subscriptions[0].state == state
+    for runstatus, state in ((5, "Retrying failed command"), (1, "Running"), (6, "Error")):
+        distribution_rows(
+            site,
+            "UPDATE msrepl_batches SET first_commit_time = now()",
+            f"UPDATE msdistribution_history SET runstatus = {runstatus}",
+        )
+        assert _status(site).state == state
+    distribution_rows(site, "UPDATE mssubscriptions SET status = 'inactive'")
+    assert _status(site).state == "Expired"

@@ -1,0 +1,76 @@
+"""The administrator's way past one transaction, and back to one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.in_process import deliver_stored, read_log_into_store
+from support.observed import ITEM, distribution_rows, insert_transactions, stored_commands, watermark
+from support.site import Site
+from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
+from tranrepl.errors import ConfigurationError
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    """Three stored transactions of one item each; the second one's item is at the Subscriber already."""
+    subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
+    site = Site(databases(), tmp_path / "store", ["public.item"], None, [subscription])
+    site.at_publisher(ITEM)
+    site.set_up()
+    site.at_subscriber("INSERT INTO item VALUES (2, 0, 'mine')")
+    insert_transactions(site, 1, 1, 1)
+    read_log_into_store(site).raise_error()
+    return site
+
+
+def _seqnos(site: Site) -> list[bytes]:
+    return [bytes.fromhex(it.xact_seqno) for it in stored_commands(site)]
+
+
+def test_the_transaction_that_fails_is_skipped_and_no_other(site: Site) -> None:
+    first, second, third = _seqnos(site)
+    failed = deliver_stored(site)
+    assert failed.error is not None
+    assert (failed.error.xact_seqno, failed.error.key, failed.commands) == (second.hex(), "id = 2", 1)
+
+    for other in (first, third):
+        with pytest.raises(ConfigurationError, match=f"next transaction to be delivered is 0x{second.hex()}"):
+            skip_transaction(site.publication, site.connections, "reporting", other)
+    assert watermark(site) == first
+    skip_transaction(site.publication, site.connections, "reporting", second)
+    assert watermark(site) == second
+    assert deliver_stored(site).commands == 1
+    assert site.at_subscriber("SELECT id, note FROM item ORDER BY id") == [(1, "item"), (2, "mine"), (3, "item")]
+    with pytest.raises(ConfigurationError, match="no transaction still to be delivered"):
+        skip_transaction(site.publication, site.connections, "reporting", third)
+    assert distribution_rows(site, "SELECT comments, xact_seqno FROM msdistribution_history") == [
+        (f"transaction 0x{second.hex()} was skipped by an administrator", second)
+    ]
+
+
+def test_delivery_goes_back_to_a_transaction_that_is_stored(site: Site) -> None:
+    _, second, third = _seqnos(site)
+    site.at_subscriber("DELETE FROM item")
+    deliver_stored(site).raise_error()
+    site.at_subscriber("DELETE FROM item WHERE id > 1")
+    retry_from_transaction(site.publication, site.connections, "reporting", second)
+    assert deliver_stored(site).commands == 2
+    assert (site.differences(), watermark(site)) == ([], third)
+
+    nowhere = (int.from_bytes(second, "big") + 1).to_bytes(8, "big")
+    with pytest.raises(ConfigurationError, match="is not stored"):
+        retry_from_transaction(site.publication, site.connections, "reporting", nowhere)
+    later = (int.from_bytes(third, "big") + 1).to_bytes(8, "big")
+    with pytest.raises(ConfigurationError, match="is not delivered yet"):
+        retry_from_transaction(site.publication, site.connections, "reporting", later)
+    assert watermark(site) == third
+
+
+@pytest.mark.parametrize("text", ["", "0x12", "0x00000000000000zz", "not a number"])
+def test_what_is_no_xact_seqno_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no xact_seqno"):
+        parse_xact_seqno(text)

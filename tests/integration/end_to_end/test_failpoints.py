@@ -1,0 +1,193 @@
+"""Jobs killed by SIGKILL before and after every change of state, and run again: every change is made once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from conftest import DatabasesFactory
+from support.child_job import CLEANUP, DISTRIBUTION, LOG_READER, LOG_READER_OF_TWO_RANGES, ChildJob, Job
+from support.databases import Databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.observed import (
+    assert_each_change_is_stored_once,
+    assert_each_change_was_made_once,
+    assert_each_change_was_made_once_in_any_order,
+    audited_site,
+    distribution_rows,
+    make_transactions,
+    wait_until,
+)
+from support.site import Site, execute
+from tranrepl.connections import Connection
+from tranrepl.errors import ErrorKind
+from tranrepl.failpoint import Failpoint
+from tranrepl.settings.publication import StreamAssignment
+
+_TRANSACTIONS = 70
+"""Enough for several batches and commit batches."""
+
+_OF_LOG_READER = [
+    Failpoint.FETCHED,
+    Failpoint.STAGED,
+    Failpoint.PUBLISHED,
+    Failpoint.REGISTERED,
+    Failpoint.ADVANCED,
+]
+_OF_ONE_CONNECTION = [
+    Failpoint.BEGIN,
+    Failpoint.APPLIED,
+    Failpoint.BEFORE_COMMIT,
+    Failpoint.WATERMARK_SET,
+    Failpoint.AFTER_COMMIT,
+]
+
+_OF_STREAMS = [
+    f"{Failpoint.BEGIN}@0",
+    f"{Failpoint.BEGIN}@1",
+    f"{Failpoint.APPLIED}@1",
+    f"{Failpoint.VOTED}@0",
+    f"{Failpoint.VOTED}@1",
+    f"{Failpoint.STREAM_COMMITTED}@1",
+    f"{Failpoint.BEFORE_COMMIT}@0",
+    f"{Failpoint.WATERMARK_SET}@0",
+    f"{Failpoint.AFTER_COMMIT}@0",
+]
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    return audited_site(databases(), tmp_path / "store")
+
+
+@pytest.mark.parametrize("failpoint", _OF_LOG_READER)
+def test_a_log_reader_killed_anywhere_stores_everything_once_when_run_again(failpoint: Failpoint, site: Site) -> None:
+    make_transactions(site, _TRANSACTIONS)
+    _kill_first_and_second_time(LOG_READER, site, failpoint)
+    _run(LOG_READER, site)
+    assert_each_change_is_stored_once(site)
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.parametrize("failpoint", [Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REGISTERED])
+def test_a_log_reader_killed_at_either_of_two_ranges_stores_everything_once(
+    failpoint: Failpoint, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = audited_site(databases(), tmp_path / "store", step=1000)
+    make_transactions(site, 10 * _TRANSACTIONS)
+    _kill_first_and_second_time(LOG_READER_OF_TWO_RANGES, site, failpoint)
+    _run(LOG_READER_OF_TWO_RANGES, site)
+    ((batches,),) = distribution_rows(site, "SELECT count(*) FROM msrepl_batches")
+    assert batches > 1
+    assert_each_change_is_stored_once(site)
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.parametrize("failpoint", _OF_ONE_CONNECTION)
+def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(failpoint: Failpoint, site: Site) -> None:
+    make_transactions(site, _TRANSACTIONS)
+    _run(LOG_READER, site)
+    _kill_first_and_second_time(DISTRIBUTION, site, f"{failpoint}@0")
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.parametrize(("failpoint", "assignment"), list(zip(_OF_STREAMS, cycle(StreamAssignment), strict=False)))
+def test_streams_killed_anywhere_make_every_change_once_when_run_again(
+    failpoint: str, assignment: StreamAssignment, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = audited_site(databases(), tmp_path / "store", subscription_streams=2, stream_assignment=assignment)
+    make_transactions(site, _TRANSACTIONS)
+    _run(LOG_READER, site)
+    assert ChildJob(DISTRIBUTION, site, f"{failpoint}:2").killed()
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once_in_any_order(site)
+
+
+@pytest.fixture(scope="module")
+def crashing_server(server_folder: Path) -> Iterator[PostgresServer]:
+    """A server of its own: where one backend is killed, all of them end."""
+    with PostgresServer(ServerSettings(server_folder / "crashing", fsync=False)) as server:
+        server.make_logins_cheap()
+        yield server
+
+
+@pytest.mark.parametrize("failpoint", _OF_STREAMS)
+def test_a_subscriber_backend_killed_anywhere_makes_every_change_once_when_run_again(
+    failpoint: str, crashing_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    name = f"subscriber_{_OF_STREAMS.index(failpoint)}"
+    wait_until(lambda: _accepts(crashing_server.connection("postgres")))
+    crashing_server.create_database(name)
+    others = databases()
+    ends = Databases(others.publisher, crashing_server.connection(name), others.distribution)
+    site = audited_site(ends, tmp_path / "store", subscription_streams=2)
+    make_transactions(site, _TRANSACTIONS)
+    _run(LOG_READER, site)
+    with ChildJob(DISTRIBUTION, site, f"{failpoint}:2/stop") as job:
+        job.wait_until_it_stands_still()
+        rows = site.at_subscriber("SELECT pid FROM pg_stat_activity WHERE application_name = 'tranrepl reporting'")
+        # The server ends all others itself.
+        os.kill(rows[0][0], signal.SIGKILL)
+        job.go_on()
+        error = job.result().error
+    assert len(rows) == 2
+    assert error is None or error.kind is ErrorKind.TRANSIENT
+    wait_until(lambda: _finishes(DISTRIBUTION, site))
+    assert_each_change_was_made_once_in_any_order(site)
+
+
+def _accepts(connection: Connection) -> bool:
+    try:
+        return execute(connection, "SELECT 1") == [(1,)]
+    except psycopg.OperationalError:
+        return False
+
+
+def test_a_clean_up_killed_between_row_and_folder_leaves_a_folder_that_goes_later(site: Site) -> None:
+    make_transactions(site, _TRANSACTIONS)
+    _run(LOG_READER, site)
+    _run(DISTRIBUTION, site)
+    store = Path(site.publication.distributor.store)
+    folders = list(store.iterdir())
+    assert ChildJob(CLEANUP, site, Failpoint.UNREGISTERED).killed()
+    assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
+    assert len(folders) == len(list(store.iterdir())) > 1
+    _run(CLEANUP, site)
+    assert len(list(store.iterdir())) == len(folders)
+    long_ago = time.time() - 7 * 3600
+    for path in store.rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    _run(CLEANUP, site)
+    assert list(store.iterdir()) == []
+    site.at_publisher("UPDATE item SET xact = 0")
+    _run(LOG_READER, site)
+    _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once(site)
+
+
+def _kill_first_and_second_time(job: Job, site: Site, failpoint: str) -> None:
+    for nth in (1, 2):
+        assert ChildJob(job, site, f"{failpoint}:{nth}").killed()
+
+
+def _run(job: Job, site: Site) -> None:
+    ChildJob(job, site).result().raise_error()
+
+
+def _finishes(job: Job, site: Site) -> bool:
+    """Not while the server recovers: it may take connections until it knows that a backend was killed."""
+    result = ChildJob(job, site).result()
+    if result.error is not None and result.error.kind is ErrorKind.TRANSIENT:
+        return False
+    result.raise_error()
+    return True

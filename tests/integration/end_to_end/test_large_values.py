@@ -1,0 +1,259 @@
+"""Values so large that a server, or a buffer of ours, does not take them in the form in which others travel."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from conftest import DatabasesFactory
+from support.databases import Databases
+from support.in_process import deliver_stored, read_log_into_store
+from support.remedies import reinitialize_all
+from support.site import Site
+from tranrepl.admin.reinitialization import Rows
+from tranrepl.errors import ErrorKind
+from tranrepl.log_reader import job, reading
+from tranrepl.publisher.postgres import log_messages, long_messages, whole_transactions
+from tranrepl.publisher.postgres.log_messages import ValueForm
+from tranrepl.publisher.postgres.long_messages import LongMessage
+from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.subscriber.batching import long_commands
+from tranrepl.subscriber.postgres import apply as postgres_apply
+
+_MEGABYTE = 1024 * 1024
+_ON_DEMAND = "TRANREPL_LARGE_VALUES"
+_TEXT_REFUSED = (
+    "ERROR:  string buffer exceeds maximum allowed length (1073741823 bytes)\n"
+    "DETAIL:  Cannot enlarge string buffer containing 566231075 bytes by 566231042 more bytes."
+)
+
+
+def _large(letter: str, megabytes: int) -> str:
+    return f"repeat('{letter}', {megabytes * _MEGABYTE})"
+
+
+def test_what_is_too_long_in_text_is_read_in_binary(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher("CREATE TABLE t (id integer PRIMARY KEY, ratio real, at timestamptz, bytes bytea)")
+    site.set_up()
+    site.at_publisher(
+        r"INSERT INTO t SELECT n, n / 7.0, '2024-10-27 02:30+02', decode(repeat('5c0900', n), 'hex') "
+        "FROM generate_series(1, 500) n",
+        "UPDATE t SET bytes = bytes || bytes, ratio = 'NaN', at = 'infinity' WHERE id > 100",
+        "UPDATE t SET bytes = NULL WHERE id % 7 = 0",
+        "DELETE FROM t WHERE id % 10 = 0",
+    )
+    read_range = log_messages._read_range
+
+    def refuse_text(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
+        if form is ValueForm.TEXT:
+            raise OSError(_TEXT_REFUSED)
+        return read_range(slot, copy, up_to, form)
+
+    monkeypatch.setattr(log_messages, "_read_range", refuse_text)
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    assert site.at_subscriber("SELECT count(*) FROM t") == [(450,)]
+    assert site.differences() == []
+
+
+def test_what_comes_before_a_row_that_is_too_long_is_delivered(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often one reads, the answer is the same, and nothing is read twice."""
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher("CREATE TABLE t (id integer PRIMARY KEY, note text, large bytea)")
+    site.set_up()
+    site.at_publisher("INSERT INTO t VALUES (1, 'before')", "UPDATE t SET note = 'before it' WHERE id = 1")
+    before = lsn_number(str(site.at_publisher("SELECT pg_current_wal_insert_lsn()::text")[0][0]))
+    site.at_publisher("INSERT INTO t SELECT n, 'x', repeat('y', 1000 * n)::bytea FROM generate_series(2, 3) n")
+    ((table,),) = site.at_publisher("SELECT 't'::regclass::oid::bigint")
+    read_range = log_messages._read_range
+
+    def refuse_later(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
+        if up_to > before:
+            raise OSError(_TEXT_REFUSED)
+        return read_range(slot, copy, up_to, form)
+
+    def found(*_: object) -> LongMessage:
+        return LongMessage(before + 8, 5, before, (int(str(table)),))
+
+    monkeypatch.setattr(log_messages, "_read_range", refuse_later)
+    monkeypatch.setattr(job, "find_long_message", found)
+    monkeypatch.setattr(long_messages, "_LONG_VALUE", 100)
+    for commands in (2, 0):
+        result = read_log_into_store(site)
+        assert result.error is not None
+        assert (result.commands, result.error.kind, result.error.key) == (commands, ErrorKind.DATA, "id = 3")
+        assert int(result.error.xact_seqno or "", 16) == before + 8
+    deliver_stored(site).raise_error()
+    assert site.at_subscriber("SELECT id, note FROM t") == [(1, "before it")]
+
+
+def test_a_log_without_a_long_message_has_none(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher("CREATE TABLE t (id integer PRIMARY KEY, note text)")
+    site.set_up()
+    site.at_publisher("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 5000) n")
+    slot, start, up_to = site.at_publisher(
+        "SELECT slot_name, confirmed_flush_lsn::text, pg_current_wal_flush_lsn()::text "
+        "FROM pg_replication_slots WHERE database = current_database()"
+    )[0]
+    publisher = site.databases.publisher
+    first, last = lsn_number(str(start)), lsn_number(str(up_to))
+    assert long_messages.find_long_message(publisher, str(slot), first, last) is None
+
+
+_HELD = "CREATE TABLE held (id integer PRIMARY KEY, place integer UNIQUE DEFERRABLE)"
+
+
+@pytest.fixture
+def small_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers of the size of some thousand rows."""
+    monkeypatch.setattr(log_messages, "FETCH_BYTES", 10_000)
+    monkeypatch.setattr(reading, "HELD_BYTES", 20_000)
+    monkeypatch.setattr(whole_transactions, "MOST_HELD_BYTES", 100_000)
+
+
+def _held_and_free(databases: Databases, tmp_path: Path) -> Site:
+    site = Site(databases, tmp_path / "store", ["public.held", "public.free"])
+    site.at_publisher(_HELD, "CREATE TABLE free (id integer PRIMARY KEY, note text)")
+    site.set_up()
+    site.at_subscriber("ALTER TABLE held ADD UNIQUE (place)")
+    return site
+
+
+def _delivered(site: Site) -> None:
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    assert site.differences() == []
+
+
+@pytest.mark.usefixtures("small_holds")
+def test_a_transaction_larger_than_what_is_held_of_it(databases: DatabasesFactory, tmp_path: Path) -> None:
+    """Beside the article with a DEFERRABLE key another one is changed, as much as one pleases: values change hands at
+    the transaction's end."""
+    site = _held_and_free(databases(), tmp_path)
+    site.at_publisher("INSERT INTO held SELECT n, n FROM generate_series(1, 300) n")
+    _delivered(site)
+    for begin, change, end in (
+        (1, "SET CONSTRAINTS ALL DEFERRED; UPDATE held SET place = place + 1", 20_000),
+        (30_000, "SET CONSTRAINTS ALL DEFERRED; UPDATE held SET place = 301 - id", 50_000),
+        (60_000, "TRUNCATE held, free; INSERT INTO held SELECT n, -n FROM generate_series(1, 300) n", 70_000),
+    ):
+        rows = f"INSERT INTO free SELECT n, 'row ' || n FROM generate_series({begin}, {begin + 9_000}) n"
+        later = f"INSERT INTO free SELECT n, 'row ' || n FROM generate_series({end}, {end + 9_000}) n"
+        site.at_publisher(f"BEGIN; {rows}; {change}; {later}; UPDATE held SET id = id + 1000; COMMIT")
+        _delivered(site)
+
+
+@pytest.mark.usefixtures("small_holds")
+def test_a_transaction_of_which_more_must_be_held(databases: DatabasesFactory, tmp_path: Path) -> None:
+    """It is refused, and what its remedy says helps."""
+    site = _held_and_free(databases(), tmp_path)
+    site.at_publisher(
+        "INSERT INTO held VALUES (0, 0)",
+        "INSERT INTO held SELECT n, n FROM generate_series(1, 9000) n",
+        "INSERT INTO free VALUES (1, 'after')",
+    )
+    for _ in range(2):
+        error = read_log_into_store(site).error
+        assert error is not None
+        assert (error.kind, "public.held" in error.message) == (ErrorKind.CONFIGURATION, True)
+        assert "tranrepl setup FILE" in (error.remedy or "")
+    deliver_stored(site).raise_error()
+    assert site.at_subscriber("SELECT id FROM held") == [(0,)]
+    site.at_publisher("ALTER TABLE held DROP CONSTRAINT held_place_key, ADD UNIQUE (place)")
+    site.set_up()
+    _delivered(site)
+
+
+@pytest.mark.parametrize("apply", ["auto", "serial"])
+def test_a_command_that_no_buffer_takes_is_named(
+    apply: str, databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where commands are made into text, Arrow's offsets overflow: no traceback, but article, key and what to do."""
+    subscription = {"name": "reporting", "connection": "subscriber", "apply": apply}
+    site = Site(databases(), tmp_path / "store", ["public.t"], subscriptions=[subscription])
+    site.at_publisher("CREATE TABLE t (id integer PRIMARY KEY, note text)")
+    site.set_up()
+    site.at_publisher("INSERT INTO t SELECT n, repeat('x', n % 4 * 1000) FROM generate_series(1, 3) n")
+    read_log_into_store(site).raise_error()
+
+    def overflow(*_: object) -> memoryview:
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(long_commands, "_LONG", 0)
+        patch.setattr(postgres_apply, "copy_text", overflow)
+        patch.setattr(postgres_apply, "fold_text", overflow)
+        error = deliver_stored(site).error
+    assert error is not None
+    assert (error.kind, error.database_code, error.article, error.key) == (
+        ErrorKind.DATA,
+        "54000",
+        "public.t",
+        "id = 3",
+    )
+    assert "tranrepl skip" in (error.remedy or "")
+    deliver_stored(site).raise_error()
+    assert site.differences() == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get(_ON_DEMAND), reason=f"takes a minute and 4 GB: {_ON_DEMAND}=1 runs it")
+def test_a_row_of_which_the_text_is_too_long_for_a_message(databases: DatabasesFactory, tmp_path: Path) -> None:
+    """Before and after its change it is longer than 1 GB in hexadecimal, and in binary it is not."""
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher(
+        "CREATE TABLE t (id integer PRIMARY KEY, bytes bytea STORAGE EXTERNAL)",
+        f"INSERT INTO t SELECT 1, {_large('a', 270)}::bytea",
+    )
+    site.set_up()
+    site.at_subscriber("INSERT INTO t VALUES (1, 'shorter')")
+    site.at_publisher(f"UPDATE t SET bytes = {_large('c', 270)}::bytea WHERE id = 1", "INSERT INTO t VALUES (2, 'x')")
+    assert site.probe_log() is None
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    checksums = "SELECT id, md5(bytes) FROM t ORDER BY id"
+    assert site.at_subscriber(checksums) == site.at_publisher(checksums)
+
+
+@pytest.mark.slow
+def test_a_row_that_is_too_long_for_a_message(databases: DatabasesFactory, tmp_path: Path) -> None:
+    """In any form: what was committed before it is delivered, and it is named."""
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher(
+        "CREATE TABLE t (id integer PRIMARY KEY, a text STORAGE EXTERNAL, b text STORAGE EXTERNAL)",
+        f"INSERT INTO t SELECT 7, {_large('a', 260)}, {_large('b', 260)}",
+    )
+    site.set_up()
+    site.at_publisher("INSERT INTO t VALUES (8, 'before')")
+    before = str(site.at_publisher("SELECT pg_current_wal_lsn()::text")[0][0])
+    site.at_publisher(
+        f"UPDATE t SET a = {_large('c', 260)}, b = {_large('d', 260)} WHERE id = 7", "INSERT INTO t VALUES (9, 'after')"
+    )
+    error = read_log_into_store(site).error
+    assert error is not None
+    assert (error.kind, error.database_code, error.article, error.key) == (
+        ErrorKind.DATA,
+        "54000",
+        "public.t",
+        "id = 7",
+    )
+    assert int(error.xact_seqno or "", 16) > lsn_number(before)
+    assert "tranrepl reinitialize FILE" in (error.remedy or "")
+    deliver_stored(site).raise_error()
+    assert site.at_subscriber("SELECT id, a FROM t") == [(8, "before")]
+    # The way past it.
+    site = Site(site.databases, tmp_path / "store", [{"source": "public.t", "columns": ["id"]}])
+    reinitialize_all(site, Rows.THERE)
+    site.at_publisher("INSERT INTO t VALUES (10, 'later')")
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+    assert site.at_subscriber("SELECT id, a FROM t ORDER BY id") == [(8, "before"), (10, None)]

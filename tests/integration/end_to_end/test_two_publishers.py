@@ -1,0 +1,196 @@
+"""Two Publishers whose databases, publications and subscriptions have the same names, and one that moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command as alembic
+from alembic.config import Config
+
+from conftest import DatabasesFactory
+from support.databases import Databases
+from support.embedded_postgres import PostgresServer
+from support.item_site import assert_begins_anew, assert_refused_everywhere, command, grow, insert, run
+from support.observed import distribution_rows, stored_commands
+from support.site import Rows, Site, execute
+from tranrepl.distributor import migrations
+from tranrepl.errors import ConfigurationError, MustBeReinitializedError
+from tranrepl.settings.publication import SyncType
+
+_TABLE = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
+
+
+def _site(databases: Databases, folder: Path) -> Site:
+    """Its Subscriber's rows are there already, or there are none."""
+    folder.mkdir(exist_ok=True)
+    site = Site(databases, folder / "store", [{"source": "public.item", "pre_creation_cmd": "truncate"}])
+    site.at_publisher(_TABLE)
+    return site
+
+
+@pytest.fixture
+def shards(own_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path) -> tuple[Site, Site]:
+    """Equal names at two servers, each with a distribution database of its own, and one Subscriber."""
+    here, there = databases(), databases()
+    own_server.create_database(here.publisher.database or "")
+    publisher = own_server.connection(here.publisher.database or "", "publisher")
+    return (
+        _site(here, tmp_path / "one"),
+        _site(Databases(publisher, here.subscriber, there.distribution), tmp_path / "two"),
+    )
+
+
+def _rows(*sites: Site) -> Rows:
+    return sorted(row for site in sites for row in site.at_publisher("SELECT * FROM item"))
+
+
+def _received(site: Site) -> Rows:
+    return site.at_subscriber("SELECT * FROM item ORDER BY 1")
+
+
+def test_two_publishers_of_one_name_deliver_to_one_subscriber(shards: tuple[Site, Site], tmp_path: Path) -> None:
+    one, two = shards
+    for site in shards:
+        site.set_up()
+    # The second one's log ends long before the first one's, whose watermark it must not see.
+    grow(one, bytes.fromhex("0000000003000000"))
+    for turn in range(3):
+        insert(one, turn * 10 + 1, turn * 10 + 3, "one")
+        insert(two, turn * 10 + 5, turn * 10 + 7, "two")
+        for site in shards if turn % 2 else reversed(shards):
+            run(site)
+        assert _received(one) == _rows(one, two)
+    for site in shards:
+        assert command(site, tmp_path, "check").status == 0
+
+
+def test_a_second_publisher_of_one_name_is_refused_at_one_distribution_database(
+    shards: tuple[Site, Site], tmp_path: Path
+) -> None:
+    one, two = shards
+    one.set_up()
+    insert(one, 1, 3, "one")
+    run(one)
+    two.databases = replace(two.databases, distribution=one.databases.distribution)
+    two.connections["distribution"] = one.databases.distribution
+    with pytest.raises(MustBeReinitializedError, match="belongs to the Publisher with the system identifier"):
+        two.set_up()
+    assert_refused_everywhere(two, tmp_path, "the connection leads to another server")
+    insert(one, 4, 6, "one")
+    run(one)
+    assert _received(one) == _rows(one)
+
+
+@pytest.fixture
+def moved(shards: tuple[Site, Site]) -> Site:
+    """Its Publisher was moved to another server, by dump and restore, after everything was delivered."""
+    one, two = shards
+    one.set_up()
+    insert(one, 1, 3, "before")
+    run(one)
+    for row in one.at_publisher("SELECT id, note FROM item"):
+        two.at_publisher(f"INSERT INTO item VALUES ({row[0]}, '{row[1]}')")
+    one.databases = replace(one.databases, publisher=two.databases.publisher)
+    one.connections["publisher"] = two.databases.publisher
+    return one
+
+
+def test_a_publisher_that_was_moved_goes_on_with_the_rows_that_are_there(moved: Site, tmp_path: Path) -> None:
+    insert(moved, 4, 6, "after")
+    moved.at_subscriber("INSERT INTO item VALUES (4, 'after'), (5, 'after'), (6, 'after')")
+    assert_refused_everywhere(moved, tmp_path, "a dump was restored into")
+    outcome = command(moved, tmp_path, "reinitialize", "--log-reader")
+    assert outcome.status == 0, outcome.err
+    insert(moved, 7, 9, "later")
+    run(moved)
+    assert _received(moved) == _rows(moved)
+    assert [it.command for it in stored_commands(moved)] == [
+        f"{{CALL [sp_MSins_publicitem] ({n},'later')}}" for n in (7, 8, 9)
+    ]
+
+
+def test_a_publisher_that_was_moved_begins_anew(moved: Site, tmp_path: Path) -> None:
+    moved.publication = moved.publication.model_copy(
+        update={
+            "subscriptions": tuple(
+                it.model_copy(update={"sync_type": SyncType.AUTOMATIC}) for it in moved.publication.subscriptions
+            )
+        }
+    )
+    insert(moved, 4, 6, "after")
+    assert_refused_everywhere(moved, tmp_path, "the connection leads to another server")
+    assert_begins_anew(moved, tmp_path)
+
+
+# Brought up to date
+
+
+def _as_before(site: Site, statements: Sequence[str]) -> None:
+    """What an earlier version left, which did not know whose log it read."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    engine = sa.create_engine(site.databases.distribution.sqlalchemy_url())
+    with engine.begin() as session:
+        config.attributes["connection"] = session
+        alembic.downgrade(config, "0008")
+    engine.dispose()
+    execute(site.databases.subscriber, *statements)
+
+
+_WATERMARK_KEY = "publisher_db, publication, subscription, stream"
+_SNAPSHOT_KEY = "publisher_db, publication, subscription, article, range_number"
+_OLD_TABLES = (
+    "ALTER TABLE msreplication_subscriptions DROP COLUMN publisher_system",
+    f"ALTER TABLE msreplication_subscriptions ADD PRIMARY KEY ({_WATERMARK_KEY})",
+    "ALTER TABLE msreplication_snapshots DROP COLUMN publisher_system",
+    f"ALTER TABLE msreplication_snapshots ADD PRIMARY KEY ({_SNAPSHOT_KEY})",
+)
+
+
+def test_a_publication_of_an_earlier_version_goes_on_after_setup(shards: tuple[Site, Site], tmp_path: Path) -> None:
+    site, _ = shards
+    site.set_up()
+    insert(site, 1, 3, "before")
+    run(site)
+    insert(site, 4, 6, "not delivered yet")
+    _as_before(site, _OLD_TABLES)
+    for verb in ("run", "status"):
+        assert f"`tranrepl setup {tmp_path}/purchasing.yaml`" in command(site, tmp_path, verb).err
+    assert command(site, tmp_path, "setup").status == 0
+    run(site)
+    insert(site, 7, 9, "after")
+    run(site)
+    assert _received(site) == _rows(site)
+    ((system,),) = distribution_rows(site, "SELECT publisher_system FROM mspublications")
+    assert site.at_subscriber("SELECT publisher_system FROM msreplication_subscriptions") == [(system,)]
+
+
+def test_of_two_publishers_that_shared_a_watermark_the_second_must_begin_anew(
+    shards: tuple[Site, Site], tmp_path: Path
+) -> None:
+    one, two = shards
+    for site in shards:
+        site.set_up()
+    insert(one, 1, 3, "one")
+    run(one)
+    insert(two, 4, 6, "two")
+    for site in shards:
+        _as_before(site, ())
+    one.at_subscriber("DELETE FROM msreplication_subscriptions WHERE transaction_timestamp = '\\x0000000000000000'")
+    execute(one.databases.subscriber, *_OLD_TABLES)
+    assert command(one, tmp_path, "setup").status == 0
+    outcome = command(two, tmp_path, "setup")
+    assert "deactivated subscription reporting: its Subscriber had no watermark of this Publisher" in outcome.out
+    with pytest.raises(ConfigurationError, match="must be reinitialized"):
+        run(two)
+    one.at_subscriber("INSERT INTO item VALUES (4, 'two'), (5, 'two'), (6, 'two')")
+    assert command(two, tmp_path, "reinitialize", "--log-reader").status == 0
+    insert(one, 7, 7, "one")
+    insert(two, 8, 8, "two")
+    for site in shards:
+        run(site)
+    assert _received(one) == _rows(one, two)

@@ -1,0 +1,97 @@
+"""A Subscriber of each kind, new for every test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from conftest import DatabaseFactory
+from support.mariadb import MariaDbServer, installed
+from support.site import execute
+from support.subscribers import KINDS, STATEMENTS, Kind, Site, mssql_execute, sqlite_execute
+from tranrepl.connections import Connection, from_environment
+
+MSSQL_VARIABLE = "TRANREPL_TEST_MSSQL"
+
+_ONE_OF_EACH = [kind for kind in KINDS if "," not in kind.name]
+
+
+@pytest.fixture(scope="session")
+def mariadb(server_folder: Path) -> Iterator[MariaDbServer]:
+    """The run's MariaDB."""
+    if not installed():
+        pytest.skip("mariadbd is not installed; on Debian, as root: apt-get install mariadb-server-core")
+    with MariaDbServer(server_folder / "mariadb") as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
+    """A fresh database's name."""
+    name = f"subscriber_{uuid4().hex[:8]}"
+    mariadb.execute(f"CREATE DATABASE {name}")
+    yield name
+    mariadb.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def mssql_database() -> Iterator[Connection]:
+    """A fresh database of the server that TRANREPL_TEST_MSSQL names, as in mssql://sa:password@127.0.0.1:1433/master"""
+    if not os.environ.get(MSSQL_VARIABLE):
+        pytest.skip(f"{MSSQL_VARIABLE} holds no connection to a SQL Server")
+    server = from_environment("subscriber", {"AIRFLOW_CONN_SUBSCRIBER": os.environ[MSSQL_VARIABLE]})
+    name = f"tranrepl_test_{uuid4().hex[:8]}"
+    mssql_execute(server, f"create database {name}")
+    yield replace(server, database=name)
+    mssql_execute(server, f"alter database {name} set single_user with rollback immediate", f"drop database {name}")
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    """Every database, by every way there."""
+    return _site(request, request.param, tmp_path)
+
+
+@pytest.fixture(params=_ONE_OF_EACH, ids=lambda kind: kind.name)
+def plain_site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    """Every database by procedures and by statements, in one call syntax."""
+    return _site(request, request.param, tmp_path)
+
+
+@pytest.fixture
+def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Site]:
+    """A Subscriber of the kind that is named so."""
+    return lambda name: _site(request, next(it for it in KINDS if it.name == name), tmp_path)
+
+
+@pytest.fixture
+def mariadb_site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return _site(request, Kind("mariadb", STATEMENTS, "mariadb statements"), tmp_path)
+
+
+@pytest.fixture
+def sqlite_site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return _site(request, Kind("sqlite", STATEMENTS, "sqlite statements"), tmp_path)
+
+
+def _site(request: pytest.FixtureRequest, kind: Kind, tmp_path: Path) -> Site:
+    match kind.database:
+        case "postgres":
+            create: DatabaseFactory = request.getfixturevalue("database")
+            connection = create("subscriber")
+            return Site(kind, connection, lambda *statements: execute(connection, *statements), "public")
+        case "mariadb":
+            server: MariaDbServer = request.getfixturevalue("mariadb")
+            name: str = request.getfixturevalue("mariadb_database")
+            return Site(kind, server.connection(name), lambda *it: server.execute(*it, database=name), name)
+        case "mssql":
+            connection = request.getfixturevalue("mssql_database")
+            return Site(kind, connection, lambda *statements: mssql_execute(connection, *statements), "dbo")
+        case _:
+            path = str(tmp_path / "subscriber.db")
+            return Site(kind, Connection("subscriber", "sqlite", database=path), sqlite_execute(path), "main")

@@ -1,0 +1,95 @@
+"""Names and values that try to be SQL, where the file's text and the Publisher's values meet it: row filters,
+custom procedures, TRUNCATE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.in_process import replicate
+from support.mariadb import MariaDbServer
+from support.site import Site, execute
+from support.subscribers import Execute
+from tranrepl.admin.check import check
+from tranrepl.connections import Connection
+from tranrepl.distribution.opening import subscription_key
+from tranrepl.model.names import TableName
+from tranrepl.settings.registration import registered_article
+from tranrepl.subscriber.dialect import Scripted
+from tranrepl.subscriber.dialects import dialect_of
+
+NAME = "a\"b`c;'\\ -- %s %(x)s :y {} $$"
+VALUE = "x'); DROP TABLE canary; -- \\' OR 1=1 \\\\' %s %(x)s :y {} $$ /*\n\t\\"
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _value(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_names_and_values_are_no_sql(
+    request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, kind: str
+) -> None:
+    ends, schema = databases(), "public"
+    run: Execute = _executing(ends.subscriber)
+    quoted = _name(NAME)
+    if kind == "mariadb":
+        server: MariaDbServer = request.getfixturevalue("mariadb")
+        schema = request.getfixturevalue("mariadb_database")
+        ends, quoted = replace(ends, subscriber=server.connection(schema)), "`" + NAME.replace("`", "``") + "`"
+        run = _of_mariadb(server, schema)
+    article = {
+        "source": str(TableName("public", NAME)),
+        "destination": str(TableName(schema, NAME)),
+        "filter": f"{_name(NAME)} <> {_value(VALUE)} OR id < 5",
+        "upd_cmd": f"XCALL {_name(NAME)}",
+    }
+    site = Site(ends, tmp_path / "store", [article])
+    table = _name(NAME)
+    site.at_publisher(f"CREATE TABLE {table} (id int PRIMARY KEY, {_name(NAME)} varchar(90), other varchar(90))")
+    run("CREATE TABLE canary (id int)")
+    site.set_up()
+    for script in _custom_procedures(site):
+        run(script)
+    assert check(site.publication, site.connections).problems == []
+
+    site.at_publisher(
+        f"INSERT INTO {table} VALUES (1, {_value(VALUE)}, 'a'), (2, 'b', {_value(VALUE)}), (6, {_value(VALUE)}, 'no')",
+        f"INSERT INTO {table} VALUES (7, 'c', 'c'), (8, 'd', NULL), (9, 'e', 'e')",
+        f"UPDATE {table} SET other = {_value(VALUE + '!')} WHERE id IN (1, 7)",
+        f"UPDATE {table} SET {_name(NAME)} = {_value(VALUE)} WHERE id = 8",
+        f"DELETE FROM {table} WHERE id = 9",
+    )
+    replicate(site)
+    arrived = [(1, VALUE, VALUE + "!"), (2, "b", VALUE), (7, "c", VALUE + "!")]
+    assert run(f"SELECT * FROM {quoted} ORDER BY 1") == arrived
+    # Of the Subscriber's own rows, TRUNCATE takes those that the filter lets through.
+    run(f"INSERT INTO {quoted} SELECT id + 50, {quoted}, 'own' FROM {quoted}")
+    site.at_publisher(f"TRUNCATE {table}")
+    replicate(site)
+    assert run(f"SELECT * FROM {quoted} ORDER BY 1") == [(51, VALUE, "own")]
+    assert run("SELECT * FROM canary") == []
+
+
+def _executing(connection: Connection) -> Execute:
+    return lambda *statements: execute(connection, *statements)
+
+
+def _of_mariadb(server: MariaDbServer, database: str) -> Execute:
+    return lambda *statements: server.execute(*statements, database=database)
+
+
+def _custom_procedures(site: Site) -> list[str]:
+    """As `tranrepl script --custom` prints them."""
+    publisher, subscriber = site.connections["publisher"], site.connections["subscriber"]
+    key = subscription_key(site.publication, publisher, None, "reporting")
+    ((article, table),) = check(site.publication, site.connections).tables
+    with dialect_of(subscriber).subscriber(subscriber, key, "test") as opened:
+        return opened.scripts(registered_article(article, table), table, Scripted.CUSTOM)

@@ -1,0 +1,127 @@
+"""From a PostgreSQL Publisher through Spark to Subscribers that are not PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from conftest import DatabasesFactory
+from support.databases import connection_environment
+from support.mariadb import MariaDbServer
+from support.shell import typed
+from support.site import Site
+from support.subscribers import STATEMENTS, sqlite_execute
+from tranrepl.admin.status import status
+from tranrepl.connections import Connection
+from tranrepl.errors import ErrorKind
+
+_TABLE = """
+CREATE TABLE vendor (
+    vendor_id int PRIMARY KEY, name varchar(40) NOT NULL, credit numeric(10,2), active boolean, seen timestamptz,
+    note text, logo bytea, tags text[]
+)
+"""
+_CHANGES = (
+    r"""INSERT INTO vendor SELECT n, 'vendor ' || n, n / 4.0, n % 2 = 0, '2024-01-01 00:00:00.000001+02', NULL,
+    '\x00ff', ARRAY['a', NULL] FROM generate_series(1, 100) n""",
+    "UPDATE vendor SET note = E'a\\tb\\\\ \\n😀', credit = NULL WHERE vendor_id % 10 = 0",
+    "UPDATE vendor SET vendor_id = vendor_id + 1000 WHERE vendor_id > 90",
+    "DELETE FROM vendor WHERE vendor_id BETWEEN 11 AND 20",
+    """BEGIN; UPDATE vendor SET note = NULL, active = NOT active;
+    UPDATE vendor SET note = '' WHERE vendor_id = 5; COMMIT""",
+)
+_COLUMNS = "vendor_id, name, credit, active, note, logo, tags"
+
+
+def test_changes_reach_mariadb_and_sqlite(
+    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path, spark: Any
+) -> None:
+    file = str(tmp_path / "archive.db")
+    site = Site(
+        databases(),
+        tmp_path / "store",
+        [{"source": "public.vendor", "destination": f"{mariadb_database}.vendor", **STATEMENTS}],
+        spark,
+        [{"name": "reporting", "connection": "mariadb"}, {"name": "archive", "connection": "sqlite"}],
+    )
+    site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
+    site.connections["sqlite"] = Connection("sqlite", "sqlite", database=file)
+    site.at_publisher(_TABLE)
+    assert any(f"created table {mariadb_database}.vendor" in done for done in site.set_up())
+    assert site.set_up() == []
+    site.at_publisher(*_CHANGES)
+    assert site.run().error is None
+
+    published = site.at_publisher(f"SELECT {_COLUMNS.replace('tags', 'tags::text')} FROM vendor ORDER BY vendor_id")
+    expected = [(*row[:3], int(row[3]), *row[4:]) for row in published]
+    assert mariadb.execute(f"SELECT {_COLUMNS} FROM vendor ORDER BY 1", database=mariadb_database) == expected
+    archived = sqlite_execute(file)(f"SELECT {_COLUMNS} FROM vendor ORDER BY 1")
+    assert archived == [(*row[:2], None if row[2] is None else f"{row[2]:.2f}", *row[3:]) for row in expected]
+    current = {
+        it.subscription: it.undelivered_commands for it in status(site.publication, site.connections).subscriptions
+    }
+    assert current == {"reporting": 0, "archive": 0}
+
+
+def test_changes_reach_mariadb_by_procedures_and_a_missing_row_stops_them(
+    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path, spark: Any
+) -> None:
+    site = Site(
+        databases(),
+        tmp_path / "store",
+        [{"source": "public.vendor", "destination": f"{mariadb_database}.vendor"}],
+        spark,
+        [{"name": "reporting", "connection": "mariadb"}],
+    )
+    site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
+    site.at_publisher(_TABLE)
+    site.set_up()
+    site.at_publisher(*_CHANGES)
+    site.run()
+    rows = mariadb.execute("SELECT count(*), sum(vendor_id) FROM vendor", database=mariadb_database)
+    assert rows == site.at_publisher("SELECT count(*), sum(vendor_id) FROM vendor")
+
+    mariadb.execute("DELETE FROM vendor WHERE vendor_id = 3", database=mariadb_database)
+    site.at_publisher("UPDATE vendor SET note = 'x' WHERE vendor_id = 3")
+    site.read_log().raise_error()
+    error = site.deliver().error
+    assert error is not None
+    assert (error.kind, error.number, error.article) == (ErrorKind.DATA, "20598", "public.vendor")
+    assert "vendor_id = 3" in error.message
+
+
+def test_the_shell_scripts_for_sql_server_and_refuses_procedures_where_there_are_none(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    ends = databases()
+    site = Site(ends, tmp_path / "store", ["public.vendor"])
+    site.at_publisher(_TABLE)
+    settings = {
+        "publication": "purchasing",
+        "publisher": {"connection": "publisher"},
+        "distributor": {"connection": "distribution", "store": str(tmp_path / "store")},
+        "articles": [{"source": "public.vendor"}],
+        "subscriptions": [{"name": "archive", "connection": "archive"}],
+    }
+    file = tmp_path / "purchasing.yaml"
+    file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    archive = Connection("archive", "sqlite", database=str(tmp_path / "archive.db"))
+    environment = connection_environment([ends.publisher, ends.distribution, archive])
+
+    script = typed("script", file, "--dialect", "mssql", environment=environment)
+    assert (script.status, script.err) == (0, "")
+    assert script.out.count("\ngo\n") == 7
+    assert "create procedure [dbo].[sp_MSupd_publicvendor]" in script.out
+    assert "    @c5 datetimeoffset(6) = NULL,\n" in script.out
+
+    refused = typed("script", file, "--dialect", "sqlite", environment=environment)
+    assert refused.status == 1
+    assert "allowed: mariadb, mssql, mysql" in refused.err
+
+    checked = typed("check", file, environment=environment)
+    assert checked.status == 1
+    assert len(checked.errors) == 3
+    assert "upd_cmd: SCALL asks for a procedure, but Subscriber archive (SQLite) takes statements only" in checked.err
+    assert "allowed there: upd_cmd: SQL, or NONE" in checked.err

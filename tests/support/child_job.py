@@ -1,0 +1,150 @@
+"""Jobs in child processes that can be killed: the real ones, without a JVM, which would take ten seconds to start."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from support.in_process import deliver_stored, read_log_into_store
+from support.site import Site
+from tranrepl import failpoint
+from tranrepl.admin.cleanup import clean_up
+from tranrepl.errors import ReplicationError
+from tranrepl.jobs.results import JobResult
+from tranrepl.publisher.postgres import log_messages
+from tranrepl.snapshot import opening, ranges
+
+Job = Callable[[Site], JobResult]
+
+LOG_READER: Job = read_log_into_store
+DISTRIBUTION: Job = deliver_stored
+
+
+def _read_two_ranges(site: Site) -> JobResult:
+    """However short the log is: two batches."""
+    log_messages._WORTH_TWO_SESSIONS = 0
+    return read_log_into_store(site)
+
+
+LOG_READER_OF_TWO_RANGES: Job = _read_two_ranges
+
+
+def _clean_up(site: Site) -> JobResult:
+    return JobResult(batches=clean_up(site.publication, site.connections).batches)
+
+
+CLEANUP: Job = _clean_up
+
+
+def _take_snapshot(site: Site) -> JobResult:
+    """With ranges of eight pages, and indexes built after the load."""
+    ranges.SMALLEST_RANGE, ranges.LARGEST_RANGE, opening.LARGE_BYTES = 65_536, 65_536, 0
+    return site.take_snapshot()
+
+
+SNAPSHOT: Job = _take_snapshot
+
+_PATIENCE_SECONDS = 60.0
+
+_processes = multiprocessing.get_context("forkserver")
+
+
+@cache
+def _start_forkserver() -> None:
+    """Children are forked from a process that has imported what takes a second to import."""
+    _processes.set_forkserver_preload(["conftest", "support.child_job", "tranrepl.log_reader.storing"])
+    before = os.environ.get("PYTHONPATH")
+    # Python 3.11 forgets to tell it where to look.
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    forkserver.ensure_running()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+class JobKilledError(Exception):
+    """The process ended without a result."""
+
+
+class ChildJob:
+    """One run of a job. `stop_at`, as `TRANREPL_FAILPOINT` has it, is where it kills itself."""
+
+    def __init__(self, job: Job, site: Site, stop_at: str | None = None) -> None:
+        _start_forkserver()
+        self._result, answers = _processes.Pipe(duplex=False)
+        self._process = _processes.Process(target=_run, args=(job, site, stop_at, answers), daemon=True)
+        self._process.start()
+        answers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def runs(self) -> bool:
+        return self._process.is_alive()
+
+    def wait_until_it_stands_still(self) -> None:
+        """At a failpoint that stops it."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > deadline or not self.runs():
+                raise TimeoutError("it never came to its failpoint")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """As it stands, until `go_on`; nothing where it has ended."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(_PATIENCE_SECONDS)
+
+    def result(self) -> JobResult:
+        """Wait for its end. Raises JobKilledError where there is no result."""
+        try:
+            if not self._result.poll(_PATIENCE_SECONDS):
+                raise TimeoutError(f"no result within {_PATIENCE_SECONDS} s")
+            text = self._result.recv()
+        except EOFError:
+            self._process.join(_PATIENCE_SECONDS)
+            raise JobKilledError(f"exit status {self._process.exitcode}") from None
+        return JobResult.model_validate_json(text)
+
+    def killed(self) -> bool:
+        """Wait for its end. Whether it was SIGKILL."""
+        self._process.join(_PATIENCE_SECONDS)
+        return self._process.exitcode == -signal.SIGKILL
+
+    def _signal(self, what: signal.Signals) -> None:
+        assert self._process.pid is not None
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, what)
+
+
+def _run(job: Job, site: Site, stop_at: str | None, answers: Pipe) -> None:
+    if stop_at is not None:
+        os.environ[failpoint.VARIABLE] = stop_at
+    try:
+        result = job(site)
+    except ReplicationError as error:
+        result = JobResult(error=error.to_report())
+    answers.send(result.model_dump_json())

@@ -1,0 +1,68 @@
+"""The three databases of a publication, and the environment that tells jobs where they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from support.embedded_postgres import PostgresServer
+from tranrepl.connections import Connection, variable_name
+
+
+@dataclass(frozen=True, slots=True)
+class Databases:
+    """Publisher, Subscriber and distribution database; each one's connection id is its role's name."""
+
+    publisher: Connection
+    subscriber: Connection
+    distribution: Connection
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """`AIRFLOW_CONN_<ID>` of all three."""
+        return connection_environment([self.publisher, self.subscriber, self.distribution])
+
+    @property
+    def uris(self) -> dict[str, str]:
+        """The same, as URIs, which psql takes too."""
+        return {
+            variable_name(it.connection_id): _as_uri(it) for it in (self.publisher, self.subscriber, self.distribution)
+        }
+
+
+def create_databases(server: PostgresServer) -> Databases:
+    """Create the three on one server, under their roles' names."""
+    roles = ("publisher", "subscriber", "distribution")
+    for role in roles:
+        server.create_database(role)
+    return existing_databases(server)
+
+
+def existing_databases(server: PostgresServer) -> Databases:
+    """The three that `create_databases` made."""
+    return Databases(*(server.connection(role) for role in ("publisher", "subscriber", "distribution")))
+
+
+def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
+    """The variables from which Airflow and the shell read connections."""
+    return {variable_name(connection.connection_id): _as_json(connection) for connection in connections}
+
+
+def _as_uri(connection: Connection) -> str:
+    login, password = quote(connection.login or "", safe=""), quote(connection.password or "", safe="")
+    return f"postgres://{login}:{password}@{connection.host}:{connection.port}/{connection.database}"
+
+
+def _as_json(connection: Connection) -> str:
+    return json.dumps(
+        {
+            "conn_type": connection.kind,
+            "host": connection.host,
+            "port": connection.port,
+            "login": connection.login,
+            "password": connection.password,
+            "schema": connection.database,
+        }
+    )

@@ -1,0 +1,122 @@
+"""A publication of one table at a Publisher of its own, and what a person does and sees when its server changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.databases import Databases
+from support.embedded_postgres import PostgresServer
+from support.in_process import deliver_stored, read_log_into_store
+from support.shell import Outcome, publication_file, typed
+from support.site import Rows, Site, execute
+from tranrepl.errors import MustBeReinitializedError
+
+DATABASE = "publisher"
+
+
+def item_site(server: PostgresServer, others: Databases, folder: Path, database: str = DATABASE) -> Site:
+    """Set up, with a snapshot; the Subscriber and the distribution database are those of `others`."""
+    databases = replace(others, publisher=server.connection(database, "publisher"))
+    article = {"source": "public.item", "pre_creation_cmd": "truncate"}
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    site = Site(databases, folder / "store", [article], subscriptions=[subscription])
+    site.at_publisher("CREATE TABLE item (id bigint PRIMARY KEY, note text)")
+    site.set_up()
+    site.take_snapshot()
+    return site
+
+
+def run(site: Site) -> None:
+    """Read the log and deliver. Raises what stopped it."""
+    read_log_into_store(site).raise_error()
+    deliver_stored(site).raise_error()
+
+
+def tell_history(site: Site) -> None:
+    """What a run tells of its end: `run` is a job that was killed before."""
+    assert site.probe_batches("reporting") is not None
+
+
+def insert(site: Site, first: int, last: int, note: str) -> None:
+    """A transaction a row."""
+    site.at_publisher(*(f"INSERT INTO item VALUES ({n}, '{note}')" for n in range(first, last + 1)))
+
+
+def grow(site: Site, past: bytes) -> None:
+    """Write what is not ours until the log ends after this transaction, and then some."""
+    site.at_publisher("CREATE TABLE IF NOT EXISTS other (filler text)")
+    while end_of_log(site) <= past:
+        site.at_publisher("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 200)")
+
+
+def end_of_log(site: Site) -> bytes:
+    """As an xact_seqno."""
+    ((end,),) = site.at_publisher("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn")
+    return int(end).to_bytes(8, "big")
+
+
+def slot_rows(site: Site) -> Rows:
+    return site.at_publisher(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()"
+    )
+
+
+def registered_rows(site: Site) -> Rows:
+    """What is registered of the log."""
+    distribution = site.databases.distribution
+    return execute(distribution, "SELECT * FROM mspublications") + execute(distribution, "SELECT * FROM msrepl_batches")
+
+
+def go_to(site: Site, server: PostgresServer) -> None:
+    """The publication's connection leads there from now on."""
+    connection = server.connection(DATABASE, "publisher")
+    site.databases = replace(site.databases, publisher=connection)
+    site.connections["publisher"] = connection
+
+
+def command(site: Site, folder: Path, *arguments: str) -> Outcome:
+    """A verb of the shell for the publication's file."""
+    articles = [
+        {"source": str(it.source), "pre_creation_cmd": str(it.pre_creation_cmd)} for it in site.publication.articles
+    ]
+    subscriptions = [
+        {"name": it.name, "connection": it.connection, "sync_type": str(it.sync_type)}
+        for it in site.publication.subscriptions
+    ]
+    store = {"connection": "distribution", "store": site.publication.distributor.store}
+    file = publication_file(folder, articles, subscriptions=subscriptions, distributor=store)
+    verb, *rest = arguments
+    return typed(verb, file, *rest, environment=site.databases.environment)
+
+
+def assert_refused_everywhere(site: Site, folder: Path, *said: str) -> None:
+    """By the run, `check`, `setup` and `status`; nothing is moved."""
+    before = slot_rows(site), registered_rows(site)
+    with pytest.raises(MustBeReinitializedError) as refused:
+        run(site)
+    told = [str(refused.value)]
+    told += [(it := command(site, folder, verb)).out + it.err for verb in ("check", "setup", "status", "run")]
+    for text in told:
+        flat = " ".join(text.split()).replace(str(folder / "purchasing.yaml"), "FILE")
+        for words in (*said, "`tranrepl reinitialize FILE`"):
+            assert words in flat, (words, text)
+    assert (slot_rows(site), registered_rows(site)) == before
+
+
+def assert_begins_anew(site: Site, folder: Path) -> None:
+    """`tranrepl reinitialize FILE`, and on it goes."""
+    outcome = command(site, folder, "reinitialize")
+    assert outcome.status == 0, outcome.err
+    assert_goes_on(site, folder)
+
+
+def assert_goes_on(site: Site, folder: Path) -> None:
+    assert site.differences() == []
+    insert(site, 1001, 1003, "later")
+    run(site)
+    assert site.differences() == []
+    outcome = command(site, folder, "check")
+    assert outcome.status == 0, outcome.err

@@ -1,0 +1,171 @@
+"""A MariaDB server of Debian's package that belongs to one process: started on loopback, gone with its owner."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pymysql
+
+from support.owned_process import dying_with_owner
+from support.ports import free_port
+from tranrepl.connections import Connection
+
+_LOGIN = "tranrepl"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+_PROGRAM_FOLDERS = ":/usr/sbin:/usr/local/sbin"
+
+
+class MariaDbError(Exception):
+    """A server that did not start, with the end of its log."""
+
+
+def installed() -> bool:
+    return _program("mariadbd") is not None and _program("mariadb-install-db") is not None
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name) or shutil.which(name, path=_PROGRAM_FOLDERS)
+
+
+class MariaDbServer:
+    """One data directory in `home`, made for this server; its superuser has a password that nobody else knows.
+
+    `options` are the server's own, and win over ours.
+    """
+
+    def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
+        self._home = home
+        self._options = options
+        self._data = home / "data"
+        self._log = home / "mariadb.log"
+        self._temporary = home / "temporary"
+        # A server that starts removes the temporary tables that it finds in its folder: those of any other there.
+        self._environment = {**os.environ, "TMPDIR": str(self._temporary)}
+        self._password = secrets.token_urlsafe(18)
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._install()
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(_STOP_SECONDS)
+
+    def connection(self, database: str, connection_id: str = "subscriber") -> Connection:
+        return Connection(
+            connection_id,
+            kind="mariadb",
+            host="127.0.0.1",
+            port=self._port,
+            login=_LOGIN,
+            password=self._password,
+            database=database,
+        )
+
+    def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
+        """Execute, each statement by itself; the last one's rows."""
+        rows: list[tuple[Any, ...]] = []
+        with self.connect(database) as session, session.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = list(cursor.fetchall())
+        return rows
+
+    def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
+        """A session in autocommit mode."""
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self._port,
+            user=_LOGIN,
+            password=self._password,
+            database=database,
+            charset="utf8mb4",
+            autocommit=True,
+            init_command="SET time_zone = '+00:00'",
+            # Reading all the world's certificates takes longer than most tests' statements.
+            ssl_disabled=True,
+        )
+
+    def _install(self) -> None:
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        installer = _program("mariadb-install-db")
+        if installer is None:
+            raise MariaDbError("mariadb-install-db is not installed")
+        arguments = ["--no-defaults", f"--datadir={self._data}", "--auth-root-authentication-method=normal"]
+        created = subprocess.run(
+            [installer, *arguments, "--skip-test-db", *_as_user()],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if created.returncode != 0:
+            raise MariaDbError(f"mariadb-install-db failed: {created.stdout}{created.stderr}")
+        # Executed by the server itself when it starts, so that it never runs without a password.
+        init = self._home / "init.sql"
+        init.touch(mode=0o600)
+        init.write_text(
+            f"CREATE OR REPLACE USER {_LOGIN}@'127.0.0.1' IDENTIFIED BY '{self._password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO {_LOGIN}@'127.0.0.1' WITH GRANT OPTION;\n"
+            "DROP USER IF EXISTS root@localhost, root@'127.0.0.1', root@'::1';\n",
+            encoding="utf-8",
+        )
+
+    def _start(self) -> None:
+        self._port = free_port()
+        server = _program("mariadbd")
+        if server is None:
+            raise MariaDbError("mariadbd is not installed")
+        command = [
+            server,
+            # Its folder's path may be longer than a socket's can be: this one is in the data directory.
+            *("--no-defaults", f"--datadir={self._data}", "--socket=mariadb.sock", f"--port={self._port}"),
+            *("--bind-address=127.0.0.1", f"--init-file={self._home / 'init.sql'}", "--skip-name-resolve"),
+            *_as_user(),
+            *("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF"),
+            # What a DBA may have set, and must not matter.
+            *("--sql-mode=", "--character-set-server=latin1", "--default-time-zone=+05:00"),
+            *self._options,
+        ]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                dying_with_owner(command, signal.SIGTERM),
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._wait_until_ready(self._process)
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            with suppress(pymysql.err.OperationalError), self.connect():
+                return
+            time.sleep(_POLL_SECONDS)
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        raise MariaDbError("\n".join(["MariaDB did not start:", *lines[-15:]]))
+
+
+def _as_user() -> list[str]:
+    """It runs as root only when told so; as anybody else its Aria tables break below a folder that is root's alone."""
+    return ["--user=root"] if os.geteuid() == 0 else []

@@ -1,0 +1,160 @@
+"""What a run has left behind: stored commands, positions, and how transactions arrived."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from support.databases import Databases
+from support.site import Rows, Site, execute
+from tranrepl.admin.browse import BrowsedCommand, Selection, browse
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.publisher.postgres.lsn import lsn_number
+
+_PATIENCE_SECONDS = 120.0
+_POLL_SECONDS = 0.03
+
+ITEM = "CREATE TABLE item (id bigint PRIMARY KEY, xact int NOT NULL, note text)"
+ITEM_WITH_ITS_COMMIT = f"{ITEM[:-1]}, applied_in bigint NOT NULL DEFAULT txid_current())"
+"""The same at a Subscriber, where each row also tells the Subscriber's transaction that inserted it."""
+
+AUDIT = """
+CREATE TABLE audit (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, operation text, id bigint, xact int);
+CREATE FUNCTION audit_item() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'DELETE' THEN
+    INSERT INTO audit (operation, id, xact) VALUES (TG_OP, OLD.id, OLD.xact);
+  ELSE
+    INSERT INTO audit (operation, id, xact) VALUES (TG_OP, NEW.id, NEW.xact);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER audit_item AFTER INSERT OR UPDATE OR DELETE ON item FOR EACH ROW EXECUTE FUNCTION audit_item();
+"""
+"""Every change of an item, at either end, in the order made: what is applied twice or lost shows in it."""
+
+
+def audits(site: Site) -> tuple[Rows, Rows]:
+    """The Publisher's and the Subscriber's audit."""
+    query = "SELECT operation, id, xact FROM audit ORDER BY seq"
+    return site.at_publisher(query), site.at_subscriber(query)
+
+
+def make_transactions(site: Site, count: int) -> None:
+    """Commit `count` transactions at the Publisher: an INSERT in each, and often an UPDATE and a DELETE."""
+    site.at_publisher(
+        f"DO $$ BEGIN FOR n IN 1..{count} LOOP "
+        "INSERT INTO item VALUES (n, n, 'item ' || n); "
+        "UPDATE item SET xact = -n WHERE id = n - n % 7 AND n % 2 = 0; "
+        "DELETE FROM item WHERE id = n - 50 AND n % 3 = 0; COMMIT; END LOOP; END $$"
+    )
+
+
+def insert_transactions(site: Site, *sizes: int) -> None:
+    """Commit one transaction of so many new items for each size; `xact` numbers them from the last one on."""
+    for size in sizes:
+        site.at_publisher(
+            "INSERT INTO item SELECT s.last_id + n, s.last_xact + 1, 'item' FROM "
+            "(SELECT coalesce(max(id), 0) AS last_id, coalesce(max(xact), 0) AS last_xact FROM item) s, "
+            f"generate_series(1, {size}) n"
+        )
+
+
+def commits(site: Site) -> list[list[int]]:
+    """For each commit at the Subscriber that inserted items, in order, the source transactions in it."""
+    rows = site.at_subscriber("SELECT array_agg(DISTINCT xact ORDER BY xact) FROM item GROUP BY applied_in ORDER BY 1")
+    return [[int(xact) for xact in xacts] for (xacts,) in rows]
+
+
+def watermark(site: Site, subscription: str = "reporting") -> bytes:
+    rows = site.at_subscriber(
+        "SELECT transaction_timestamp FROM msreplication_subscriptions "
+        f"WHERE subscription = '{subscription}' AND stream = 0"
+    )
+    return bytes(rows[0][0])
+
+
+def slot_position(site: Site) -> int:
+    """`confirmed_flush_lsn` of the publication's slot."""
+    rows = site.at_publisher(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()"
+    )
+    return lsn_number(rows[0][0])
+
+
+def distribution_rows(site: Site, *queries: str) -> Rows:
+    """Rows of the distribution database: the last query's."""
+    return execute(site.databases.distribution, *queries)
+
+
+def stored_commands(site: Site) -> list[BrowsedCommand]:
+    """All registered commands, in order."""
+    database = DistributionDatabase(site.databases.distribution)
+    try:
+        record = database.publication(site.publication.publication)
+        batches = database.batches_after(record, b"")
+        return list(browse(record, batches, database.all_articles(record), Selection()))
+    finally:
+        database.close()
+
+
+def assert_each_change_was_made_once(site: Site) -> None:
+    published, received = audits(site)
+    assert len(published) > 0
+    assert published == received
+    assert site.differences() == []
+
+
+def assert_each_change_was_made_once_in_any_order(site: Site) -> None:
+    """What several streams leave behind: within a commit batch, rows have no order among them."""
+    published, received = audits(site)
+    assert len(published) > 0
+    assert sorted(published) == sorted(received)
+    assert site.differences() == []
+
+
+def assert_each_change_is_stored_once(site: Site) -> None:
+    published = site.at_publisher("SELECT operation, count(*) FROM audit GROUP BY 1 ORDER BY 1")
+    commands = [it.operation for it in stored_commands(site)]
+    assert [(name, commands.count(name)) for name in sorted(set(commands))] == published
+    assert distribution_rows(site, "SELECT sum(commands) FROM msrepl_batches") == [(len(commands),)]
+
+
+def audited_site(
+    databases: Databases, store: Path, spark: Any = None, *, step: int = 20, **subscription_settings: object
+) -> Site:
+    """A set-up publication of `item`, read and delivered by `step` transactions, audited at both ends."""
+    subscription = {
+        "name": "reporting",
+        "connection": "subscriber",
+        "commit_batch_size": step,
+        **subscription_settings,
+    }
+    log_reader = {"read_batch_size": step}
+    site = Site(databases, store, ["public.item"], spark, [subscription], log_reader=log_reader)
+    site.at_publisher(ITEM)
+    site.set_up()
+    site.at_publisher(AUDIT)
+    site.at_subscriber(AUDIT)
+    return site
+
+
+def wait_until(condition: Callable[[], bool], still_possible: Callable[[], bool] = lambda: True) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not condition():
+        assert still_possible(), "it ended before"
+        assert time.monotonic() < deadline, f"not within {_PATIENCE_SECONDS} s"
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def watched(connection: Connection) -> Iterator[Callable[[str], Rows]]:
+    """A session to look into a database again and again."""
+    with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
+        yield lambda query: session.execute(query.encode()).fetchall()

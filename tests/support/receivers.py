@@ -1,0 +1,98 @@
+"""What alerts are sent to: a mail server and a web server on loopback that keep what they get."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """An SMTP server's port, and what was delivered to it."""
+
+    port: int
+    messages: list[EmailMessage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    path: str
+    authorization: str | None
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A web server's address, and what was posted to it."""
+
+    url: str
+    posts: list[Posted] = field(default_factory=list)
+
+
+@contextmanager
+def mail_server() -> Iterator[Mailbox]:
+    """As much of SMTP (RFC 5321) as smtplib speaks without a login."""
+    messages: list[EmailMessage] = []
+
+    class Session(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self._say("220 tests")
+            while line := self.rfile.readline():
+                verb = line.split()[0].upper() if line.split() else b""
+                if verb == b"DATA":
+                    self._say("354 go on")
+                    messages.append(self._message())
+                self._say("221 bye" if verb == b"QUIT" else "250 ok")
+                if verb == b"QUIT":
+                    return
+
+        def _message(self) -> EmailMessage:
+            lines: list[bytes] = []
+            while (line := self.rfile.readline()) != b".\r\n":
+                lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
+            return message_from_bytes(b"".join(lines), policy=policy.default)
+
+        def _say(self, text: str) -> None:
+            self.wfile.write(f"{text}\r\n".encode())
+
+    with _served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)) as port:
+        yield Mailbox(port, messages)
+
+
+@contextmanager
+def web_server(status: int = 200) -> Iterator[Hook]:
+    """Answers every POST with `status`."""
+    posts: list[Posted] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            posts.append(Posted(self.path, self.headers["Authorization"], body))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads along."""
+
+    with _served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield Hook(f"http://127.0.0.1:{port}/services/T0/hook", posts)
+
+
+@contextmanager
+def _served(server: socketserver.TCPServer) -> Iterator[int]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,150 @@
+"""A publication between real databases, its jobs run in this process on the shared Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from support.comparison import compare
+from support.databases import Databases
+from tranrepl.admin.check import check
+from tranrepl.admin.setup import set_up
+from tranrepl.connections import Connection
+from tranrepl.distribution import agent as distribution_agent
+from tranrepl.distribution import job as distribution_job
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader import agent as log_reader_agent
+from tranrepl.log_reader import job as log_reader_job
+from tranrepl.settings.publication import Publication
+from tranrepl.snapshot import agent as snapshot_agent
+from tranrepl.snapshot import job as snapshot_job
+from tranrepl.validation import job as validation_job
+
+Rows = list[tuple[Any, ...]]
+
+
+class Site:
+    """`articles` are written as in a publication's file; there is one subscription, `reporting`, unless told.
+
+    Both ends begin empty: subscriptions take no snapshot, unless told.
+    """
+
+    def __init__(
+        self,
+        databases: Databases,
+        store: Path | str,
+        articles: Sequence[Mapping[str, object] | str],
+        spark: Any = None,
+        subscriptions: Sequence[Mapping[str, object]] = ({"name": "reporting", "connection": "subscriber"},),
+        **settings: object,
+    ) -> None:
+        self.databases = databases
+        self.spark = spark
+        self.connections: dict[str, Connection] = {
+            "publisher": databases.publisher,
+            "subscriber": databases.subscriber,
+            "distribution": databases.distribution,
+        }
+        self.publication = Publication.model_validate(
+            {
+                "publication": "purchasing",
+                "publisher": {"connection": "publisher"},
+                "distributor": {"connection": "distribution", "store": str(store)},
+                "articles": [{"source": it} if isinstance(it, str) else dict(it) for it in articles],
+                "subscriptions": [{"sync_type": "replication_support_only", **it} for it in subscriptions],
+                **settings,
+            }
+        )
+
+    def set_up(self) -> list[str]:
+        """`tranrepl setup`. Raises the first problem that keeps it from working."""
+        checked = check(self.publication, self.connections)
+        for problem in checked.blocking:
+            raise problem
+        done: list[str] = []
+        set_up(self.publication, self.connections, checked.tables, done.append)
+        return done
+
+    def read_log(self) -> JobResult:
+        """`tranrepl log-reader`, its result with its error."""
+        return self.probe_log() or self.run_log_reader()
+
+    def probe_log(self) -> JobResult | None:
+        """The look before the Spark job alone: None where there is something to read."""
+        return log_reader_agent.idle_result(LogReaderRequest(publication=self.publication), self.connections)
+
+    def run_log_reader(self) -> JobResult:
+        """The Spark job alone."""
+        return log_reader_job.run(self.spark, LogReaderRequest(publication=self.publication), self.connections)
+
+    def deliver(
+        self,
+        subscription: str = "reporting",
+        committed_before: datetime | None = None,
+        mode: ApplyMode = ApplyMode.STREAMS,
+    ) -> JobResult:
+        """`tranrepl distribute`, its result with its error."""
+        request = DistributionRequest(
+            publication=self.publication, subscription=subscription, committed_before=committed_before, mode=mode
+        )
+        idle = distribution_agent.idle_result(request, self.connections)
+        return idle or distribution_job.run(self.spark, request, self.connections)
+
+    def probe_batches(self, subscription: str) -> JobResult | None:
+        """The look before the Spark job alone: None where there is something to deliver."""
+        request = DistributionRequest(publication=self.publication, subscription=subscription)
+        return distribution_agent.idle_result(request, self.connections)
+
+    def run_distribution(self, subscription: str) -> JobResult:
+        """The Spark job alone."""
+        request = DistributionRequest(publication=self.publication, subscription=subscription)
+        return distribution_job.run(self.spark, request, self.connections)
+
+    def take_snapshot(self, *articles: str, subscription: str = "reporting") -> JobResult:
+        """`tranrepl snapshot`, in this process. Raises what stopped it."""
+        request = SnapshotRequest(publication=self.publication, subscription=subscription, articles=articles)
+        taken = snapshot_agent.idle_result(request, self.connections)
+        return taken or snapshot_job.run(self.spark, request, self.connections)
+
+    def validate(self, subscription: str = "reporting", *, articles: tuple[str, ...] = (), **asked: Any) -> JobResult:
+        """`tranrepl validate`, its result with its error."""
+        request = ValidationRequest(publication=self.publication, subscription=subscription, articles=articles, **asked)
+        return validation_job.run(self.spark, request, self.connections)
+
+    def run(self) -> JobResult:
+        """Read the log and deliver to every subscription; the last delivery's result. Raises what stopped a job."""
+        self.read_log().raise_error()
+        results = [self.deliver(subscription.name) for subscription in self.publication.subscriptions]
+        for result in results:
+            result.raise_error()
+        return results[-1]
+
+    def at_publisher(self, *statements: str) -> Rows:
+        """Execute, each statement by itself; the last one's rows."""
+        return execute(self.databases.publisher, *statements)
+
+    def at_subscriber(self, *statements: str) -> Rows:
+        return execute(self.databases.subscriber, *statements)
+
+    def differences(self) -> list[str]:
+        """Articles whose data differ between Publisher and Subscriber."""
+        comparisons = [
+            compare(article, self.databases.publisher, self.databases.subscriber)
+            for article in self.publication.articles
+        ]
+        return [str(it.article.source) for it in comparisons if not it.equal]
+
+
+def execute(connection: Connection, *statements: str) -> Rows:
+    """Execute in autocommit; the last statement's rows."""
+    rows: Rows = []
+    with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
+        for statement in statements:
+            cursor = session.execute(statement.encode())
+            rows = cursor.fetchall() if cursor.description else []
+    return rows

@@ -1,0 +1,213 @@
+"""What `check` finds without a server: the store and Java."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.example_publication import EXAMPLE
+from tranrepl.admin.airflow_pools import missing_pools
+from tranrepl.admin.check import store_problems
+from tranrepl.admin.store_check import store_error
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.names import TableName
+from tranrepl.publisher.postgres.likely_tables import likely_table
+from tranrepl.settings.publication import Publication
+from tranrepl.spark.installation import hadoop_version, require_fitting_spark
+from tranrepl.spark.java import require_java
+
+
+def _java(folder: Path, says: str) -> Path:
+    """A Java home whose `java -version` prints this on stderr."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\n", encoding="utf-8")
+    java.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("where", ["JAVA_HOME", "PATH"])
+@pytest.mark.parametrize(
+    "says",
+    [
+        'openjdk version "17.0.9" 2023-10-17',
+        'java version "21"',
+        'Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "17"',
+    ],
+)
+def test_a_recent_java_is_found(where: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = _java(tmp_path / "java", says)
+    monkeypatch.setenv("JAVA_HOME", str(home) if where == "JAVA_HOME" else "")
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin" if where == "PATH" else "/usr/bin:/bin")
+    require_java()
+
+
+@pytest.mark.parametrize(
+    ("says", "shown"),
+    [
+        ('java version "1.8.0_392"', "1.8.0_392"),
+        ('openjdk version "11.0.2"', "11.0.2"),
+        ("no java here", "no java here"),
+        ("", ""),
+    ],
+)
+def test_another_java_is_refused(says: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "java", says)))
+    with pytest.raises(ConfigurationError, match="Spark needs Java 17") as refused:
+        require_java()
+    assert shown in refused.value.message
+    assert "openjdk-17-jre-headless" in (refused.value.remedy or "")
+
+
+def test_no_java_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"there is none \(on PATH\)"):
+        require_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=rf"there is none \(JAVA_HOME={tmp_path}\)"):
+        require_java()
+
+
+def test_a_java_that_cannot_be_started_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = _java(tmp_path / "java", 'version "17"')
+    (home / "bin" / "java").chmod(0o644)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(ConfigurationError, match=r"java cannot be started: Permission denied"):
+        require_java()
+
+
+@pytest.mark.parametrize("store", ["s3a://bucket/path", "hdfs://host/path"])
+def test_a_store_elsewhere_is_left_to_the_job(store: str) -> None:
+    assert list(store_problems(store)) == []
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "file:"])
+def test_a_local_store_that_can_be_made_has_no_problem(scheme: str, tmp_path: Path) -> None:
+    assert list(store_problems(f"{scheme}{tmp_path}/not/yet/there")) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("store", ["store", "./store", "file:store"])
+def test_a_relative_store_is_refused(store: str) -> None:
+    assert [problem.message for problem in store_problems(store)] == [f"distributor.store: {store!r} is relative"]
+
+
+def test_a_store_below_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    (problem,) = store_problems(f"{file}/store")
+    assert problem.message == f"distributor.store: '{file}/store': {file} is not a folder"
+
+
+def test_a_store_in_a_folder_that_we_may_not_enter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.stat
+
+    def stat(path: str | Path, **options: Any) -> os.stat_result:
+        # Root enters everywhere: the refusal has to be played.
+        if Path(path).parent == tmp_path:
+            raise PermissionError(13, "Permission denied")
+        return real(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stat)
+        patched.setattr(os, "access", lambda *_: False)
+        (problem,) = store_problems(f"{tmp_path}/store")
+    assert problem.message == f"distributor.store: '{tmp_path}/store': {tmp_path} is not writable for this user"
+
+
+def test_the_store_is_written_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    assert list(store_problems(str(tmp_path / "kept"))) == []
+    assert list(store_problems(f"file://{tmp_path}/new/store")) == []
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "kept"]
+
+
+def test_a_full_store_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
+    try:
+        (problem,) = store_problems(str(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert "cannot be written: File too large" in problem.message
+    assert problem.remedy == "make room there, or name another path to write to"
+    assert list(tmp_path.iterdir()) == []
+
+
+def _spark(folder: Path, version: str) -> Path:
+    """A Spark, as far as `check` looks at one."""
+    for name in (
+        "bin/spark-submit",
+        "bin/spark-class",
+        f"jars/spark-core_2.13-{version}.jar",
+        "jars/hadoop-client-api-3.4.9.jar",
+    ):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o755)
+    return folder
+
+
+def test_the_spark_submit_beside_this_python_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    require_fitting_spark()
+    assert (hadoop_version() or "").startswith("3.")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("3.5.1", "starts Spark 3.5 ({home}), and pyspark here is 4."), (None, "SPARK_HOME={home}: there is no Spark")],
+)
+def test_a_spark_home_of_another_version_is_told(
+    version: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = _spark(tmp_path / "spark", version) if version else tmp_path
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    with pytest.raises(ConfigurationError) as refused:
+        require_fitting_spark()
+    assert said.format(home=home) in refused.value.message
+    assert "unset SPARK_HOME" in (refused.value.remedy or "")
+
+
+def test_without_spark_submit_the_way_to_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="neither on PATH nor beside") as refused:
+        require_fitting_spark()
+    assert "pip install 'pyspark" in (refused.value.remedy or "")
+    monkeypatch.setenv("PATH", str(_spark(tmp_path / "other", "3.5.1") / "bin"))
+    with pytest.raises(ConfigurationError, match=r"starts Spark 3\.5"):
+        require_fitting_spark()
+
+
+def test_a_store_without_its_jars_or_rights_is_told_with_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    missing = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    said = store_error("s3a://bucket/store", f"An error occurred.\n: {missing}\n\tat org.apache")
+    assert said.message == f"distributor.store: 's3a://bucket/store': Spark cannot write there: {missing}"
+    assert f"spark.jars.packages org.apache.hadoop:hadoop-aws:{hadoop_version()}" in (said.remedy or "")
+    denied = "Caused by: java.nio.file.AccessDeniedException: s3a://bucket/store: no credentials"
+    assert "give Spark credentials" in (store_error("s3a://bucket/store", denied).remedy or "")
+    away = ": java.net.ConnectException: Call From here to there failed"
+    assert "check the host and port" in (store_error("hdfs://there:1/store", away).remedy or "")
+
+
+def test_pools_are_not_looked_for_where_there_is_no_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", raising=False)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "absent"))
+    with pytest.raises(ConfigurationError, match="pools were not looked for: no Airflow with a database") as refused:
+        missing_pools(Publication.model_validate(EXAMPLE))
+    assert refused.value.remedy == "where its scheduler runs, it creates those that are missing"
+
+
+@pytest.mark.parametrize("wanted", ["public.Ticket", "public.tickets", "sales.ticket", "public.tiket", "TICKET.ticket"])
+def test_the_likely_table_is_found(wanted: str) -> None:
+    tables = [TableName.parse(it) for it in ("public.ticket", "public.vendor", "audit.log")]
+    assert str(likely_table(TableName.parse(wanted), tables)) == "public.ticket"
+    for other in ("absent", "t"):
+        assert likely_table(TableName("public", other), tables) is None

@@ -1,0 +1,44 @@
+"""Columns of a Subscriber's table that cannot take what is published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from support.command_history import Column, table_description
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
+from tranrepl.subscriber.generic.column_check import column_problems
+from tranrepl.subscriber.generic.target import Destination
+
+_NAME = TableName("dbo", "item")
+
+
+def _problems(reflected: dict[str, Any], **settings: str) -> list[str]:
+    n: Any = {"name": "n", "type": sa.INTEGER(), "nullable": True, "default": None, **reflected}
+    found = Destination({"n": n}, ())
+    article = Article.model_validate({"source": _NAME, **settings})
+    (column,) = table_description(_NAME, [Column("n", "integer", key=1)]).columns
+    return [it.message for it in column_problems("Subscriber reporting", article, found, column)]
+
+
+_IDENTITY = {"identity": {"start": 1, "increment": 1}}
+_CUSTOM = {"ins_cmd": "CALL my_insert", "upd_cmd": "CALL my_update"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"ins_cmd": "SQL", "upd_cmd": "NONE"}, {"ins_cmd": "CALL my_insert"}])
+def test_an_identity_that_takes_no_value_is_refused(settings: dict[str, str]) -> None:
+    (message,) = _problems(_IDENTITY, **settings)
+    assert message.startswith("article dbo.item: Subscriber reporting: column 'n' of dbo.item is an identity")
+
+
+@pytest.mark.parametrize("settings", [_CUSTOM, {"ins_cmd": "NONE", "upd_cmd": "NONE"}])
+def test_an_identity_that_we_do_not_set_is_nobodys_problem(settings: dict[str, str]) -> None:
+    assert _problems(_IDENTITY, **settings) == []
+
+
+def test_an_identity_that_takes_values_is_a_plain_column() -> None:
+    assert _problems({"identity": {"always": False, "start": 1, "increment": 1}}) == []
+    assert _problems({"autoincrement": True}) == []
