@@ -31,14 +31,15 @@ from tranrepl_airflow.operators import (
     LogReaderOperator,
     SingleConnectionRetryOperator,
 )
-from tranrepl_airflow.parameters import run_parameters
 from tranrepl_airflow.skipped_alerts import SkippedBeforeFailure
 
 TAG = "replication"
 BROKEN_TAG = "broken"
 CLEANUP_DAG_ID = "distribution_cleanup"
 VALIDATION_PREFIX = "validation_"
-"""Of a validation DAG's id; the publication's name follows."""
+REINITIALIZATION_PREFIX = "reinitialize_"
+_OTHER_DAGS = {VALIDATION_PREFIX: "validation", REINITIALIZATION_PREFIX: "reinitialization"}
+"""Of a publication, by the prefix of their ids; the publication's name follows."""
 START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
 """Before any data there is: a backfill cannot reach further back than a DAG's start."""
 RETRY_DELAY = timedelta(seconds=30)
@@ -80,7 +81,6 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
         tags=[TAG],
         doc_md=documentation.publication_doc(publication),
         deadline=_deadline(publication),
-        params=run_parameters(publication),
     ) as dag:
         LogReaderOperator(
             publication=publication.model_dump(mode="json"),
@@ -162,12 +162,13 @@ def _require_own_name(publication: Publication, path: Path) -> None:
         raise ConfigurationError(
             f"{path}: publication: {name!r} is the name of another DAG, the clean-up", remedy="allowed: another name"
         )
-    if name.startswith(VALIDATION_PREFIX):
-        raise ConfigurationError(
-            f"{path}: publication: {name!r} is the name of another DAG, the validation of publication "
-            f"{name.removeprefix(VALIDATION_PREFIX)!r}",
-            remedy=f"allowed: a name that does not begin with {VALIDATION_PREFIX}",
-        )
+    for prefix, what in _OTHER_DAGS.items():
+        if name.startswith(prefix):
+            raise ConfigurationError(
+                f"{path}: publication: {name!r} is the name of another DAG, the {what} of publication "
+                f"{name.removeprefix(prefix)!r}",
+                remedy=f"allowed: a name that does not begin with {prefix}",
+            )
     if publication.publication != path.stem:
         raise ConfigurationError(
             f"{path}: publication: {publication.publication!r} is not the file's name",

@@ -41,6 +41,12 @@ DELIVERED = (
     "Tells DAGs that are scheduled by the Subscriber's tables what arrived in which (Asset events; "
     "`docs/how-to/wait-for-a-delivery.md`). Its XCom has the counts, and the run's note says them in words.\n"
 )
+REINITIALIZE = (
+    "Gives the subscription, or the articles that were chosen, the Publisher's rows again by a snapshot. No delivery "
+    "to the subscription runs meanwhile; what is committed from then on comes with the publication's next run.\n\n"
+    "**If it fails**, nothing is delivered to this subscription, or these articles, until a snapshot succeeds. The "
+    "publication's next run tries again.\n"
+)
 VALIDATE = (
     "Compares the Subscriber's rows with the Publisher's, both at one transaction; for that it reads the log and "
     "delivers up to there. The parameter `repair` corrects what differs.\n\n"
@@ -74,7 +80,9 @@ def publication_doc(publication: Publication) -> str:
         f"{articles}\n\n{subscriptions}\n\n"
         "A scheduled run or a backfill (`docs/how-to/backfill.md`) delivers the transactions committed before the end "
         "of its interval; a manual run delivers all there are. The run's note says what was delivered.\n\n"
-        f"A red task: its log ends with what to do, and {_RUNBOOK} says more.\n"
+        f"A red task: its log ends with what to do, and {_RUNBOOK} says more.\n\n"
+        f"`validation_{publication.publication}` compares both ends, `reinitialize_{publication.publication}` begins "
+        "subscriptions anew.\n"
     )
 
 
@@ -84,6 +92,16 @@ def validation_doc(publication: Publication) -> str:
         f"Compares the Subscribers of `{publication.publication}` with its Publisher, both at one transaction, "
         "while writes go on. A task fails where rows differ and were not repaired.\n\n"
         "Trigger it to choose subscriptions and articles, or to repair.\n"
+    )
+
+
+def reinitialization_doc(publication: Publication) -> str:
+    """Markdown for the page of the DAG that begins its subscriptions anew."""
+    return (
+        f"Begins subscriptions of `{publication.publication}` anew: they get the Publisher's rows again by a snapshot, "
+        "as `pre_creation_cmd` says. An inactive subscription is active again.\n\n"
+        "Trigger it and choose the subscriptions, and the articles where not all begin anew. It has no schedule and no "
+        "backfill: a snapshot is of now.\n"
     )
 
 

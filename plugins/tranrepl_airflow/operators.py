@@ -32,7 +32,6 @@ from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
-from tranrepl_airflow.parameters import articles_to_begin_anew
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
 from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
 
@@ -221,7 +220,7 @@ class SubscriptionOperator(ReplicationSparkOperator):
 class InitializeOperator(SubscriptionOperator):
     """Gives a subscription, or articles of it, that wait for it their initial snapshot. Says so where none does.
 
-    The run's parameters say what is to begin anew. An Asset event is emitted for each table that was copied.
+    An Asset event is emitted for each table that was copied.
     """
 
     def __init__(self, *, publication: Mapping[str, Any], subscription: str, **kwargs: Any) -> None:
@@ -234,7 +233,7 @@ class InitializeOperator(SubscriptionOperator):
         return SnapshotRequest(publication=Publication.model_validate(self.publication), subscription=self.subscription)
 
     def execute(self, context: Context) -> Any:
-        """Run the job, after what the run's parameters say."""
+        """Run the job, and tell which tables were copied."""
         result = super().execute(context)
         extras = {
             it["article"]: {"snapshot_rows": it["rows"], "last_xact_seqno": result["last_xact_seqno"]}
@@ -248,20 +247,6 @@ class InitializeOperator(SubscriptionOperator):
             self.log.info("No article of subscription %s waits for a snapshot", self.subscription)
             return "no article waits for a snapshot"
         return f"snapshot of {counted(sum(table.rows for table in result.snapshot), 'row')}"
-
-    def _run(self, context: Context) -> JobResult:
-        self._reinitialize(context)
-        return super()._run(context)
-
-    def _reinitialize(self, context: Context) -> None:
-        articles = articles_to_begin_anew(context, self.subscription)
-        if articles is None:
-            return
-        # Imported here: database drivers are not for whoever parses a DAG file.
-        from tranrepl.snapshot.anew import subscribe_anew
-
-        request = self.request().model_copy(update={"articles": articles})
-        subscribe_anew(request, resolve_connections(request.connection_ids()).by_id)
 
 
 class DistributionOperator(SubscriptionOperator):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
-from tranrepl_airflow.summary import run_in_words
+from tranrepl_airflow.summary import counted, run_in_words
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -39,6 +39,14 @@ class DeliveryTasks:
     """In the order in which they run."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReinitializationTask:
+    """The task that begins one subscription anew, by id. It leaves nothing where others were chosen."""
+
+    subscription: str
+    task_id: str
+
+
 XComs = Mapping[tuple[str, str], Any]
 """A run's results and errors, by task id and key."""
 
@@ -55,12 +63,24 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airf
     _write_note(dag_run)
 
 
-def note_of(groups: Sequence[DeliveryTasks], xcoms: XComs) -> str:
+def note_of(tasks: Sequence[DeliveryTasks | ReinitializationTask], xcoms: XComs) -> str:
     """Return a line for each subscription, as in "reporting: delivered 804 commands, latency 3.1 s"."""
     error = xcoms.get((_LOG_READER, _ERROR))
     lines = [f"log reader: {_problem(error)}"] if error else []
-    lines += [f"{it.subscription}: {_line(it, xcoms)}" for it in groups]
+    told = [(it.subscription, _told(it, xcoms)) for it in tasks]
+    lines += [f"{subscription}: {line}" for subscription, line in told if line]
     return "\n".join(lines)[:_MOST_CHARACTERS]
+
+
+def _told(task: DeliveryTasks | ReinitializationTask, xcoms: XComs) -> str:
+    return _line(task, xcoms) if isinstance(task, DeliveryTasks) else _snapshot(task, xcoms)
+
+
+def _snapshot(task: ReinitializationTask, xcoms: XComs) -> str:
+    if error := xcoms.get((task.task_id, _ERROR)):
+        return _problem(error)
+    result = xcoms.get((task.task_id, _RESULT))
+    return f"snapshot of {counted(sum(it['rows'] for it in result['snapshot']), 'row')}" if result else ""
 
 
 def _line(group: DeliveryTasks, xcoms: XComs) -> str:
@@ -82,14 +102,14 @@ def _write_note(dag_run: DagRun) -> None:
     from sqlalchemy.orm import object_session
 
     session = object_session(dag_run)
-    groups = _groups(dag_run)
-    if session is None or not groups:
+    tasks: list[DeliveryTasks | ReinitializationTask] = [*_groups(dag_run), *_reinitializations(dag_run)]
+    if session is None or not tasks:
         return
     try:
         connection = session.connection()
         # The connection's savepoint and not the session's, whose commit the scheduler forbids.
         with connection.begin_nested():
-            _store(connection, dag_run.id, note_of(groups, _xcoms(connection, dag_run.id)))
+            _store(connection, dag_run.id, note_of(tasks, _xcoms(connection, dag_run.id)))
     except Exception:
         log.exception("Run %s of %s keeps no note", dag_run.run_id, dag_run.dag_id)
 
@@ -108,6 +128,13 @@ def _groups(dag_run: DagRun) -> list[DeliveryTasks]:
         )
         for it in delivering
     ]
+
+
+def _reinitializations(dag_run: DagRun) -> list[ReinitializationTask]:
+    """None for a DAG that is not ours."""
+    dag = dag_run.dag
+    tasks = [it for it in dag.tasks if it.task_type == "ReinitializeOperator"] if dag is not None else []
+    return [ReinitializationTask(it.task_id.removeprefix("reinitialize_"), it.task_id) for it in tasks]
 
 
 def _xcoms(connection: Connection, dag_run_id: int) -> dict[tuple[str, str], Any]:

@@ -26,6 +26,8 @@ from tranrepl_airflow.operators import ReplicationSparkOperator
 from tranrepl_airflow.parameters import is_to_be_validated, validation_parameters
 from tranrepl_airflow.summary import counted
 
+NOT_BACKFILLED = ["scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization"]
+"""Every kind of run but a backfill: whatever its interval, a validation compares the rows of now."""
 _MOST_ROWS = 20
 """Differing rows of an article that are named in the log and in the XCom."""
 
@@ -57,6 +59,7 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
+        allowed_run_types=NOT_BACKFILLED,  # type: ignore[arg-type]  # values are taken too
         tags=[TAG],
         params=validation_parameters(publication),
         doc_md=validation_doc(publication),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
-from airflow.sdk.exceptions import ParamValidationError
 
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
@@ -108,18 +107,8 @@ def test_every_task_says_what_it_is_for(dag: DAG, publications: Path) -> None:
     assert "docs/how-to/a-batch-failed.md" in str(dag.get_task(RETRY).doc_md)
 
 
-def test_a_manual_run_offers_lists_to_choose_from_and_requires_none(dag: DAG) -> None:
-    offered = {name: dag.params.get_param(name).schema for name in dag.params}
-    assert {name: it["examples"] for name, it in offered.items()} == {
-        "reinitialize": ["reporting", "audit"],
-        "articles": ["purchasing.vendor", 'sales."Order Details"'],
-    }
-    # The form sends null where all that was chosen is taken out again, and stars what may not be null.
-    assert all("null" in it["type"] for it in offered.values())
-    dag.params.update({"reinitialize": None, "articles": ["purchasing.vendor"]})
-    dag.params.validate()
-    with pytest.raises(ParamValidationError):
-        dag.params["reinitialize"] = ["reportin"]
+def test_a_publications_dag_has_no_parameters_for_a_backfill_to_offer(dag: DAG) -> None:
+    assert dict(dag.params) == {}
 
 
 def test_nothing_of_the_settings_is_taken_for_a_template(dag: DAG) -> None:
@@ -261,11 +250,12 @@ def test_a_publication_cannot_have_the_name_of_the_clean_up(
     assert "is the name of another DAG" in broken_message(parsed(publications)["distribution_cleanup"])
 
 
-def test_a_publication_cannot_have_the_name_of_a_validation(
-    publications: Path, write_publication: PublicationWriter
+@pytest.mark.parametrize(("name", "other"), [("validation_x", "validation"), ("reinitialize_x", "reinitialization")])
+def test_a_publication_cannot_have_the_name_of_anothers_dag(
+    publications: Path, write_publication: PublicationWriter, name: str, other: str
 ) -> None:
-    write_publication(publication="validation_x")
-    message = broken_message(parsed(publications)["validation_x"])
-    assert "publication: 'validation_x'" in message
-    assert "validation of publication 'x'" in message
+    write_publication(publication=name)
+    message = broken_message(parsed(publications)[name])
+    assert f"publication: '{name}'" in message
+    assert f"{other} of publication 'x'" in message
     assert "distribution_cleanup" not in message

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +25,6 @@ from tranrepl.errors import (
     ReplicationError,
     TransientError,
 )
-from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl_airflow.run_note import on_dag_run_success
 
@@ -220,38 +217,6 @@ def test_a_snapshot_that_failed_fails_the_run_before_anything_is_delivered(
     assert finished.state == FAILED
     assert states(finished) == outcome(SUCCEEDED, NOT_RUN, SKIPPED, NOT_RUN, initialize=FAILED)
     assert fake_spark.jobs == ["log_reader", "snapshot"]
-
-
-def test_a_run_can_be_told_to_reinitialize(
-    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    anew: list[SnapshotRequest] = []
-    module = types.ModuleType("tranrepl.snapshot.anew")
-    module.__dict__["subscribe_anew"] = lambda request, _: anew.append(request)
-    monkeypatch.setitem(sys.modules, "tranrepl.snapshot.anew", module)
-    idle_checks.results = {"snapshot": SNAPSHOT}
-    conf = {"reinitialize": ["reporting"], "articles": ["purchasing.vendor"]}
-    assert dag.test(run_conf=conf).state == SUCCEEDED
-    assert [(it.subscription, it.articles) for it in anew] == [("reporting", ("purchasing.vendor",))]
-    assert fake_spark.jobs == ["log_reader", "streams"]
-
-
-@pytest.mark.parametrize(
-    ("conf", "run_type", "message"),
-    [
-        ({"reinitialize": ["reporting"]}, DagRunType.BACKFILL_JOB, "a backfill cannot begin a subscription anew"),
-        ({"articles": ["purchasing.vendor"]}, DagRunType.MANUAL, 'as in {"reinitialize": ["reporting"]}'),
-    ],
-)
-def test_what_cannot_begin_anew_is_refused(
-    run: Run, fake_spark: FakeSpark, conf: dict[str, Any], run_type: DagRunType, message: str
-) -> None:
-    finished = run(run_type, LATE, run_conf=conf)
-    assert finished.state == FAILED
-    assert fake_spark.jobs == ["log_reader"]
-    (failed,) = (it for it in finished.get_task_instances() if it.state == FAILED)
-    error = failed.xcom_pull(task_ids="reporting.initialize", key="error")
-    assert message in f"{error['message']}; {error['remedy']}"
 
 
 def test_a_configuration_error_is_left_to_a_person(run: Run, fake_spark: FakeSpark) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.utils.types import DagRunType
 
 from support.checkout import CHECKOUT
 from support.receivers import web_server
@@ -75,6 +76,11 @@ def test_a_task_for_each_subscription_on_its_own_schedule(dag: DAG) -> None:
     task = dag.get_task("validate_reporting")
     assert (task.pool, task.retries) == ("default_pool", 2)
     assert isinstance(dag.timetable, CronTriggerTimetable)
+
+
+def test_a_validation_is_not_offered_for_backfills(dag: DAG) -> None:
+    allowed: Any = dag.allowed_run_types
+    assert {it.value for it in DagRunType} - {it.value for it in allowed} == {"backfill"}
 
 
 def test_a_broken_file_has_no_validation_dag(

@@ -1,0 +1,100 @@
+"""The DAG that begins a publication's subscriptions anew: a task for each subscription that takes snapshots.
+
+It is a DAG of its own, without a schedule, because Airflow offers the parameters of a DAG with a schedule to backfills
+too; each run of a backfill would take the same snapshot, of now and not of its interval.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tranrepl.admin.airflow_pools import pool_name
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.results import JobResult
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication, SyncType
+from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
+from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, RETRY_DELAY, START_DATE, TAG, dag_id_of
+from tranrepl_airflow.documentation import REINITIALIZE, reinitialization_doc
+from tranrepl_airflow.graph import SEVERAL_TRIES
+from tranrepl_airflow.job_connections import resolve_connections
+from tranrepl_airflow.operators import InitializeOperator
+from tranrepl_airflow.parameters import chosen_articles, reinitialization_parameters, subscriptions_to_begin_anew
+
+
+def reinitialization_dag_id(path: Path) -> str:
+    """Of the publication in this settings file."""
+    return f"{REINITIALIZATION_PREFIX}{dag_id_of(path)}"
+
+
+def build_reinitialization_dag(path: Path) -> DAG | None:
+    """None where no subscription takes a snapshot, and where the file cannot be used: the publication's own DAG says
+    so."""
+    try:
+        publication = load_publication(path)
+        if publication.publication != path.stem:
+            return None
+        return reinitialization_dag(publication, str(path))
+    except ConfigurationError:
+        return None
+
+
+def reinitialization_dag(publication: Publication, settings_file: str | None = None) -> DAG | None:
+    """None where no subscription takes a snapshot. Raises ConfigurationError for an alert whose notifier cannot be
+    had."""
+    for alert in publication.alerts:
+        new_notifier(alert)
+    subscriptions = [it.name for it in publication.subscriptions if it.sync_type is SyncType.AUTOMATIC]
+    if not subscriptions:
+        return None
+    with DAG(
+        dag_id=f"{REINITIALIZATION_PREFIX}{publication.publication}",
+        schedule=None,
+        start_date=START_DATE,
+        max_active_runs=1,
+        # Nothing runs here that nobody asked for, and who asks should not have to unpause it first.
+        is_paused_upon_creation=False,
+        tags=[TAG],
+        params=reinitialization_parameters(publication, subscriptions),
+        doc_md=reinitialization_doc(publication),
+    ) as dag:
+        for subscription in subscriptions:
+            ReinitializeOperator(
+                task_id=f"{REINITIALIZATION_PREFIX}{subscription}",
+                publication=publication.model_dump(mode="json"),
+                settings_file=settings_file,
+                subscription=subscription,
+                on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
+                # The publication's own: no two deliveries of a subscription run at once.
+                pool=pool_name(publication.publication, subscription),
+                doc_md=REINITIALIZE,
+                retries=SEVERAL_TRIES,
+                retry_delay=RETRY_DELAY,
+                max_active_tis_per_dag=1,
+            )
+    return dag
+
+
+class ReinitializeOperator(InitializeOperator):
+    """Begins one subscription anew, or articles of it, and gives it its snapshot.
+
+    The run's parameters say which subscriptions, and which articles. Skipped where others were chosen.
+    """
+
+    def execute(self, context: Context) -> Any:
+        """Run the job. Raises AirflowSkipException where the subscription was not chosen."""
+        if self.subscription not in subscriptions_to_begin_anew(context):
+            raise AirflowSkipException(f"subscription {self.subscription} was not chosen")
+        return super().execute(context)
+
+    def _run(self, context: Context) -> JobResult:
+        # Imported here: database drivers are not for whoever parses a DAG file.
+        from tranrepl.snapshot.anew import subscribe_anew
+
+        request = self.request().model_copy(update={"articles": chosen_articles(context)})
+        subscribe_anew(request, resolve_connections(request.connection_ids()).by_id)
+        return super()._run(context)

@@ -1,0 +1,147 @@
+"""The DAG that begins subscriptions anew: what its form offers, what its tasks do, and no backfill of it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import types
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.asset import AssetEvent
+from airflow.models.dagrun import DagRun, DagRunNote
+from airflow.sdk import DAG
+from airflow.sdk.definitions.timetables.simple import NullTimetable
+from airflow.sdk.exceptions import ParamValidationError
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl_airflow.run_note import on_dag_run_failed
+
+if TYPE_CHECKING:
+    from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
+
+SNAPSHOT = JobResult(
+    last_xact_seqno="0000000000000008",
+    snapshot=(TableProgress(article="purchasing.vendor", rows=7, bytes=100, share=1, seconds=0.5),),
+)
+
+
+@pytest.fixture
+def dag_file(airflow_home: Path) -> Iterator[Path]:
+    """Beside the publications' own."""
+    path = airflow_home / "dags" / "reinitialization.py"
+    shutil.copy(Path(__file__).parents[2] / "dags" / "reinitialization.py", path)
+    yield path
+    path.unlink()
+
+
+@pytest.fixture
+def dag(publications: Path, dag_file: Path) -> DAG:
+    bag = DagBag(publications.parent)
+    assert bag.import_errors == {}
+    parsed: DAG = bag.dags["reinitialize_purchasing"]
+    for task in parsed.tasks:
+        task.retry_delay = timedelta(0)
+    return parsed
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> list[SnapshotRequest]:
+    """What was marked to begin anew; nothing is in a database."""
+    requests: list[SnapshotRequest] = []
+    module = types.ModuleType("tranrepl.snapshot.anew")
+    module.__dict__["subscribe_anew"] = lambda request, _: requests.append(request)
+    monkeypatch.setitem(sys.modules, "tranrepl.snapshot.anew", module)
+    return requests
+
+
+def states(finished: DagRun) -> dict[str, str | None]:
+    return {it.task_id: it.state for it in finished.get_task_instances()}
+
+
+def test_its_tasks_wait_for_deliveries_of_their_subscription(dag: DAG) -> None:
+    assert {task.task_id: task.pool for task in dag.tasks} == {
+        "reinitialize_reporting": "replication_purchasing_reporting",
+        "reinitialize_audit": "replication_purchasing_audit",
+    }
+    assert all(task.doc_md for task in (dag, *dag.tasks))
+
+
+def test_it_has_no_schedule_and_so_no_backfill(dag: DAG) -> None:
+    assert isinstance(dag.timetable, NullTimetable)
+    assert dag.is_paused_upon_creation is False
+
+
+def test_its_form_offers_lists_and_requires_a_subscription(dag: DAG) -> None:
+    offered = {name: dag.params.get_param(name).schema for name in dag.params}
+    assert {name: it["examples"] for name, it in offered.items()} == {
+        "subscriptions": ["reporting", "audit"],
+        "articles": ["purchasing.vendor", 'sales."Order Details"'],
+    }
+    with pytest.raises(ParamValidationError):
+        dag.params.validate()
+    # The form sends null where all that was chosen is taken out again.
+    dag.params.update({"subscriptions": ["reporting"], "articles": None})
+    dag.params.validate()
+    with pytest.raises(ParamValidationError):
+        dag.params["subscriptions"] = ["reportin"]
+
+
+def test_what_is_chosen_begins_anew_and_gets_its_snapshot(
+    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, marked: list[SnapshotRequest]
+) -> None:
+    idle_checks.results = {"snapshot": None}
+    fake_spark.answer("snapshot", SNAPSHOT)
+    finished = dag.test(run_conf={"subscriptions": ["reporting"], "articles": ["purchasing.vendor"]})
+    assert states(finished) == {"reinitialize_reporting": "success", "reinitialize_audit": "skipped"}
+    assert [(it.subscription, it.articles) for it in marked] == [("reporting", ("purchasing.vendor",))]
+    assert [(call["job"], call["request"]["subscription"]) for call in fake_spark.calls] == [("snapshot", "reporting")]
+    with create_session() as session:
+        event = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == finished.run_id)).one()
+        assert event.asset.uri == "x-tranrepl://purchasing/reporting/purchasing.vendor"
+    assert note_of(finished) == "reporting: snapshot of 7 rows"
+
+
+def test_what_cannot_begin_anew_fails_the_run_and_is_its_note(
+    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, marked: list[SnapshotRequest]
+) -> None:
+    idle_checks.results = {"snapshot": None}
+    fake_spark.answer("snapshot", JobResult(error=ConfigurationError("table holds rows").to_report()), exit_code=1)
+    finished = dag.test(run_conf={"subscriptions": ["audit"]})
+    assert finished.state == "failed"
+    assert [(it.subscription, it.articles) for it in marked] == [("audit", ())]
+    assert note_of(finished) == "audit: table holds rows"
+
+
+def note_of(finished: DagRun) -> str | None:
+    """What the scheduler's listener writes of the run; `dag.test()` holds it in no session when it ends."""
+    with create_session() as session:
+        held: Any = session.get_one(DagRun, finished.id)
+        held.dag = finished.dag
+        on_dag_run_failed(held, "")
+        return session.scalars(select(DagRunNote.content).where(DagRunNote.dag_run_id == finished.id)).one()
+
+
+def test_without_a_subscription_that_takes_snapshots_there_is_no_such_dag(
+    publications: Path, dag_file: Path, write_publication: PublicationWriter
+) -> None:
+    only = {"name": "reporting", "connection": "subscriber", "sync_type": "replication_support_only"}
+    write_publication(subscriptions=[only])
+    assert set(DagBag(publications.parent).dags) == {"purchasing"}
+
+
+def test_a_broken_file_has_no_such_dag(
+    publications: Path, dag_file: Path, write_publication: PublicationWriter
+) -> None:
+    write_publication(articles=[])
+    bag = DagBag(publications.parent)
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"purchasing"}
