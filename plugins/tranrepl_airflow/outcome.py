@@ -14,12 +14,10 @@ from airflow.sdk.definitions.retry_policy import RetryDecision
 from airflow.sdk.exceptions import AirflowException
 
 from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.jobs.retry import is_final
 from tranrepl.next_steps import Place, error_block
 
 log = logging.getLogger(__name__)
-
-_FINAL = frozenset({ErrorKind.DATA, ErrorKind.CONFIGURATION})
-"""Trying again would meet the same error."""
 
 
 class ReplicationFailed(BaseException):
@@ -53,7 +51,7 @@ class RetryWhatMayPass(RetryPolicy):
         context: Context | None = None,  # noqa: ARG002
     ) -> RetryDecision:
         """Decide by the error's kind. No reason is given, of which Airflow would log a line below ours."""
-        final = isinstance(exception, ReplicationFailed) and exception.report.kind in _FINAL
+        final = isinstance(exception, ReplicationFailed) and is_final(exception.report)
         return RetryDecision.fail() if final else RetryDecision.default()
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -31,16 +30,14 @@ from tranrepl.cli.run_following import following
 from tranrepl.cli.snapshot_display import show_row, showing
 from tranrepl.connections import Connection
 from tranrepl.distribution.agent import idle_result as idle_distribution
-from tranrepl.errors import ErrorKind, ReplicationError
+from tranrepl.errors import ErrorReport
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.retry import attempt, attempt_repeatedly, deliver_with_retry
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
 from tranrepl.spark.submit import submit
-
-_PAUSES = (1.0, 4.0)
-"""Seconds before each retry of what may pass by itself."""
 
 
 @app.command("log-reader", epilog="Example: [bold]tranrepl log-reader purchasing.yaml --master 'local\\[2]'[/]")
@@ -128,16 +125,12 @@ def snapshot(
 def take_snapshot(
     publication: Publication, connections: Mapping[str, Connection], name: str, articles: tuple[str, ...], master: str
 ) -> JobResult:
-    """What may pass by itself is tried again: it begins anew then."""
+    """Run the snapshot's job; it begins anew where what stopped it may pass by itself."""
     request = SnapshotRequest(publication=publication, subscription=name, articles=articles)
     distribution = connections[publication.distributor.connection]
     with showing(err, name) as display:
         with following(distribution, publication.publication, name, partial(show_row, display)):
-            for pause in (*_PAUSES, None):
-                result = attempt(lambda: idle_snapshot(request, connections) or submit(request, master))
-                if pause is None or result.error is None or result.error.kind is not ErrorKind.TRANSIENT:
-                    break
-                time.sleep(pause)
+            result = attempt_repeatedly(lambda: idle_snapshot(request, connections) or submit(request, master))
         if result.snapshot:
             display.show(result.snapshot)
         return result
@@ -184,29 +177,12 @@ def _deliver(
         return attempt(lambda: idle_distribution(request, connections, expect) or submit(request, master))
 
 
-def attempt(job: Callable[[], JobResult]) -> JobResult:
-    try:
-        return job()
-    except ReplicationError as error:
-        return JobResult(error=error.to_report())
-
-
 def _deliver_with_retry(
     publication: Publication, connections: Mapping[str, Connection], name: str, master: str
 ) -> JobResult:
-    """A batch that failed, for whatever may pass by itself or over one connection, is tried again over one."""
-    result = _deliver(publication, connections, name, ApplyMode.STREAMS, None, master)
-    for pause in _PAUSES:
-        if result.error is None or result.error.kind not in (ErrorKind.DATA, ErrorKind.TRANSIENT):
-            break
+    def failed(error: ErrorReport) -> None:
         err.print(
-            f"{name}: a batch failed ({escape(result.error.message)}), trying again over a single connection",
-            highlight=False,
+            f"{name}: a batch failed ({escape(error.message)}), trying again over a single connection", highlight=False
         )
-        time.sleep(pause if result.error.kind is ErrorKind.TRANSIENT else 0)
-        again = _deliver(publication, connections, name, ApplyMode.SINGLE_CONNECTION, None, master)
-        settled = again.error is not None and again.error.kind is ErrorKind.DATA
-        result = result.plus(again)
-        if settled:
-            break
-    return result
+
+    return deliver_with_retry(lambda mode: _deliver(publication, connections, name, mode, None, master), failed)

@@ -10,7 +10,6 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from tranrepl.cli.agents import attempt
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import ArticleOption, File, JsonOption, MasterOption, SubscriptionOption, chosen, load
 from tranrepl.cli.output import counted, err, failing_clearly, out, print_json
@@ -18,6 +17,7 @@ from tranrepl.cli.results import raise_first
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.retry import attempt
 from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
 from tranrepl.spark.submit import submit
 

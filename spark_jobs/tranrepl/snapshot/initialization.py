@@ -29,6 +29,7 @@ from typing import Protocol
 from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.jobs.retry import may_pass
 from tranrepl.publisher.postgres.exported_snapshot import (
     ExportedSnapshot,
     exported_snapshot,
@@ -176,7 +177,7 @@ class _Loading:
             loaded = {(it.article, it.number) for it in self.plan.target.loaded(self.snapshot)}
             still = [it for it in left if (it.name, it.number) not in loaded]
             fruitless = fruitless + 1 if len(still) == len(left) else 0
-            if problem is not None and still and (fruitless >= _FRUITLESS_ATTEMPTS or not _may_pass(problem)):
+            if problem is not None and still and (fruitless >= _FRUITLESS_ATTEMPTS or not may_pass(problem)):
                 raise CLASS_OF_KIND[problem.kind](
                     problem.message,
                     remedy=problem.remedy,
@@ -194,7 +195,7 @@ class _Loading:
             log.warning("%s; ranges that are not committed are copied again", error)
             return ErrorReport(kind=ErrorKind.TRANSIENT, message=str(error))
         errors = [it.error for it in answers if it.error is not None]
-        return next((it for it in errors if not _may_pass(it)), errors[0] if errors else None)
+        return next((it for it in errors if not may_pass(it)), errors[0] if errors else None)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -246,7 +247,3 @@ class _Loading:
             )
         self._looked = now
         return tuple(tables)
-
-
-def _may_pass(error: ErrorReport) -> bool:
-    return error.kind is ErrorKind.TRANSIENT

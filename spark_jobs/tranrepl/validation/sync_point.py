@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,9 +13,10 @@ from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent
 from tranrepl.distribution import job as distribution_job
 from tranrepl.distribution.opening import OpenDistribution
-from tranrepl.errors import ErrorKind, FencedError, ReplicationError, TransientError
+from tranrepl.errors import ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.retry import attempt, deliver_with_retry, may_pass
 from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.continuity import find_break
@@ -106,11 +107,11 @@ class SyncPoint:
         """Until all that the snapshot shows is registered, by this log reader or another one."""
         deadline = time.monotonic() + _LOG_SECONDS
         while (self._registered_lsn() or 0) < snapshot.consistent_point:
-            error = _error_of(self._read_log)
-            passing = error is None or error.kind in (ErrorKind.FENCED, ErrorKind.TRANSIENT)
+            error = attempt(self._read_log).error
+            passing = error is None or error.kind is ErrorKind.FENCED or may_pass(error)
             late = time.monotonic() >= deadline
             if error is not None and (late or not passing):
-                raise error
+                raise error.to_exception()
             if late:
                 raise TransientError(
                     f"publication {self.request.publication.publication}: the log is not read up to the snapshot after "
@@ -130,12 +131,9 @@ class SyncPoint:
 
     def _deliver_up_to(self, snapshot: ExportedSnapshot) -> bytes | None:
         """Where the Subscriber stands then; None where it has more than the snapshot shows."""
-        error = _error_of(lambda: self._deliver(snapshot, ApplyMode.STREAMS))
-        if error is not None and error.kind in (ErrorKind.DATA, ErrorKind.TRANSIENT):
-            log.warning("a batch failed (%s), trying again over a single connection", error.message)
-            error = _error_of(lambda: self._deliver(snapshot, ApplyMode.SINGLE_CONNECTION))
+        error = deliver_with_retry(lambda mode: self._deliver(snapshot, mode), _warn_of_failed_batch).error
         if error is not None and error.kind is not ErrorKind.FENCED:
-            raise error
+            raise error.to_exception()
         watermark = self.opened.subscriber.watermark()
         return None if error is not None or watermark > snapshot.xact_seqno else watermark
 
@@ -153,13 +151,8 @@ class SyncPoint:
         return result
 
 
-def _error_of(job: Callable[[], JobResult]) -> ReplicationError | None:
-    """What stopped a job, raised or in its result."""
-    try:
-        job().raise_error()
-    except ReplicationError as error:
-        return error
-    return None
+def _warn_of_failed_batch(error: ErrorReport) -> None:
+    log.warning("a batch failed (%s), trying again over a single connection", error.message)
 
 
 def _begun(applier: Applier, watermark: bytes) -> bool:
