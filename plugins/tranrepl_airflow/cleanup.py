@@ -34,10 +34,11 @@ class CleanupOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         # Imported here: database drivers are not for whoever parses a DAG file.
         from tranrepl.admin.cleanup import clean_up
+        from tranrepl.topology import Topology
 
         publication = Publication.model_validate(self.publication)
         try:
-            done = clean_up(publication, resolve_connections(publication.connection_ids()).by_id)
+            done = clean_up(Topology(publication, resolve_connections(publication.connection_ids()).by_id))
         except ReplicationError as problem:
             stopped = problem.to_report()
         else:

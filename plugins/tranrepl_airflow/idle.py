@@ -16,14 +16,17 @@ def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> J
     if isinstance(request, ValidationRequest):
         return None
     # Imported here: database drivers are not for whoever parses a DAG file.
+    from tranrepl.topology import Topology
+
+    topology = Topology(request.publication, connections)
     if isinstance(request, LogReaderRequest):
         from tranrepl.log_reader.agent import idle_result as log_reader_idle
 
-        return log_reader_idle(request, connections)
+        return log_reader_idle(request, topology)
     if isinstance(request, SnapshotRequest):
         from tranrepl.snapshot.agent import idle_result as snapshot_idle
 
-        return snapshot_idle(request, connections)
+        return snapshot_idle(request, topology)
     from tranrepl.distribution.agent import idle_result as distribution_idle
 
-    return distribution_idle(request, connections)
+    return distribution_idle(request, topology)

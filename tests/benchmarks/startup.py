@@ -118,11 +118,11 @@ def _run(ends: BenchmarkSite, changes: int) -> tuple[_Task, _Task]:
     """The log reader's and the delivery's."""
     if changes:
         insert_in_one_transaction(changes, ends.publisher)
-    publication, connections = ends.site.publication, ends.site.connections
+    topology, publication = ends.site.topology, ends.site.publication
     reading = LogReaderRequest(publication=publication)
     delivering = DistributionRequest(publication=publication, subscription=publication.subscriptions[0].name)
-    read = _task(partial(idle_log_reader, reading, connections), partial(submit, reading, MASTER))
-    delivered = _task(partial(idle_distribution, delivering, connections), partial(submit, delivering, MASTER))
+    read = _task(partial(idle_log_reader, reading, topology), partial(submit, reading, MASTER))
+    delivered = _task(partial(idle_distribution, delivering, topology), partial(submit, delivering, MASTER))
     if delivered.result.commands != changes:
         raise AssertionError(f"{delivered.result.commands} commands were delivered, {changes} were made")
     return read, delivered

@@ -41,7 +41,7 @@ LOG_READER_OF_TWO_RANGES: Job = _read_two_ranges
 
 
 def _clean_up(site: Site) -> JobResult:
-    return JobResult(batches=clean_up(site.publication, site.connections).batches)
+    return JobResult(batches=clean_up(site.topology).batches)
 
 
 CLEANUP: Job = _clean_up

@@ -19,7 +19,7 @@ from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.distribution.vote import Vote
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
-from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
+from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
@@ -55,7 +55,7 @@ class ReadCommands:
 
 def read_commands(site: Site) -> ReadCommands:
     """Read all there is, and pass over it: the next reading begins after it."""
-    with open_log_reader(LogReaderRequest(publication=site.publication), site.connections) as opened:
+    with open_log_reader(site.topology) as opened:
         articles = opened.database.active_articles(site.publication, opened.record)
         everything = Limits(1_000_000, 1_000_000_000)
         up_to = opened.publisher.end_of_log()
@@ -87,8 +87,7 @@ def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, 
     """`tranrepl distribute`, its result with its error: what is registered, from the store; streams are threads.
     `vote` may change a stream's vote."""
     settings = site.publication.subscription("reporting")
-    request = DistributionRequest(publication=site.publication, subscription=settings.name)
-    with open_distribution(request, site.connections) as opened:
+    with open_distribution(site.topology, settings.name) as opened:
         position, articles = opened.subscriber.position(), opened.database.all_articles(opened.record)
         opened.refuse_incomplete(position.watermark)
         batches = opened.database.batches_after(opened.record, position.watermark)
@@ -148,8 +147,7 @@ def deliver_commands_in_streams(
     retry: bool = True,
 ) -> tuple[JobResult, JobResult]:
     """The first attempt over streams, and the retry over a single connection of what it left."""
-    request = DistributionRequest(publication=site.publication, subscription="reporting")
-    with open_distribution(request, site.connections) as opened:
+    with open_distribution(site.topology, "reporting") as opened:
         opened.subscriber.set_up_streams(streams)
         constraints = opened.subscriber.constraints(list(read.articles.values()))
     delivery = replace(_delivery(site, read, limits), options=ApplierOptions(lock_timeout_seconds=0.1))
@@ -160,8 +158,7 @@ def deliver_commands_in_streams(
 
 
 def _delivery(site: Site, read: ReadCommands, limits: CommitLimits | None) -> Delivery:
-    request = DistributionRequest(publication=site.publication, subscription="reporting")
-    with open_distribution(request, site.connections) as opened:
+    with open_distribution(site.topology, "reporting") as opened:
         return Delivery(
             opened.connection,
             opened.key,
@@ -183,8 +180,7 @@ def replicate(site: Site) -> ReadCommands:
         raise read.account.refusal.to_exception()
     delivered = deliver_commands(site, read)
     delivered.raise_error()
-    request = DistributionRequest(publication=site.publication, subscription="reporting")
-    with open_distribution(request, site.connections) as opened:
+    with open_distribution(site.topology, "reporting") as opened:
         # Of a transaction that is neither stored nor told of, nobody would know.
         opened.database.record_distribution(opened.record, opened.subscription, delivered)
     return read

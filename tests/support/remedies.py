@@ -126,14 +126,14 @@ def execute_command(site: Site, command: Command) -> list[ErrorReport]:
 
 def reinitialize_all(site: Site, rows: Rows) -> Mapping[str, JobResult]:
     """`tranrepl reinitialize FILE`, for all subscriptions."""
-    checked = check(site.publication, site.connections, BEGINNING_OF[rows])
+    checked = check(site.topology, BEGINNING_OF[rows])
     for problem in checked.blocking:
         raise problem
 
     def take_snapshot(name: str) -> JobResult:
         return site.take_snapshot(subscription=name)
 
-    return begin_anew(site.publication, site.connections, checked, rows, take_snapshot, lambda _: None)
+    return begin_anew(site.topology, checked, rows, take_snapshot, lambda _: None)
 
 
 def _subscription(site: Site, command: Command) -> str:
@@ -168,11 +168,11 @@ def _reinitialize(site: Site, command: Command) -> Mapping[str, JobResult]:
         return reinitialize_all(site, Rows.THERE if "--log-reader" in command.options else Rows.SNAPSHOT)
     if site.publication.subscription(name).sync_type is not SyncType.AUTOMATIC:
         assert article is None, "a subscription that takes no snapshots begins anew as a whole"
-        reinitialize(site.publication, site.connections, name)
+        reinitialize(site.topology, name)
         return {}
     articles = (article,) if article is not None else ()
     request = SnapshotRequest(publication=site.publication, subscription=name, articles=articles)
-    subscribe_anew(request, site.connections)
+    subscribe_anew(request, site.topology)
     return {"snapshot": site.take_snapshot(*articles, subscription=name)}
 
 

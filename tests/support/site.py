@@ -23,6 +23,7 @@ from tranrepl.log_reader import job as log_reader_job
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot import agent as snapshot_agent
 from tranrepl.snapshot import job as snapshot_job
+from tranrepl.topology import Topology
 from tranrepl.validation import job as validation_job
 
 Rows = list[tuple[Any, ...]]
@@ -61,13 +62,17 @@ class Site:
             }
         )
 
+    @property
+    def topology(self) -> Topology:
+        return Topology(self.publication, self.connections)
+
     def set_up(self) -> list[str]:
         """`tranrepl setup`. Raises the first problem that keeps it from working."""
-        checked = check(self.publication, self.connections)
+        checked = check(self.topology)
         for problem in checked.blocking:
             raise problem
         done: list[str] = []
-        set_up(self.publication, self.connections, checked.tables, done.append)
+        set_up(self.topology, checked.tables, done.append)
         return done
 
     def read_log(self) -> JobResult:
@@ -76,7 +81,7 @@ class Site:
 
     def probe_log(self) -> JobResult | None:
         """The look before the Spark job alone: None where there is something to read."""
-        return log_reader_agent.idle_result(LogReaderRequest(publication=self.publication), self.connections)
+        return log_reader_agent.idle_result(LogReaderRequest(publication=self.publication), self.topology)
 
     def run_log_reader(self) -> JobResult:
         """The Spark job alone."""
@@ -92,13 +97,13 @@ class Site:
         request = DistributionRequest(
             publication=self.publication, subscription=subscription, committed_before=committed_before, mode=mode
         )
-        idle = distribution_agent.idle_result(request, self.connections)
+        idle = distribution_agent.idle_result(request, self.topology)
         return idle or distribution_job.run(self.spark, request, self.connections)
 
     def probe_batches(self, subscription: str) -> JobResult | None:
         """The look before the Spark job alone: None where there is something to deliver."""
         request = DistributionRequest(publication=self.publication, subscription=subscription)
-        return distribution_agent.idle_result(request, self.connections)
+        return distribution_agent.idle_result(request, self.topology)
 
     def run_distribution(self, subscription: str) -> JobResult:
         """The Spark job alone."""
@@ -108,7 +113,7 @@ class Site:
     def take_snapshot(self, *articles: str, subscription: str = "reporting") -> JobResult:
         """`tranrepl snapshot`, in this process. Raises what stopped it."""
         request = SnapshotRequest(publication=self.publication, subscription=subscription, articles=articles)
-        taken = snapshot_agent.idle_result(request, self.connections)
+        taken = snapshot_agent.idle_result(request, self.topology)
         return taken or snapshot_job.run(self.spark, request, self.connections)
 
     def validate(self, subscription: str = "reporting", *, articles: tuple[str, ...] = (), **asked: Any) -> JobResult:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from tranrepl.admin.check import Beginning, Checked
 from tranrepl.admin.reinitialization import Rows, begin_after_registration, forget_log
 from tranrepl.admin.setup import set_up
-from tranrepl.connections import Connection
 from tranrepl.jobs.results import JobResult
-from tranrepl.settings.publication import Publication, SyncType
+from tranrepl.settings.publication import SyncType
+from tranrepl.topology import Topology
 
 BEGINNING_OF: Mapping[Rows, Beginning] = {
     Rows.SNAPSHOT: Beginning.ANEW,
@@ -19,8 +19,7 @@ BEGINNING_OF: Mapping[Rows, Beginning] = {
 
 
 def begin_anew(
-    publication: Publication,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     checked: Checked,
     rows: Rows,
     take_snapshot: Callable[[str], JobResult],
@@ -28,13 +27,13 @@ def begin_anew(
 ) -> dict[str, JobResult]:
     """Make slot, registration and watermarks new, whatever state they are in; the results of snapshots, by
     subscription. `checked` is for `BEGINNING_OF[rows]`, without a blocking problem."""
-    forget_log(publication, connections, rows, say)
-    set_up(publication, connections, checked.tables, say)
+    forget_log(topology, rows, say)
+    set_up(topology, checked.tables, say)
     results: dict[str, JobResult] = {}
-    for it in publication.subscriptions:
+    for it in topology.publication.subscriptions:
         if rows is Rows.SNAPSHOT and it.sync_type is SyncType.AUTOMATIC:
             results[it.name] = take_snapshot(it.name)
         else:
-            start = begin_after_registration(publication, connections, it.name)
+            start = begin_after_registration(topology, it.name)
             say(f"subscription {it.name} begins after 0x{start.hex()}, with the rows that it has")
     return results

@@ -6,13 +6,12 @@ import getpass
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 
-from tranrepl.connections import Connection
-from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
@@ -38,10 +37,11 @@ from tranrepl.settings.registration import registered_article
 from tranrepl.spark.installation import require_fitting_spark
 from tranrepl.spark.java import require_java
 from tranrepl.subscriber.dialect import Capabilities
-from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.snapshot import SnapshotArticle
+from tranrepl.topology import Topology
 
+_APPLICATION = "tranrepl check"
 _NOT_OF_SETUP = (CustomProcedureError, JobRightError)
 _TRIED_BYTES = 64 * 1024
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
@@ -95,23 +95,20 @@ class Checked:
         self.problems += [it for it in found if not (anew and isinstance(it, MustBeReinitializedError))]
 
 
-def check(
-    publication: Publication,
-    connections: Mapping[str, Connection],
-    beginning: Beginning = Beginning.AS_REGISTERED,
-) -> Checked:
+def check(topology: Topology, beginning: Beginning = Beginning.AS_REGISTERED) -> Checked:
     """Look at all that the publication needs, and change nothing."""
+    publication = topology.publication
     checked = Checked(beginning=beginning)
     checked.collect(_java)
     checked.collect(_spark_submit)
     checked.collect(lambda: store_problems(publication.distributor.store))
     checked.warnings.extend(_not_propagated(publication))
-    checked.collect(lambda: _clashes(publication, connections))
-    checked.collect(lambda: _publisher(checked, publication, connections))
-    checked.collect(lambda: _publisher_rights(checked, publication, connections))
-    checked.collect(lambda: _distributor(publication, connections))
+    checked.collect(lambda: _clashes(topology))
+    checked.collect(lambda: _publisher(checked, topology))
+    checked.collect(lambda: _publisher_rights(checked, topology))
+    checked.collect(lambda: _distributor(topology))
     for subscription in publication.subscriptions:
-        checked.collect(lambda name=subscription.name: _subscriber(checked, publication, connections, name))  # type: ignore[misc]
+        checked.collect(lambda name=subscription.name: _subscriber(checked, topology, name))  # type: ignore[misc]
     return checked
 
 
@@ -127,18 +124,18 @@ def _not_propagated(publication: Publication) -> Iterator[str]:
                 )
 
 
-def check_publisher(publication: Publication, connections: Mapping[str, Connection]) -> Checked:
+def check_publisher(topology: Topology) -> Checked:
     """Look at the Publisher and its tables only."""
     checked = Checked()
-    checked.collect(lambda: _publisher(checked, publication, connections))
+    checked.collect(lambda: _publisher(checked, topology))
     return checked
 
 
-def _clashes(publication: Publication, connections: Mapping[str, Connection]) -> Iterator[ReplicationError]:
+def _clashes(topology: Topology) -> Iterator[ReplicationError]:
     """Articles that would share a procedure or a table, at any Subscriber; each pair once."""
     seen: set[str] = set()
-    for subscription in publication.subscriptions:
-        for problem in _clashes_at(publication, dialect_of(connections[subscription.connection]).capabilities):
+    for subscription in topology.publication.subscriptions:
+        for problem in _clashes_at(topology.publication, topology.dialect(subscription.name).capabilities):
             if problem.message not in seen:
                 seen.add(problem.message)
                 yield problem
@@ -196,20 +193,18 @@ def _writable(folder: Path) -> str:
     return f"allowed: a path to write to; or, as root: chown {getpass.getuser()} {shlex.quote(str(folder))}"
 
 
-def _publisher(
-    checked: Checked, publication: Publication, connections: Mapping[str, Connection]
-) -> Iterator[ReplicationError]:
-    with connect(connections[publication.publisher.connection], "tranrepl check", autocommit=True) as session:
-        publisher = PostgresPublisher(session, publication.publication)
+def _publisher(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
+    publication = topology.publication
+    with topology.publisher(_APPLICATION) as publisher:
         if not publisher.converts_text:
             checked.warnings.append(
                 f"{publisher.where}: the database's encoding is SQL_ASCII: a published value that is no UTF-8 "
                 "stops the log reader, or a snapshot, with its table and key"
             )
         refused = list(publisher.problems())
-        yield from refused or replication_problems(connections[publication.publisher.connection])
+        yield from refused or replication_problems(topology.publisher_connection)
         if not any(isinstance(it, MustBeReinitializedError) for it in refused):
-            yield from _continuity(checked, publication, connections, publisher)
+            yield from _continuity(checked, topology, publisher)
         tables = publisher.describe([article.source for article in publication.articles])
         for article in publication.articles:
             table = tables.get(article.source)
@@ -222,14 +217,11 @@ def _publisher(
                 checked.tables.append((article, table))
 
 
-def _publisher_rights(
-    checked: Checked, publication: Publication, connections: Mapping[str, Connection]
-) -> Iterator[ReplicationError]:
+def _publisher_rights(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
     """Where all tables can be published: what setup does is for all of them."""
-    if len(checked.tables) == len(publication.articles):
-        with connect(connections[publication.publisher.connection], "tranrepl check", autocommit=True) as session:
-            publisher = PostgresPublisher(session, publication.publication)
-            yield from publisher.right_problems(checked.tables, _read_by_snapshots(publication))
+    if len(checked.tables) == len(topology.publication.articles):
+        with topology.publisher(_APPLICATION) as publisher:
+            yield from publisher.right_problems(checked.tables, _read_by_snapshots(topology.publication))
 
 
 def _read_by_snapshots(publication: Publication) -> list[TableName]:
@@ -238,35 +230,21 @@ def _read_by_snapshots(publication: Publication) -> list[TableName]:
     return [it.source for it in publication.articles] if automatic else []
 
 
-def _distributor(publication: Publication, connections: Mapping[str, Connection]) -> Iterator[ReplicationError]:
-    database = DistributionDatabase(connections[publication.distributor.connection])
-    try:
+def _distributor(topology: Topology) -> Iterator[ReplicationError]:
+    with topology.distributor() as database:
         database.ping()
-        with connect(connections[publication.distributor.connection], "tranrepl check", autocommit=True) as session:
+        with connect(topology.distributor_connection, _APPLICATION, autocommit=True) as session:
             yield from right_problems(session, database.where)
-    finally:
-        database.close()
 
 
-def _continuity(
-    checked: Checked,
-    publication: Publication,
-    connections: Mapping[str, Connection],
-    publisher: PostgresPublisher,
-) -> Iterator[ReplicationError]:
+def _continuity(checked: Checked, topology: Topology, publisher: PostgresPublisher) -> Iterator[ReplicationError]:
     """Whether what is registered lies on the Publisher's log. What else keeps it from being told is another problem."""
-    connection = connections[publication.publisher.connection]
-    database = DistributionDatabase(connections[publication.distributor.connection])
-    try:
-        record = _registered(publication, database)
+    with suppress(ReplicationError), topology.distributor() as database:
+        record = _registered(topology.publication, database)
         if record is not None and record.registered_lsn is not None and record.publisher_system is not None:
             checked.publisher_system = record.publisher_system
-            problem = find_break(publisher, connection, database, record)
+            problem = find_break(publisher, topology.publisher_connection, database, record)
             yield from () if problem is None else (problem,)
-    except ReplicationError:
-        return
-    finally:
-        database.close()
 
 
 def _registered(publication: Publication, database: DistributionDatabase) -> PublicationRecord | None:
@@ -274,20 +252,15 @@ def _registered(publication: Publication, database: DistributionDatabase) -> Pub
     return database.find_publication(publication.publication) if database.is_current() else None
 
 
-def _subscriber(
-    checked: Checked, publication: Publication, connections: Mapping[str, Connection], name: str
-) -> Iterator[ReplicationError]:
-    publisher = connections[publication.publisher.connection]
-    key = subscription_key(publication, publisher, checked.publisher_system, name)
-    connection = connections[publication.subscription(name).connection]
-    dialect, settings = dialect_of(connection), publication.subscription(name)
-    if settings.subscription_streams > 1 and not dialect.capabilities.streams:
+def _subscriber(checked: Checked, topology: Topology, name: str) -> Iterator[ReplicationError]:
+    able, settings = topology.dialect(name).capabilities, topology.publication.subscription(name)
+    if settings.subscription_streams > 1 and not able.streams:
         yield ConfigurationError(
-            f"subscription {name}: subscription_streams: {settings.subscription_streams}: {dialect.capabilities.title} "
+            f"subscription {name}: subscription_streams: {settings.subscription_streams}: {able.title} "
             "takes one connection that writes",
             remedy="allowed there: subscription_streams: 1",
         )
-    with dialect.subscriber(connection, key, "tranrepl check") as subscriber:
+    with topology.subscriber(name, checked.publisher_system, _APPLICATION) as subscriber:
         yield from subscriber.subscription_problems(settings)
         checked.warnings.extend(subscriber.warnings(checked.tables))
         for article, table in checked.tables:
@@ -297,44 +270,34 @@ def _subscriber(
                 checked.warnings.extend(subscriber.article_warnings(article, table))
                 yield from subscriber.custom_problems(registered_article(article, table), table)
         yield from subscriber.right_problems([article for article, _ in checked.tables])
-    yield from _in_the_way(checked, publication, connections, name)
+    yield from _in_the_way(checked, topology, name)
 
 
-def _in_the_way(
-    checked: Checked, publication: Publication, connections: Mapping[str, Connection], name: str
-) -> Iterator[ReplicationError]:
+def _in_the_way(checked: Checked, topology: Topology, name: str) -> Iterator[ReplicationError]:
     """Rows at the Subscriber that a snapshot would find and must not touch."""
-    subscription = publication.subscription(name)
-    publisher = connections[publication.publisher.connection]
-    key = subscription_key(publication, publisher, checked.publisher_system, name)
-    connection = connections[subscription.connection]
-    wanted = _to_be_initialized(checked, publication, connections[publication.distributor.connection], subscription)
+    wanted = _to_be_initialized(checked, topology, topology.publication.subscription(name))
     chosen = [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
         for article, table in checked.tables
         if article.source in wanted
     ]
     if chosen:
-        with dialect_of(connection).snapshot(connection, key, "tranrepl check") as target:
+        key = topology.subscription_key(name, checked.publisher_system)
+        connection = topology.subscriber_connection(name)
+        with topology.dialect(name).snapshot(connection, key, _APPLICATION) as target:
             yield from target.problems(chosen)
 
 
-def _to_be_initialized(
-    checked: Checked, publication: Publication, distribution: Connection, subscription: Subscription
-) -> frozenset[TableName]:
+def _to_be_initialized(checked: Checked, topology: Topology, subscription: Subscription) -> frozenset[TableName]:
     """Articles that a snapshot will be taken of, by source, as far as the distribution database can tell: what is wrong
     with that is another problem."""
     if subscription.sync_type is not SyncType.AUTOMATIC or checked.beginning is Beginning.ANEW_WITH_ROWS:
         return frozenset()
     if checked.beginning is Beginning.ANEW:
-        return frozenset(it.source for it in publication.articles)
-    database = DistributionDatabase(distribution)
-    try:
-        return _waiting(checked, publication, database, subscription)
-    except ReplicationError:
-        return frozenset()
-    finally:
-        database.close()
+        return frozenset(it.source for it in topology.publication.articles)
+    with suppress(ReplicationError), topology.distributor() as database:
+        return _waiting(checked, topology.publication, database, subscription)
+    return frozenset()
 
 
 def _waiting(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-from tranrepl.connections import Connection
-from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.tables import SubscriptionStatus
@@ -18,32 +16,30 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
 from tranrepl.model.names import TableName
-from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
-from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
+from tranrepl.settings.publication import Article, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
-from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
+from tranrepl.topology import Topology
 
 Tables = Sequence[tuple[Article, TableDescription]]
 Say = Callable[[str], None]
+_APPLICATION = "tranrepl setup"
 
 
-def set_up(publication: Publication, connections: Mapping[str, Connection], tables: Tables, say: Say) -> None:
+def set_up(topology: Topology, tables: Tables, say: Say) -> None:
     """Set up a checked publication; `tables` are its articles as `check` found them. Each thing done is told to `say`.
 
     Raises ConfigurationError where a change of an article must wait for commands still to be delivered.
     """
-    database = DistributionDatabase(connections[publication.distributor.connection])
-    connection = connections[publication.publisher.connection]
-    try:
-        with connect(connection, "tranrepl setup", autocommit=True) as session:
-            publisher = PostgresPublisher(session, publication.publication)
+    publication = topology.publication
+    with topology.distributor() as database:
+        with topology.publisher(_APPLICATION) as publisher:
             database.migrate()
-            log = read_log_identity(connection)
+            log = read_log_identity(topology.publisher_connection)
             record = database.set_up_publication(
                 publication, publisher.database, publisher.object_name, log.system, log.timeline
             )
@@ -52,12 +48,12 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
             if record.registered_lsn is not None:
                 # Where commands were read before, setup makes no new slot: it would begin past what was not read.
                 publisher.require_slot()
-            dropped = _dropped(publication, connections, database, record)
+            dropped = _dropped(topology, database, record)
             changed = [it for it in articles if it.source in known and not it.same_definition(known[it.source])]
-            _refuse_undelivered(publication, connections, database, record, changed)
+            _refuse_undelivered(topology, database, record, changed)
             unknown = {it.source: why for it in articles if (why := _why_unknown(it, known)) is not None}
             for subscription in publication.subscriptions:
-                _set_up_subscriber(publication, connections, database, record, subscription, tables, articles, say)
+                _set_up_subscriber(topology, database, record, subscription, tables, articles, say)
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
             database.set_up_articles(record, _staying(known.values(), articles))
@@ -78,9 +74,7 @@ def set_up(publication: Publication, connections: Mapping[str, Connection], tabl
             database.set_subscription_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
         for subscription in publication.subscriptions:
-            _set_up_subscription(publication, connections, database, record, subscription, say)
-    finally:
-        database.close()
+            _set_up_subscription(topology, database, record, subscription, say)
 
 
 def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, RegisteredArticle]) -> UnknownRows | None:
@@ -134,8 +128,7 @@ def _let_wait(
 
 
 def _set_up_subscription(
-    publication: Publication,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     database: DistributionDatabase,
     record: PublicationRecord,
     subscription: Subscription,
@@ -144,10 +137,10 @@ def _set_up_subscription(
     if database.find_subscription(record, subscription.name) is not None:
         return
     if subscription.subscription_lsn is not None:
-        _start_at_lsn(publication, connections, record, subscription, lsn_number(subscription.subscription_lsn))
+        _start_at_lsn(topology, record, subscription, lsn_number(subscription.subscription_lsn))
     automatic = subscription.sync_type is SyncType.AUTOMATIC
     status = SubscriptionStatus.SUBSCRIBED if automatic else SubscriptionStatus.ACTIVE
-    subscriber_db = connections[subscription.connection].database or ""
+    subscriber_db = topology.subscriber_connection(subscription.name).database or ""
     added = database.set_up_subscription(record, subscription.name, subscriber_db, status)
     if automatic:
         return
@@ -159,8 +152,7 @@ def _set_up_subscription(
 
 
 def _start_at_lsn(
-    publication: Publication,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     record: PublicationRecord,
     subscription: Subscription,
     lsn: int,
@@ -175,26 +167,13 @@ def _start_at_lsn(
             f"on are not stored; they are after {first}",
             remedy="take the rows anew, after the publication was set up, or use sync_type: automatic",
         )
-    key = _key(publication, connections, record, subscription)
-    connection = connections[subscription.connection]
-    with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
+    with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
         if subscriber.watermark() == FIRST_XACT_SEQNO:
             subscriber.move_watermark(FIRST_XACT_SEQNO, watermark)
 
 
-def _key(
-    publication: Publication,
-    connections: Mapping[str, Connection],
-    record: PublicationRecord,
-    subscription: Subscription,
-) -> SubscriptionKey:
-    publisher = connections[publication.publisher.connection]
-    return subscription_key(publication, publisher, record.publisher_system, subscription.name)
-
-
 def _set_up_subscriber(
-    publication: Publication,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     database: DistributionDatabase,
     record: PublicationRecord,
     subscription: Subscription,
@@ -202,8 +181,7 @@ def _set_up_subscriber(
     articles: Sequence[RegisteredArticle],
     say: Say,
 ) -> None:
-    key, connection = _key(publication, connections, record, subscription), connections[subscription.connection]
-    with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
+    with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
         subscriber.set_up_tables()
         for done in _set_up_destinations(subscriber, subscription, tables):
             say(done)
@@ -235,14 +213,15 @@ def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tab
 
 
 def _dropped(
-    publication: Publication,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     database: DistributionDatabase,
     record: PublicationRecord,
 ) -> list[SubscriptionRecord]:
     """Active subscriptions that the file does not name. Raises ConfigurationError where one seems to be renamed."""
     known = {it.subscription: it for it in database.living_subscriptions(record)}
-    wanted = {it.name: connections[it.connection].database or "" for it in publication.subscriptions}
+    wanted = {
+        it.name: topology.subscriber_connection(it.name).database or "" for it in topology.publication.subscriptions
+    }
     dropped = [it for name, it in known.items() if name not in wanted]
     for name, subscriber_db in wanted.items():
         renamed = [it.subscription for it in dropped if name not in known and it.subscriber_db == subscriber_db]
@@ -258,8 +237,7 @@ def _dropped(
 
 
 def _refuse_undelivered(
-    publication: Publication,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     database: DistributionDatabase,
     record: PublicationRecord,
     changed: Sequence[RegisteredArticle],
@@ -267,7 +245,7 @@ def _refuse_undelivered(
     """Commands made by an article's old definition call its old procedures. Where its rows begin anew, none of them is
     delivered."""
     known = {it.subscription: it for it in database.active_subscriptions(record)}
-    for subscription in publication.subscriptions:
+    for subscription in topology.publication.subscriptions:
         found = known.get(subscription.name)
         if found is None or found.status is not SubscriptionStatus.ACTIVE:
             continue
@@ -276,9 +254,7 @@ def _refuse_undelivered(
         names = ", ".join(str(it.source) for it in changed if str(it.source) not in held)
         if not names:
             continue
-        key = _key(publication, connections, record, subscription)
-        connection = connections[subscription.connection]
-        with dialect_of(connection).subscriber(connection, key, "tranrepl setup") as subscriber:
+        with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
             watermark = subscriber.find_watermark()
         if watermark is not None and database.batches_after(record, watermark):
             raise ConfigurationError(

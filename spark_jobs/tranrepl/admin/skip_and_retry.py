@@ -5,17 +5,15 @@ Source: `sp_setsubscriptionxactseqno`, which sets the transaction after which th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.model.position import preceding
-from tranrepl.settings.publication import Publication
+from tranrepl.topology import Topology
 
 
 def parse_xact_seqno(text: str) -> bytes:
@@ -31,14 +29,12 @@ def parse_xact_seqno(text: str) -> bytes:
     return seqno
 
 
-def skip_transaction(
-    publication: Publication, connections: Mapping[str, Connection], subscription: str, xact_seqno: bytes
-) -> str:
+def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -> str:
     """Never apply a transaction that is the next one to be delivered; what was done.
 
     Raises ConfigurationError where another one is next: nobody skips more than was looked at.
     """
-    with _without_delivery(publication, connections, subscription) as (opened, watermark):
+    with _without_delivery(topology, subscription) as (opened, watermark):
         following = first_transaction(opened.record, opened.database.batches_after(opened.record, watermark), watermark)
         if following is None:
             raise ConfigurationError(f"subscription {subscription} has no transaction still to be delivered")
@@ -53,14 +49,12 @@ def skip_transaction(
     return done
 
 
-def retry_from_transaction(
-    publication: Publication, connections: Mapping[str, Connection], subscription: str, xact_seqno: bytes
-) -> str:
+def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -> str:
     """Let the next delivery begin with a stored transaction, though it was delivered before; what was done.
 
     Raises ConfigurationError where it is not stored, or not delivered yet.
     """
-    with _without_delivery(publication, connections, subscription) as (opened, watermark):
+    with _without_delivery(topology, subscription) as (opened, watermark):
         before = preceding(xact_seqno)
         if xact_seqno > watermark:
             raise ConfigurationError(
@@ -79,12 +73,9 @@ def retry_from_transaction(
 
 
 @contextmanager
-def _without_delivery(
-    publication: Publication, connections: Mapping[str, Connection], subscription: str
-) -> Iterator[tuple[OpenDistribution, bytes]]:
+def _without_delivery(topology: Topology, subscription: str) -> Iterator[tuple[OpenDistribution, bytes]]:
     """The subscription and its watermark, while no delivery goes on and none is left half done."""
-    request = DistributionRequest(publication=publication, subscription=subscription)
-    with open_distribution(request, connections) as opened:
+    with open_distribution(topology, subscription) as opened:
         position = opened.subscriber.position()
         if position.unfinished is not None:
             raise ConfigurationError(

@@ -6,24 +6,19 @@ Publisher keeps no log; the rows that say what else is ours go last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tranrepl.admin.airflow_pools import find_pools, remove_pools
-from tranrepl.connections import Connection
-from tranrepl.distribution.opening import subscription_key
-from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.teardown import Inventory, remove_empty_tables, remove_publication, take_inventory
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.teardown import PublisherTeardown
-from tranrepl.settings.publication import Publication, Subscription
-from tranrepl.subscriber.dialect import SubscriptionKey
-from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.teardown import Destinations
+from tranrepl.topology import Topology
 
 Say = Callable[[str], None]
 _NAME = "tranrepl teardown"
@@ -52,32 +47,28 @@ class Teardown:
         return not any(part.removed for part in self.parts)
 
 
-def plan_teardown(
-    publication: Publication, connections: Mapping[str, Connection], left: Collection[str] = ()
-) -> Teardown:
+def plan_teardown(topology: Topology, left: Collection[str] = ()) -> Teardown:
     """Look at every place; nothing is changed. `left`: subscriptions whose Subscribers are not looked at.
 
     Raises ReplicationError where a server is away, an agent is running, or a right is missing.
     """
-    with _distribution(publication, connections) as database:
+    publication = topology.publication
+    with topology.distributor() as database:
         inventory = take_inventory(database, publication.publication)
     system = inventory.registered.record.publisher_system if inventory.registered else None
-    at_publisher, found_system, warnings = _at_publisher(publication, connections, inventory)
+    at_publisher, found_system, warnings = _at_publisher(topology, inventory)
     parts = [at_publisher]
     for it in publication.subscriptions:
         if it.name in left:
             warnings.append(f"subscription {it.name}: its Subscriber is left as it is")
         else:
-            key = subscription_key(
-                publication, connections[publication.publisher.connection], system or found_system, it.name
-            )
-            parts.append(_at_subscriber(it, connections[it.connection], key, inventory.others))
+            parts.append(_at_subscriber(topology, it.name, system or found_system, inventory.others))
     named = [it.name for it in publication.subscriptions]
     forgotten = [it for it in inventory.subscriptions if it not in named]
     for name in forgotten:
         warnings.append(f"subscription {name}, which the file does not name: its Subscriber is left as it is")
     parts += _in_store(inventory)
-    parts += _in_distribution_database(publication, connections, inventory)
+    parts += _in_distribution_database(topology, inventory)
     pools, unasked = _pools(publication.publication, [*named, *forgotten])
     return Teardown((*parts, *pools), (*warnings, *unasked))
 
@@ -89,20 +80,10 @@ def tear_down(teardown: Teardown, say: Say) -> None:
             part.remove(say)
 
 
-@contextmanager
-def _distribution(publication: Publication, connections: Mapping[str, Connection]) -> Iterator[DistributionDatabase]:
-    database = DistributionDatabase(connections[publication.distributor.connection])
-    try:
-        yield database
-    finally:
-        database.close()
-
-
-def _at_publisher(
-    publication: Publication, connections: Mapping[str, Connection], inventory: Inventory
-) -> tuple[Part, str, list[str]]:
+def _at_publisher(topology: Topology, inventory: Inventory) -> tuple[Part, str, list[str]]:
     """What goes there, the server's system identifier, and warnings."""
-    connection, registered = connections[publication.publisher.connection], inventory.registered
+    publication = topology.publication.publication
+    connection, registered = topology.publisher_connection, inventory.registered
     system, warnings = read_log_identity(connection).system, []
     object_ids = registered.object_ids if registered else frozenset()
     identities = registered.identities if registered else {}
@@ -115,30 +96,29 @@ def _at_publisher(
         # Its tables have other numbers here.
         object_ids = frozenset()
     with connect(connection, _NAME, autocommit=True) as session:
-        publisher = PublisherTeardown(session, publication.publication)
+        publisher = PublisherTeardown(session, publication)
         if registered is not None and registered.may_be_reading:
             publisher.require_no_reader()
         removal = publisher.find(object_ids, identities, _NOT_KNOWN)
 
     def remove(say: Say) -> None:
         with connect(connection, _NAME, autocommit=True) as session:
-            PublisherTeardown(session, publication.publication).remove(removal, say)
+            PublisherTeardown(session, publication).remove(removal, say)
 
     return Part(publisher.where, remove, removal.removed, removal.stays), system, warnings
 
 
-def _at_subscriber(
-    subscription: Subscription, connection: Connection, key: SubscriptionKey, others: Destinations
-) -> Part:
-    dialect = dialect_of(connection)
+def _at_subscriber(topology: Topology, name: str, publisher_system: str, others: Destinations) -> Part:
+    dialect, connection = topology.dialect(name), topology.subscriber_connection(name)
+    key = topology.subscription_key(name, publisher_system)
     with ExitStack() as stack:
         try:
             subscriber = stack.enter_context(dialect.teardown(connection, key, _NAME))
         except ReplicationError as error:
             raise type(error)(
-                f"Subscriber {subscription.name}: {error.message}",
+                f"Subscriber {name}: {error.message}",
                 number=error.number,
-                remedy=f"{error.remedy or 'mend that'}; or leave it as it is: --leave {subscription.name}",
+                remedy=f"{error.remedy or 'mend that'}; or leave it as it is: --leave {name}",
             ) from error
         found = subscriber.find(others)
         where, stays = subscriber.where, found.stays(subscriber.drop_statement)
@@ -169,10 +149,8 @@ def _in_store(inventory: Inventory) -> Iterator[Part]:
     yield Part(f"Store {store}", remove, (what,))
 
 
-def _in_distribution_database(
-    publication: Publication, connections: Mapping[str, Connection], inventory: Inventory
-) -> Iterator[Part]:
-    registered, name = inventory.registered, publication.publication
+def _in_distribution_database(topology: Topology, inventory: Inventory) -> Iterator[Part]:
+    registered, name = inventory.registered, topology.publication.publication
     if not inventory.has_tables:
         return
     what = [f"registration, subscriptions, history and errors of publication {name}"] if registered else []
@@ -183,14 +161,14 @@ def _in_distribution_database(
         stays.append("all tables of ours, empty: only their owner may drop them")
 
     def remove(say: Say) -> None:
-        with _distribution(publication, connections) as database:
+        with topology.distributor() as database:
             if registered is not None:
                 remove_publication(database, registered.record)
                 say(f"{what[0]} in {database.where}")
             if inventory.is_last and inventory.owned and remove_empty_tables(database):
                 say(f"all tables of ours in {database.where}")
 
-    with _distribution(publication, connections) as database:
+    with topology.distributor() as database:
         where = database.where
     yield Part(where[0].upper() + where[1:], remove, tuple(what), tuple(stays))
 

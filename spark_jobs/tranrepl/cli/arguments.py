@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +11,11 @@ from tranrepl.admin.check import Checked
 from tranrepl.admin.check import check as check_publication
 from tranrepl.cli.completion import complete_article, complete_file, complete_subscription
 from tranrepl.cli.output import err, remember_file
-from tranrepl.connections import Connection, all_from_environment
+from tranrepl.connections import all_from_environment
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
+from tranrepl.topology import Topology
 
 File = Annotated[
     Path,
@@ -67,14 +67,14 @@ SubscriptionName = Annotated[
 ]
 
 
-def load(file: Path) -> tuple[Publication, dict[str, Connection]]:
+def load(file: Path) -> Topology:
     publication = load_publication(file)
-    return publication, all_from_environment(publication.connection_ids())
+    return Topology(publication, all_from_environment(publication.connection_ids()))
 
 
-def checked_publication(publication: Publication, connections: Mapping[str, Connection]) -> Checked:
+def checked_publication(topology: Topology) -> Checked:
     with err.status("checking"):
-        return check_publication(publication, connections)
+        return check_publication(topology)
 
 
 def chosen(publication: Publication, subscription: str | None) -> list[str]:

@@ -13,7 +13,7 @@ from tranrepl.admin.browse import browse as browse_commands
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, chosen_article, load
 from tranrepl.cli.output import err, failing_clearly, out, print_json
-from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError
 
 
@@ -32,17 +32,14 @@ def browse(
 ) -> None:
     """Show stored commands, as SQL Server's sp_browsereplcmds does. Where there are none, say why."""
     with failing_clearly():
-        publication, connections = load(file)
+        topology = load(file)
         selection = Selection(_seqno(first), _seqno(last), article)
-        chosen_article(publication, article)
-        database = DistributionDatabase(connections[publication.distributor.connection])
-        try:
-            record = database.publication(publication.publication)
+        chosen_article(topology.publication, article)
+        with topology.distributor() as database:
+            record = database.publication(topology.publication.publication)
             batches = database.batches_after(record, b"")
             found = browse_commands(record, batches, database.all_articles(record), selection)
             commands = [command for command, _ in zip(found, range(limit), strict=False)]
-        finally:
-            database.close()
         if not commands:
             err.print(escape(_why_none(file, record, batches)), highlight=False)
         _show_commands(commands, limit, as_json)

@@ -17,8 +17,8 @@ def cleanup(file: File, as_json: JsonOption = False) -> None:
     A subscription with a command that waited longer than max_distretention is deactivated.
     """
     with failing_clearly():
-        publication, connections = load(file)
-        done = clean_up(publication, connections)
+        topology = load(file)
+        done = clean_up(topology)
         if as_json:
             print_json(done.model_dump(mode="json"))
             return
@@ -32,4 +32,4 @@ def cleanup(file: File, as_json: JsonOption = False) -> None:
             counted(done.history_rows, "history row"),
             counted(done.orphan_folders, "orphan folder"),
         ]
-        out.print(f"{publication.publication}: removed {', '.join(removed)}")
+        out.print(f"{topology.publication.publication}: removed {', '.join(removed)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -16,11 +15,11 @@ from tranrepl.cli.app import app
 from tranrepl.cli.arguments import ArticleOption, File, MasterOption, SubscriptionOption, chosen_article, load
 from tranrepl.cli.output import err, fail_on, failing_clearly, out, warn
 from tranrepl.cli.results import raise_first, report
-from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
-from tranrepl.settings.publication import Publication, SyncType
+from tranrepl.settings.publication import SyncType
 from tranrepl.snapshot.anew import subscribe_anew
+from tranrepl.topology import Topology
 
 
 @app.command("reinitialize", epilog="Example: [bold]tranrepl reinitialize purchasing.yaml -s reporting[/]")
@@ -45,11 +44,12 @@ def reinitialize_subscription(
     snapshot: load the rows while nobody writes at the Publisher.
     """
     with failing_clearly():
-        publication, connections = load(file)
+        topology = load(file)
+        publication = topology.publication
         if subscription is None:
             if article is not None:
                 raise ConfigurationError("--article without --subscription", remedy="name the subscription with -s")
-            _reinitialize_publication(publication, connections, Rows.THERE if log_reader else Rows.SNAPSHOT, master)
+            _reinitialize_publication(topology, Rows.THERE if log_reader else Rows.SNAPSHOT, master)
             return
         if log_reader:
             raise ConfigurationError(
@@ -58,8 +58,8 @@ def reinitialize_subscription(
         articles = chosen_article(publication, article)
         if publication.subscription(subscription).sync_type is SyncType.AUTOMATIC:
             request = SnapshotRequest(publication=publication, subscription=subscription, articles=articles)
-            subscribe_anew(request, connections)
-            result = take_snapshot(publication, connections, subscription, articles, master)
+            subscribe_anew(request, topology)
+            result = take_snapshot(topology, subscription, articles, master)
             report({subscription: result}, as_json=False)
             raise_first({subscription: result})
             return
@@ -68,23 +68,20 @@ def reinitialize_subscription(
                 f"--article: subscription {subscription} takes no snapshots",
                 remedy="sync_type: automatic for it, or load the rows by hand and reinitialize the whole subscription",
             )
-        start = reinitialize(publication, connections, subscription)
+        start = reinitialize(topology, subscription)
         out.print(f"{subscription}: begins after 0x{start.hex()}")
 
 
-def _reinitialize_publication(
-    publication: Publication, connections: Mapping[str, Connection], rows: Rows, master: str
-) -> None:
+def _reinitialize_publication(topology: Topology, rows: Rows, master: str) -> None:
     with err.status("checking"):
-        checked = check_publication(publication, connections, BEGINNING_OF[rows])
+        checked = check_publication(topology, BEGINNING_OF[rows])
     warn(checked.warnings)
     fail_on(checked.blocking)
     results = begin_anew(
-        publication,
-        connections,
+        topology,
         checked,
         rows,
-        lambda name: take_snapshot(publication, connections, name, (), master),
+        lambda name: take_snapshot(topology, name, (), master),
         lambda what: out.print(f"  {escape(what)}", highlight=False),
     )
     if results:

@@ -10,9 +10,9 @@ from functools import cached_property
 from threading import Event, Thread
 from typing import Any
 
-from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.errors import ReplicationError
+from tranrepl.topology import Topology
 
 _LOOKED_EVERY_SECONDS = 1.0
 _WAITED_SECONDS = 2.0
@@ -23,10 +23,10 @@ Show = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def following(distribution: Connection, publication: str, subscription: str | None, show: Show) -> Iterator[None]:
+def following(topology: Topology, subscription: str | None, show: Show) -> Iterator[None]:
     """Show, once a second, the history row of a run that begins after this: a subscription's, or (None) the log
     reader's. The looks have a connection of their own; one that fails is left out."""
-    over, history = Event(), _History(DistributionDatabase(distribution), publication, subscription)
+    over, history = Event(), _History(topology.distributor(), topology.publication.publication, subscription)
     follower = Thread(target=_follow, args=[history, show, over], name="tranrepl-display", daemon=True)
     follower.start()
     try:

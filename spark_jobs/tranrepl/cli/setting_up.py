@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -16,8 +16,6 @@ from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
 from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn
-from tranrepl.connections import Connection
-from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
 from tranrepl.jobs.requests import StoreCheckRequest
@@ -28,7 +26,8 @@ from tranrepl.settings.registration import registered_article
 from tranrepl.spark.class_archive import make_archive
 from tranrepl.spark.submit import submit
 from tranrepl.subscriber.dialect import Scripted
-from tranrepl.subscriber.dialects import SCRIPTED_KINDS, Script, dialect_of, script_of
+from tranrepl.subscriber.dialects import SCRIPTED_KINDS, Script, script_of
+from tranrepl.topology import Topology
 
 
 @app.command(epilog="Example: [bold]tranrepl check dags/publications/purchasing.yaml[/]")
@@ -38,8 +37,9 @@ def check(file: File, as_json: JsonOption = False, master: MasterOption = "local
     A store that is no mounted path is tried by a small Spark job.
     """
     with failing_clearly():
-        publication, connections = load(file)
-        checked = checked_publication(publication, connections)
+        topology = load(file)
+        publication = topology.publication
+        checked = checked_publication(topology)
         checked.collect(lambda: _store_problems(publication, master, checked.problems))
         warnings, not_checked = _pool_warnings(publication) if not checked.problems else ([], [])
         checked.warnings.extend(warnings)
@@ -91,8 +91,9 @@ def setup(file: File) -> None:
     attention.
     """
     with failing_clearly():
-        publication, connections = load(file)
-        checked = checked_publication(publication, connections)
+        topology = load(file)
+        publication = topology.publication
+        checked = checked_publication(topology)
         warn(checked.warnings)
         fail_on(checked.blocking)
         done: list[str] = []
@@ -101,7 +102,7 @@ def setup(file: File) -> None:
             done.append(what)
             out.print(f"  {escape(what)}", highlight=False)
 
-        set_up(publication, connections, checked.tables, say)
+        set_up(topology, checked.tables, say)
         _set_up_pools(publication, say)
         _prepare_spark()
         for problem in checked.needing_attention:
@@ -156,17 +157,17 @@ def script(
     With --dialect no Subscriber is asked: the procedures fit tables as setup would create them.
     """
     with failing_clearly():
-        publication, connections = load(file)
+        topology = load(file)
         what = Scripted.CUSTOM if custom else Scripted.GENERATED
         if dialect is not None:
-            checked = check_publisher(publication, connections)
+            checked = check_publisher(topology)
             fail_on(checked.problems)
             _print_script(script_of(dialect, _registered(checked), what))
             return
-        checked = checked_publication(publication, connections)
+        checked = checked_publication(topology)
         fail_on([it for it in checked.in_scripts if not (custom and isinstance(it, CustomProcedureError))])
-        for name in chosen(publication, subscription):
-            _print_script(_scripted(publication, connections, checked, name, what))
+        for name in chosen(topology.publication, subscription):
+            _print_script(_scripted(topology, checked, name, what))
 
 
 def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescription]]:
@@ -179,16 +180,11 @@ def _print_script(script: Script) -> None:
         sys.stdout.write(f"{statement}{script.capabilities.script_end}")
 
 
-def _scripted(
-    publication: Publication, connections: Mapping[str, Connection], checked: Checked, name: str, what: Scripted
-) -> Script:
+def _scripted(topology: Topology, checked: Checked, name: str, what: Scripted) -> Script:
     # Scripts do not depend on where the Subscriber stands.
-    key = subscription_key(publication, connections[publication.publisher.connection], None, name)
-    connection = connections[publication.subscription(name).connection]
-    dialect = dialect_of(connection)
-    with dialect.subscriber(connection, key, "tranrepl script") as subscriber:
+    with topology.subscriber(name, None, "tranrepl script") as subscriber:
         statements = [it for article, table in _registered(checked) for it in subscriber.scripts(article, table, what)]
-    return Script(dialect.capabilities, tuple(statements))
+    return Script(topology.dialect(name).capabilities, tuple(statements))
 
 
 @app.command(epilog="Example: [bold]tranrepl schema > publication.schema.json[/]")

@@ -25,9 +25,9 @@ def skip(
     Like SQL Server's sp_setsubscriptionxactseqno, of which it is the careful half: no other transaction is skipped.
     """
     with failing_clearly():
-        publication, connections = load(file)
+        topology = load(file)
         seqno = parse_xact_seqno(xact_seqno)
-        out.print(skip_transaction(publication, connections, subscription, seqno), highlight=False)
+        out.print(skip_transaction(topology, subscription, seqno), highlight=False)
 
 
 @app.command(
@@ -45,6 +45,6 @@ def retry(
     For a Subscriber whose rows were put back by other means than a restored database, which brings its watermark along.
     """
     with failing_clearly():
-        publication, connections = load(file)
+        topology = load(file)
         seqno = parse_xact_seqno(from_xact_seqno)
-        out.print(retry_from_transaction(publication, connections, subscription, seqno), highlight=False)
+        out.print(retry_from_transaction(topology, subscription, seqno), highlight=False)

@@ -69,7 +69,7 @@ def _settings_files(given: Sequence[Path]) -> list[Path]:
 
 def _look(path: Path) -> Looked:
     try:
-        return publication_status(*load(path), settings_file=str(path))
+        return publication_status(load(path), settings_file=str(path))
     except ReplicationError as error:
         return error
 

@@ -33,10 +33,11 @@ def teardown(
     it was interrupted.
     """
     with failing_clearly():
-        publication, connections = load(file)
+        topology = load(file)
+        publication = topology.publication
         _refuse_unknown(publication, leave or [])
         with err.status("looking at every place"):
-            found = plan_teardown(publication, connections, leave or [])
+            found = plan_teardown(topology, leave or [])
         warn(list(found.warnings))
         _show(found)
         if found.is_empty:

@@ -45,7 +45,7 @@ def validate(
     Reads the log and delivers up to that transaction. Exit status 1 where something differs, and was not repaired.
     """
     with failing_clearly():
-        publication, _ = load(file)
+        publication = load(file).publication
         how = _repair_of(repair, repair_script, rowcount_only)
         script = _new_script(repair_script)
         results = {}

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database import Batch
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.topology import Topology
 
 
 def idle_result(
     request: DistributionRequest,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     expect: Callable[[int], object] = lambda _: None,
 ) -> JobResult | None:
     """The finished result of a run that has nothing to deliver, recorded in the history; None where there is
     something, which takes a Spark job. `expect` is told of how many commands, at most."""
     clock = time.perf_counter()
-    with open_distribution(request, connections) as opened:
+    with open_distribution(topology, request.subscription) as opened:
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
         batches = opened.database.batches_after(opened.record, watermark)

@@ -37,6 +37,7 @@ from tranrepl.settings.publication import CommandOrder, StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch
+from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,7 @@ log = logging.getLogger(__name__)
 def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Deliver what is registered, up to the request's bound. The result, error or not, is in the history."""
     clock = time.perf_counter()
-    with open_distribution(request, connections) as opened:
+    with open_distribution(Topology(request.publication, connections), request.subscription) as opened:
         row = opened.database.start_run(opened.record, opened.subscription)
 
         def tell(so_far: JobResult) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,12 +17,11 @@ from tranrepl.errors import (
     ConfigurationError,
     MustBeReinitializedError,
 )
-from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.settings.publication import Publication, SyncType
+from tranrepl.settings.publication import SyncType
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
-from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.snapshot import says_the_same, stands_before
+from tranrepl.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,37 +151,22 @@ def _without_snapshot(what: str) -> ConfigurationError:
     )
 
 
-def subscription_key(
-    publication: Publication, publisher: Connection, system: str | None, subscription: str
-) -> SubscriptionKey:
-    """How a subscription's rows at the Subscriber are named. `system`: the Publisher's system identifier, where the
-    publication has one by now."""
-    return SubscriptionKey(
-        f"{publisher.host or ''}:{publisher.port or ''}",
-        system or "",
-        publisher.database or "",
-        publication.publication,
-        subscription,
-    )
-
-
 @contextmanager
-def open_distribution(
-    request: DistributionRequest, connections: Mapping[str, Connection]
-) -> Iterator[OpenDistribution]:
-    """Connect to the distribution database and the Subscriber; both are closed at the end."""
-    publication = request.publication
-    settings = publication.subscription(request.subscription)
-    connection = connections[settings.connection]
-    publisher = connections[publication.publisher.connection]
-    database = DistributionDatabase(connections[publication.distributor.connection])
-    try:
+def open_distribution(topology: Topology, name: str) -> Iterator[OpenDistribution]:
+    """Connect to the distribution database and a subscription's Subscriber; both are closed at the end."""
+    publication = topology.publication
+    settings = publication.subscription(name)
+    with topology.distributor() as database:
         record = database.publication(publication.publication)
-        subscription = database.subscription(record, settings.name)
-        key = subscription_key(publication, publisher, record.publisher_system, settings.name)
-        with dialect_of(connection).subscriber(connection, key, "tranrepl distribution") as subscriber:
-            distribution = connections[publication.distributor.connection]
-            snapshots = settings.sync_type is SyncType.AUTOMATIC
-            yield OpenDistribution(database, record, subscription, connection, distribution, key, subscriber, snapshots)
-    finally:
-        database.close()
+        subscription = database.subscription(record, name)
+        with topology.subscriber(name, record.publisher_system, "tranrepl distribution") as subscriber:
+            yield OpenDistribution(
+                database,
+                record,
+                subscription,
+                topology.subscriber_connection(name),
+                topology.distributor_connection,
+                topology.subscription_key(name, record.publisher_system),
+                subscriber,
+                settings.sync_type is SyncType.AUTOMATIC,
+            )

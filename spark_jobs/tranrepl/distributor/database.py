@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -139,7 +139,7 @@ class RunRow:
 
 
 class DistributionDatabase:
-    """Opened for one job or one command; `close` it."""
+    """Opened for one job or one command, and closed at its end: `with DistributionDatabase(connection) as database`."""
 
     def __init__(self, connection: Connection) -> None:
         self.where = f"distribution database {connection.database}"
@@ -153,6 +153,12 @@ class DistributionDatabase:
             pool_pre_ping=True,
             hide_parameters=True,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._engine.dispose()

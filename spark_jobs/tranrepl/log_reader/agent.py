@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from tranrepl.connections import Connection
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.changed_tables import see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
 
 
 def idle_result(
     request: LogReaderRequest,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     expect: Callable[[int, int], object] = lambda *_: None,
 ) -> JobResult | None:
     """The finished result of a run that has nothing to read, recorded in the history; None where there is
@@ -26,7 +26,7 @@ def idle_result(
     The log is passed over up to now, so that an idle publication never holds the Publisher's log.
     """
     clock = time.perf_counter()
-    with open_log_reader(request, connections) as opened:
+    with open_log_reader(topology) as opened:
         articles = opened.database.active_articles(request.publication, opened.record)
         notices: list[str] = []
         up_to = opened.publisher.readable_end_of_log(notices.append)

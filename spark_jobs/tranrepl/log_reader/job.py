@@ -29,6 +29,7 @@ from tranrepl.publisher.postgres.free_slots import ALL_IN_USE
 from tranrepl.publisher.postgres.log_messages import ValueForm, range_ends
 from tranrepl.publisher.postgres.long_messages import find_long_message, long_message_error
 from tranrepl.publisher.postgres.pgoutput import Limits
+from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ class _Written:
 def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Read all that was committed before now. The result, error or not, is in the history."""
     clock = time.perf_counter()
-    with open_log_reader(request, connections) as opened:
+    with open_log_reader(Topology(request.publication, connections)) as opened:
         reader = _LogReader(spark, request, opened)
         row = opened.database.start_run(opened.record)
         reader.tell = lambda so_far: opened.database.record_progress(row, so_far)

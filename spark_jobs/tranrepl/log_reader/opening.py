@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.continuity import continuation
-from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +24,18 @@ class OpenLogReader:
 
 
 @contextmanager
-def open_log_reader(request: LogReaderRequest, connections: Mapping[str, Connection]) -> Iterator[OpenLogReader]:
+def open_log_reader(topology: Topology) -> Iterator[OpenLogReader]:
     """Connect to the distribution database and the Publisher, and bring the slot to the registered position.
 
     Raises MustBeReinitializedError where the slot is missing or invalidated, or the log is not the one that is
     registered any more, TransientError where the slot is in use.
     """
-    publication = request.publication
-    connection = connections[publication.publisher.connection]
-    database = DistributionDatabase(connections[publication.distributor.connection])
-    try:
-        record = database.publication(publication.publication)
-        with connect(connection, "tranrepl log reader", autocommit=True) as session:
-            publisher = PostgresPublisher(session, publication.publication)
+    connection = topology.publisher_connection
+    with topology.distributor() as database:
+        record = database.publication(topology.publication.publication)
+        with topology.publisher("tranrepl log reader") as publisher:
             record, start = _agreed(publisher, connection, database, record)
             yield OpenLogReader(database, record, publisher, connection, start)
-    finally:
-        database.close()
 
 
 def _agreed(

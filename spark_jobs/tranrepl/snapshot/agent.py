@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, RunRow, snapshot_comments
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import SnapshotRequest
@@ -17,6 +16,7 @@ from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import Runner, initialize
 from tranrepl.snapshot.opening import OpenSnapshot, open_snapshot, open_waiting
 from tranrepl.snapshot.ranges import TableRange
+from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -25,17 +25,17 @@ SMALL_BYTES = 64 * 1024 * 1024
 """Tables of this size together are copied sooner than Spark has started."""
 
 
-def idle_result(request: SnapshotRequest, connections: Mapping[str, Connection]) -> JobResult | None:
+def idle_result(request: SnapshotRequest, topology: Topology) -> JobResult | None:
     """The finished result where no article waits for a snapshot, or all of them together were small and are copied now;
     None where it takes a Spark job.
 
     Raises ReplicationError for what stopped a copy.
     """
     clock = time.perf_counter()
-    with open_waiting(request, connections) as (opened, waiting):
+    with open_waiting(request, topology) as (opened, waiting):
         if not waiting.articles:
             return JobResult(seconds=time.perf_counter() - clock)
-        with open_snapshot(request, connections, opened, waiting) as plan:
+        with open_snapshot(request, topology, opened, waiting) as plan:
             return None if plan.total_bytes > SMALL_BYTES else recorded(plan, Here())
 
 

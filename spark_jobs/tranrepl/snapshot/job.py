@@ -14,6 +14,7 @@ from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import LostTasksError
 from tranrepl.snapshot.opening import open_snapshot, open_waiting
 from tranrepl.snapshot.ranges import TableRange
+from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +30,11 @@ def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str,
     This process holds the exported snapshot: tasks and executors may be lost, their ranges are copied again. Where it
     is lost itself, the next job begins anew.
     """
-    with open_waiting(request, connections) as (opened, waiting):
+    topology = Topology(request.publication, connections)
+    with open_waiting(request, topology) as (opened, waiting):
         if not waiting.articles:
             return JobResult()
-        with open_snapshot(request, connections, opened, waiting) as plan:
+        with open_snapshot(request, topology, opened, waiting) as plan:
             return recorded(plan, OnSpark(spark))
 
 

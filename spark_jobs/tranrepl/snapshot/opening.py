@@ -11,7 +11,7 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs.requests import DistributionRequest, SnapshotRequest
+from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session, connect
@@ -19,9 +19,9 @@ from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.settings.publication import Article
 from tranrepl.snapshot.ranges import TableSize, table_size
 from tranrepl.subscriber.dialect import ApplierOptions
-from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
 from tranrepl.subscriber.snapshot import SnapshotArticle, SubscriberSnapshot
+from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -99,24 +99,21 @@ def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> li
 
 
 @contextmanager
-def open_waiting(
-    request: SnapshotRequest, connections: Mapping[str, Connection]
-) -> Iterator[tuple[OpenDistribution, Waiting]]:
-    asked = DistributionRequest(publication=request.publication, subscription=request.subscription)
-    with open_distribution(asked, connections) as opened:
+def open_waiting(request: SnapshotRequest, topology: Topology) -> Iterator[tuple[OpenDistribution, Waiting]]:
+    with open_distribution(topology, request.subscription) as opened:
         yield opened, waiting_articles(request, opened)
 
 
 @contextmanager
 def open_snapshot(
-    request: SnapshotRequest, connections: Mapping[str, Connection], opened: OpenDistribution, waiting: Waiting
+    request: SnapshotRequest, topology: Topology, opened: OpenDistribution, waiting: Waiting
 ) -> Iterator[OpenSnapshot]:
     """Connect to the Publisher and the Subscriber, and look at the tables."""
     publication = request.publication
-    publisher = connections[publication.publisher.connection]
+    publisher = topology.publisher_connection
     with (
         connect(publisher, "tranrepl snapshot", autocommit=True) as session,
-        dialect_of(opened.connection).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target,
+        topology.dialect(request.subscription).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target,
     ):
         problem = find_break(
             PostgresPublisher(session, publication.publication), publisher, opened.database, opened.record

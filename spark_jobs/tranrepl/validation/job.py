@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, ReplicationError
-from tranrepl.jobs.requests import DistributionRequest, Repair, ValidationRequest
+from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
 from tranrepl.subscriber.batching.steps import SerialStep
+from tranrepl.topology import Topology
 from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.comparison_targets import open_comparison_targets
 from tranrepl.validation.repair import by_statements, command_table, corrections, not_repairable, refuse_too_many
@@ -36,9 +37,9 @@ def run(spark: SparkSession, request: ValidationRequest, connections: Mapping[st
     """Compare, and repair where that is asked for. The result is in the history; it has error 20574 where rows differ
     and were not repaired."""
     clock = time.perf_counter()
-    opening = DistributionRequest(publication=request.publication, subscription=request.subscription)
-    with open_distribution(opening, connections) as opened:
-        job = _Validation(SyncPoint(spark, request, opened, connections))
+    topology = Topology(request.publication, connections)
+    with open_distribution(topology, request.subscription) as opened:
+        job = _Validation(SyncPoint(spark, request, opened, topology))
         try:
             result = job.run()
         except ReplicationError as error:

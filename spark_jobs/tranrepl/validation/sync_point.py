@@ -21,11 +21,9 @@ from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
-from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.subscriber.dialect import Applier, ApplierOptions
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,13 +52,13 @@ class SyncPoint:
     spark: SparkSession
     request: ValidationRequest
     opened: OpenDistribution
-    connections: Mapping[str, Connection]
+    topology: Topology
     delivered: list[JobResult] = field(default_factory=list)
     """What each delivery up to a sync point did."""
 
     @property
     def publisher(self) -> Connection:
-        return self.connections[self.request.publication.publisher.connection]
+        return self.topology.publisher_connection
 
     @contextmanager
     def held(self, articles: Mapping[int, RegisteredArticle]) -> Iterator[HeldSyncPoint]:
@@ -71,7 +69,7 @@ class SyncPoint:
         self._refuse_broken_log()
         settings = self.request.publication.subscription(self.request.subscription)
         options = ApplierOptions(not_for_replication=settings.not_for_replication)
-        dialect = dialect_of(self.opened.connection)
+        dialect = self.topology.dialect(self.request.subscription)
         for _ in range(_TRIES):
             with ExitStack() as stack:
                 timeout = self.request.publication.publisher.snapshot_timeout
@@ -97,8 +95,7 @@ class SyncPoint:
     def _refuse_broken_log(self) -> None:
         """Where the log went back, what is registered may be past the snapshot, and no log reader would say so."""
         record = self.opened.database.publication(self.request.publication.publication)
-        with connect(self.publisher, "tranrepl validation", autocommit=True) as session:
-            publisher = PostgresPublisher(session, record.publication)
+        with self.topology.publisher("tranrepl validation") as publisher:
             problem = find_break(publisher, self.publisher, self.opened.database, record)
         if problem is not None:
             raise problem
@@ -126,8 +123,8 @@ class SyncPoint:
 
     def _read_log(self) -> JobResult:
         request = LogReaderRequest(publication=self.request.publication)
-        idle = log_reader_agent.idle_result(request, self.connections)
-        return idle or log_reader_job.run(self.spark, request, self.connections)
+        idle = log_reader_agent.idle_result(request, self.topology)
+        return idle or log_reader_job.run(self.spark, request, self.topology.connections)
 
     def _deliver_up_to(self, snapshot: ExportedSnapshot) -> bytes | None:
         """Where the Subscriber stands then; None where it has more than the snapshot shows."""
@@ -145,8 +142,8 @@ class SyncPoint:
             mode=mode,
             deliver_stopped=True,
         )
-        idle = distribution_agent.idle_result(request, self.connections)
-        result = idle or distribution_job.run(self.spark, request, self.connections)
+        idle = distribution_agent.idle_result(request, self.topology)
+        result = idle or distribution_job.run(self.spark, request, self.topology.connections)
         self.delivered.append(result)
         return result
 

@@ -65,7 +65,7 @@ def _change(site: Site, first: int) -> None:
 @pytest.mark.usefixtures("short_ranges")
 def test_one_slot_beside_the_publications_own_is_enough(site: Site) -> None:
     site.set_up()
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
     site.take_snapshot()
     _change(site, 1000)
     read = read_log_into_store(site)
@@ -80,11 +80,11 @@ def test_one_slot_beside_the_publications_own_is_enough(site: Site) -> None:
 
 def test_check_counts_what_setup_will_take(site: Site) -> None:
     with _slot(site.databases.publisher, "anothers", temporary=False):
-        problems = check(site.publication, site.connections).problems
+        problems = check(site.topology).problems
         assert [it.message for it in problems] == [
             f"Publisher {site.databases.publisher.database}: 1 replication slots are free, 2 are needed"
         ]
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
 
 
 @pytest.mark.usefixtures("short_ranges")
@@ -164,6 +164,6 @@ def test_without_a_free_slot_the_reason_is_said(site: Site) -> None:
 def test_check_needs_a_wal_sender_for_a_snapshot(site: Site) -> None:
     parameters = {**site.databases.publisher.libpq_parameters("test"), "replication": "database"}
     with psycopg.connect(**parameters, autocommit=True):  # type: ignore[arg-type]
-        (problem,) = check(site.publication, site.connections).problems
+        (problem,) = check(site.topology).problems
     assert "max_wal_senders" in problem.message
     assert "max_wal_senders" in (problem.remedy or "")

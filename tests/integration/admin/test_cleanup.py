@@ -34,7 +34,7 @@ def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any, **retention: 
 
 
 def _clean_up(site: Site) -> Cleanup:
-    return clean_up(site.publication, site.connections)
+    return clean_up(site.topology)
 
 
 def _age(site: Site, hours: int) -> None:
@@ -167,7 +167,7 @@ def test_a_subscriber_restored_from_before_what_is_kept_is_refused(
     _clean_up(site)
     site.at_subscriber(f"UPDATE msreplication_subscriptions SET transaction_timestamp = '\\x{before.hex()}'")
     assert "clean-up has removed" in _refusal(site).message
-    start = reinitialize(site.publication, site.connections, "reporting")
+    start = reinitialize(site.topology, "reporting")
     assert (watermark(site), site.deliver().error) == (start, None)
 
 

@@ -24,6 +24,7 @@ from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.distributor.database import DistributionDatabase, RunRow
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
+from tranrepl.topology import Topology
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
 
 
 def _status(site: Site) -> SubscriptionStatus:
-    (subscription,) = status(site.publication, site.connections).subscriptions
+    (subscription,) = status(site.topology).subscriptions
     return subscription
 
 
@@ -197,7 +198,7 @@ def test_status_tells_in_replication_monitors_words(site: Site, tmp_path: Path) 
         )
         unhurried = site.publication.model_copy(update={"latency_threshold": None})
         publication = site.publication if state == "Performance critical" else unhurried
-        assert status(publication, site.connections).subscriptions[0].state == state
+        assert status(Topology(publication, site.connections)).subscriptions[0].state == state
     for runstatus, state in ((5, "Retrying failed command"), (1, "Running"), (6, "Error")):
         distribution_rows(
             site,

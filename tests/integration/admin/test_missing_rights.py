@@ -76,7 +76,7 @@ def world(databases: DatabasesFactory) -> Iterator[World]:
 
 
 def _problems(site: Site) -> list[ReplicationError]:
-    return check(site.publication, site.connections).problems
+    return check(site.topology).problems
 
 
 def _run_remedy(world: World, problem: ReplicationError, *, granting: bool) -> None:

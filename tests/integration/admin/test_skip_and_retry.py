@@ -39,14 +39,14 @@ def test_the_transaction_that_fails_is_skipped_and_no_other(site: Site) -> None:
 
     for other in (first, third):
         with pytest.raises(ConfigurationError, match=f"next transaction to be delivered is 0x{second.hex()}"):
-            skip_transaction(site.publication, site.connections, "reporting", other)
+            skip_transaction(site.topology, "reporting", other)
     assert watermark(site) == first
-    skip_transaction(site.publication, site.connections, "reporting", second)
+    skip_transaction(site.topology, "reporting", second)
     assert watermark(site) == second
     assert deliver_stored(site).commands == 1
     assert site.at_subscriber("SELECT id, note FROM item ORDER BY id") == [(1, "item"), (2, "mine"), (3, "item")]
     with pytest.raises(ConfigurationError, match="no transaction still to be delivered"):
-        skip_transaction(site.publication, site.connections, "reporting", third)
+        skip_transaction(site.topology, "reporting", third)
     assert distribution_rows(site, "SELECT comments, xact_seqno FROM msdistribution_history") == [
         (f"transaction 0x{second.hex()} was skipped by an administrator", second)
     ]
@@ -57,16 +57,16 @@ def test_delivery_goes_back_to_a_transaction_that_is_stored(site: Site) -> None:
     site.at_subscriber("DELETE FROM item")
     deliver_stored(site).raise_error()
     site.at_subscriber("DELETE FROM item WHERE id > 1")
-    retry_from_transaction(site.publication, site.connections, "reporting", second)
+    retry_from_transaction(site.topology, "reporting", second)
     assert deliver_stored(site).commands == 2
     assert (site.differences(), watermark(site)) == ([], third)
 
     nowhere = (int.from_bytes(second, "big") + 1).to_bytes(8, "big")
     with pytest.raises(ConfigurationError, match="is not stored"):
-        retry_from_transaction(site.publication, site.connections, "reporting", nowhere)
+        retry_from_transaction(site.topology, "reporting", nowhere)
     later = (int.from_bytes(third, "big") + 1).to_bytes(8, "big")
     with pytest.raises(ConfigurationError, match="is not delivered yet"):
-        retry_from_transaction(site.publication, site.connections, "reporting", later)
+        retry_from_transaction(site.topology, "reporting", later)
     assert watermark(site) == third
 
 

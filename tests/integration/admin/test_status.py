@@ -27,7 +27,6 @@ from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import PublicationStatus, SubscriptionStatus, status
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
-from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 
@@ -65,7 +64,7 @@ def _facts(site: Site, file: Path) -> dict[str, Any]:
 
 
 def _status(site: Site) -> PublicationStatus:
-    return status(site.publication, site.connections)
+    return status(site.topology)
 
 
 def _reporting(site: Site) -> SubscriptionStatus:
@@ -131,7 +130,7 @@ def test_a_server_that_never_answers_is_waited_for_only_so_long(site: Site) -> N
     with socket.create_server(("127.0.0.1", 0)) as silent:
         site.connections["archive"] = replace(site.connections["archive"], port=silent.getsockname()[1])
         started = time.monotonic()
-        found = status(site.publication, site.connections, patience=1.5)
+        found = status(site.topology, patience=1.5)
         assert time.monotonic() - started < 6
     reporting, archive = found.subscriptions
     assert "no answer within 1.5 s" in (archive.subscriber_problem or "")
@@ -159,7 +158,7 @@ def test_what_is_undelivered_is_counted_inside_a_batch(site: Site) -> None:
     site.read_log().raise_error()
     assert (_reporting(site).undelivered_transactions, _reporting(site).undelivered_commands) == (4, 14)
     ((first,),) = distribution_rows(site, "SELECT first_xact_seqno FROM msrepl_batches ORDER BY 1 LIMIT 1")
-    skip_transaction(site.publication, site.connections, "reporting", bytes(first))
+    skip_transaction(site.topology, "reporting", bytes(first))
     distribution_rows(site, "UPDATE msrepl_batches SET first_commit_time = now() - interval '1 day'")
     inside = _reporting(site)
     assert (inside.undelivered_transactions, inside.undelivered_commands) == (3, 12)
@@ -176,7 +175,7 @@ def test_a_transaction_of_many_pieces_is_counted_once(site: Site) -> None:
     insert_transactions(site, 1, 2500, 1)
     site.read_log().raise_error()
     ((first,),) = distribution_rows(site, "SELECT first_xact_seqno FROM msrepl_batches")
-    skip_transaction(site.publication, site.connections, "reporting", bytes(first))
+    skip_transaction(site.topology, "reporting", bytes(first))
     inside = _reporting(site)
     assert (inside.undelivered_transactions, inside.undelivered_commands) == (2, 2501)
 
@@ -243,7 +242,7 @@ def test_an_error_has_its_place_and_is_healed_by_what_comes_after(site: Site, tm
             it for it in _facts(site, file)["subscriptions"][0]["last_error"]["next_steps"] if it[0] != "#"
         ] == steps
         if by_hand:
-            skip_transaction(site.publication, site.connections, "reporting", bytes.fromhex(error.xact_seqno or ""))
+            skip_transaction(site.topology, "reporting", bytes.fromhex(error.xact_seqno or ""))
         else:
             site.at_subscriber("INSERT INTO item VALUES (1, 1, 'item')")
         site.deliver().raise_error()
@@ -273,13 +272,12 @@ def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: S
     passed = SubscriptionValidation(xact_seqno="00ab", articles=(article,))
     only_counted = passed.model_copy(update={"rowcount_only": True})
     failed = ErrorReport(kind=ErrorKind.DATA, message="rows differ", number=VALIDATION_FAILED, article="public.item")
-    request = DistributionRequest(publication=site.publication, subscription="reporting")
     for told, healed in (
         (JobResult(validation=passed, error=failed), False),
         (JobResult(validation=only_counted), False),
         (JobResult(validation=passed), True),
     ):
-        with open_distribution(request, site.connections) as opened:
+        with open_distribution(site.topology, "reporting") as opened:
             opened.database.record_validation(opened.record, opened.subscription, told)
         site.deliver().raise_error()
         error = _reporting(site).last_error

@@ -81,7 +81,7 @@ def site(databases_with_tables: Databases, tmp_path: Path) -> Site:
 
 def _tear_down(site: Site, *left: str) -> list[str]:
     done: list[str] = []
-    tear_down(plan_teardown(site.publication, site.connections, left), done.append)
+    tear_down(plan_teardown(site.topology, left), done.append)
     return done
 
 
@@ -109,7 +109,7 @@ def test_everything_is_as_before_setup_and_setup_works_again(site: Site, tmp_pat
         # What is not registered in the store stays, and so do the user's rows.
         assert [it.name for it in (tmp_path / "store").iterdir()] == ["mine"]
         assert site.at_subscriber("SELECT count(*) FROM plain") == [(number,)]
-    assert plan_teardown(site.publication, site.connections).is_empty
+    assert plan_teardown(site.topology).is_empty
 
 
 def test_it_says_what_will_go_and_asks(site: Site, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_only_this_publication_goes(databases_with_tables: Databases, tmp_path: 
     for site in (ours, theirs):
         site.at_publisher("INSERT INTO keyed SELECT coalesce(max(id), 0) + 1, 1 + count(*) FROM keyed")
     _run(theirs)
-    planned = plan_teardown(ours.publication, ours.connections)
+    planned = plan_teardown(ours.topology)
     stays = [it for part in planned.parts for it in part.stays]
     assert [it.split(": ")[0] for it in stays] == [
         "REPLICA IDENTITY FULL of public.keyed",
@@ -214,7 +214,7 @@ def test_edited_and_custom_procedures_stay_and_are_named(databases_with_tables: 
     site.at_subscriber(
         'CREATE OR REPLACE PROCEDURE "sp_MSdel_publicplain"(pkc1 int) LANGUAGE plpgsql AS $$ BEGIN END $$'
     )
-    (stay,) = [it for part in plan_teardown(site.publication, site.connections).parts for it in part.stays]
+    (stay,) = [it for part in plan_teardown(site.topology).parts for it in part.stays]
     drop = 'DROP PROCEDURE "public"."sp_MSdel_publicplain"'
     assert stay.startswith("procedure sp_MSdel_publicplain, which was edited by hand")
     assert drop in stay
@@ -235,7 +235,7 @@ def test_tables_that_setup_created_stay_with_their_rows(databases: DatabasesFact
     site.set_up()
     site.at_publisher("INSERT INTO item VALUES (1)")
     _run(site)
-    (stay,) = [it for part in plan_teardown(site.publication, site.connections).parts for it in part.stays]
+    (stay,) = [it for part in plan_teardown(site.topology).parts for it in part.stays]
     assert stay == "table of article public.item, which setup created, with its rows"
     _tear_down(site)
     assert site.at_subscriber("SELECT id FROM item") == [(1,)]
@@ -254,7 +254,7 @@ def test_a_subscriber_of_another_kind_is_torn_down_with_the_rest(databases: Data
     with closing(sqlite3.connect(file)) as session:
         assert session.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("item",)]
         assert session.execute("SELECT id FROM item").fetchall() == [(1,)]
-    assert plan_teardown(site.publication, site.connections).is_empty
+    assert plan_teardown(site.topology).is_empty
 
 
 def test_the_distribution_databases_tables_are_left_to_their_owner(site: Site) -> None:
@@ -288,7 +288,7 @@ def test_an_interrupted_teardown_goes_on(site: Site, parts: int) -> None:
     site.set_up()
     site.at_publisher("INSERT INTO plain VALUES (1, 'row')")
     _run(site)
-    planned = plan_teardown(site.publication, site.connections)
+    planned = plan_teardown(site.topology)
     tear_down(replace(planned, parts=planned.parts[:parts]), lambda _: None)
     assert _everything(site.databases) != before
     _tear_down(site)
@@ -299,7 +299,7 @@ def test_identities_that_an_earlier_version_changed_stay_with_the_statement(site
     site.set_up()
     distribution_rows(site, "DELETE FROM msreplica_identities")
     site.set_up()
-    stays = [it for part in plan_teardown(site.publication, site.connections).parts for it in part.stays]
+    stays = [it for part in plan_teardown(site.topology).parts for it in part.stays]
     assert len(stays) == len(NAMES)
     assert any('ALTER TABLE ONLY "public"."plain" REPLICA IDENTITY DEFAULT; sets the default' in it for it in stays)
 
@@ -313,7 +313,7 @@ def test_a_subscriber_that_is_away_is_left_only_when_told(site: Site, tmp_path: 
         _tear_down(site)
     assert "--leave reporting" in (getattr(away.value, "remedy", None) or "")
     assert _everything(site.databases) == before
-    planned = plan_teardown(site.publication, site.connections, ["reporting"])
+    planned = plan_teardown(site.topology, ["reporting"])
     assert "subscription reporting: its Subscriber is left as it is" in planned.warnings
     tear_down(planned, lambda _: None)
     assert _catalogue(site.databases.subscriber) == before[6:12]

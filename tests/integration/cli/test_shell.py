@@ -27,7 +27,6 @@ from support.site import Site, execute
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import metadata
 from tranrepl.errors import DataError
-from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.opening import open_log_reader
 
@@ -155,7 +154,7 @@ def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     file, environment = publication_file(tmp_path, ARTICLES), site.databases.environment
     site.set_up()
     result = JobResult(error=DataError("the row was not found").to_report())
-    with open_log_reader(LogReaderRequest(publication=site.publication), site.connections) as opened:
+    with open_log_reader(site.topology) as opened:
         opened.database.record_log_reader(opened.record, result)
     told = typed("status", file, environment=environment)
     lines = told.out.splitlines()

@@ -46,8 +46,8 @@ def test_what_takes_long_to_look_through_is_read(
     request = LogReaderRequest(publication=site.publication)
     with monkeypatch.context() as patched:
         patched.setattr("tranrepl.publisher.postgres.log_probe._PROBE_SECONDS", 0.01)
-        assert log_reader_agent.idle_result(request, site.connections) is None
-    passed_over = log_reader_agent.idle_result(request, site.connections)
+        assert log_reader_agent.idle_result(request, site.topology) is None
+    passed_over = log_reader_agent.idle_result(request, site.topology)
     assert passed_over is not None
     assert passed_over.commands == 0
 

@@ -50,7 +50,7 @@ def _unequal(site: Site) -> list[str]:
 
 
 def _problems(site: Site) -> list[str]:
-    return [problem.message for problem in check(site.publication, site.connections).problems]
+    return [problem.message for problem in check(site.topology).problems]
 
 
 # Names

@@ -264,9 +264,7 @@ def test_a_subscription_that_is_added_later_gets_no_rows_that_the_log_does_not_h
     assert "article public.vendor of subscription archive is stopped until its rows are seen to" in both.set_up()
     with pytest.raises(ConfigurationError, match="its rows began anew after what is stored"):
         both.deliver("archive")
-    assert {
-        it.subscription: set(it.stopped_articles) for it in status(both.publication, both.connections).subscriptions
-    } == {
+    assert {it.subscription: set(it.stopped_articles) for it in status(both.topology).subscriptions} == {
         "reporting": {"public.vendor"},
         "archive": {"public.vendor"},
     }

@@ -103,7 +103,7 @@ def ends(databases: DatabasesFactory) -> Databases:
 
 def _problems(site: Site) -> list[ReplicationError]:
     """Of the Publisher."""
-    return check_publisher(site.publication, site.connections).problems
+    return check_publisher(site.topology).problems
 
 
 def _with(ends: Databases, tmp_path: Path, condition: str) -> Site:
@@ -260,7 +260,7 @@ def test_a_registered_filter_that_check_refuses_now_goes_on_as_it_is(
     with monkeypatch.context() as before:
         before.setattr("tranrepl.publisher.postgres.publisher.filter_problems", lambda *_: iter(()))
         site.set_up()
-    assert len(check(site.publication, site.connections).problems) == 1
+    assert len(check(site.topology).problems) == 1
     site.at_publisher(
         "INSERT INTO event (id, seen, on_day) VALUES (1, '2020-01-01', '2020-01-01'), (2, '1990-01-01', '2020-01-01')"
     )

@@ -153,7 +153,7 @@ def test_settings_of_a_role_stop_nothing(
     with _locked(owners.publisher, "line"), _locked(owners.subscriber, "line"):
         first.validate().raise_error()
     with _locked(owners.distribution, "msrepl_batches"):
-        assert clean_up(first.publication, first.connections).batches == len(ways)
+        assert clean_up(first.topology).batches == len(ways)
 
 
 def _change(site: Site, turn: int, lines: int) -> None:

@@ -14,7 +14,6 @@ import pytest
 from conftest import DatabasesFactory
 from support.in_process import read_commands
 from support.site import Site, execute
-from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.publisher.postgres import log_probe, restart_lsn
 
@@ -51,7 +50,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def _opened(site: Site) -> AbstractContextManager[OpenLogReader]:
-    return open_log_reader(LogReaderRequest(publication=site.publication), site.connections)
+    return open_log_reader(site.topology)
 
 
 def _is_there_any(site: Site) -> bool:

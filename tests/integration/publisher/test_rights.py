@@ -43,7 +43,7 @@ def login(owners: Databases) -> Iterator[Connection]:
 
 def _problems(owners: Databases, login: Connection, tmp_path: Path) -> list[ReplicationError]:
     site = Site(replace(owners, publisher=login), tmp_path / "store", ["public.t"])
-    return check(site.publication, site.connections).problems
+    return check(site.topology).problems
 
 
 def test_a_role_without_the_right_is_refused_with_the_ways_to_it(

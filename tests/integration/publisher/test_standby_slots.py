@@ -100,7 +100,7 @@ def test_a_snapshot_waits_for_the_standby_too(standby: PostgresServer, site: Sit
     from tranrepl.jobs.requests import SnapshotRequest
     from tranrepl.snapshot.anew import subscribe_anew
 
-    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.connections)
+    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
     with pytest.raises(TransientError, match=f"the standby of replication slot {STANDBY_SLOT}"):
         site.take_snapshot()
     assert _ids(site) == [1, 2, 3]

@@ -229,12 +229,12 @@ _BEFORE_ACTIVE = (
 
 def test_killed_anywhere_it_begins_again_and_is_never_active_by_halves(site: Site) -> None:
     for seed, point in enumerate([*_BEFORE_ACTIVE, Failpoint.SNAPSHOT_ACTIVATED]):
-        subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.connections)
+        subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
         with ChildJob(SNAPSHOT, site, f"{point}:3" if point.startswith("range") else point) as job:
             assert job.killed(), point
         _write_some(site, seed)
         read_log_into_store(site).raise_error()
-        clean_up(site.publication, site.connections)
+        clean_up(site.topology)
         if point is not Failpoint.SNAPSHOT_ACTIVATED:
             assert _status(site) is SubscriptionStatus.INITIATED, point
             with pytest.raises(ReplicationError, match="not yet available"):
@@ -257,7 +257,7 @@ _RACES = (
 
 def test_writes_at_each_race_point_arrive_once(site: Site) -> None:
     for seed, point in enumerate(_RACES):
-        subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.connections)
+        subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
         with (
             psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as still_open,  # type: ignore[arg-type]
             ChildJob(SNAPSHOT, site, f"{point}{':3' if point.startswith('range') else ''}/stop") as job,
@@ -268,7 +268,7 @@ def test_writes_at_each_race_point_arrive_once(site: Site) -> None:
             still_open.execute("INSERT INTO account VALUES (%s, 2, 'z')", [200_000 + seed])
             _write_some(site, 100 + seed)
             read_log_into_store(site).raise_error()
-            clean_up(site.publication, site.connections)
+            clean_up(site.topology)
             if point is Failpoint.SNAPSHOT_INITIATED:
                 job.wait_until_it_stands_still()
                 still_open.execute("PREPARE TRANSACTION 'open'")

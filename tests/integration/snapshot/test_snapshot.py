@@ -34,6 +34,7 @@ from tranrepl.snapshot import agent, job, ranges
 from tranrepl.snapshot.anew import subscribe_anew
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.ranges import TableRange
+from tranrepl.topology import Topology
 
 _TABLES = """
 CREATE TABLE vendor (vendor_id int PRIMARY KEY, name text UNIQUE, rating int, note text);
@@ -70,7 +71,7 @@ def _deliver(site: Site) -> None:
 
 
 def _state(site: Site) -> str | None:
-    return status(site.publication, site.connections).subscriptions[0].state
+    return status(site.topology).subscriptions[0].state
 
 
 def test_rows_come_by_snapshot_and_changes_by_the_log(
@@ -154,7 +155,8 @@ def test_rows_in_the_way_are_told_by_check(databases: DatabasesFactory, tmp_path
         settings = site.publication.model_dump(mode="json")
         first = {**settings["subscriptions"][0], **subscription}
         changed = {"articles": [{"source": it} for it in sources], "subscriptions": [first]}
-        problems = check(Publication.model_validate({**settings, **changed}), site.connections).problems
+        other = Publication.model_validate({**settings, **changed})
+        problems = check(Topology(other, site.connections)).problems
         assert all("holds rows" in it.message for it in problems), problems
         return [it.to_report().article for it in problems]
 
@@ -246,7 +248,7 @@ def test_a_subscriber_of_before_an_articles_snapshot_is_known(
     assert site.at_subscriber("SELECT rating FROM vendor WHERE vendor_id = 1") == [(1,)]
     site.set_up()
     request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))
-    subscribe_anew(request, site.connections)
+    subscribe_anew(request, site.topology)
     site.take_snapshot()
     deliver_stored(site).raise_error()
     assert site.differences() == []
@@ -264,7 +266,7 @@ def test_rows_loaded_by_hand_take_the_place_of_snapshots(databases: DatabasesFac
     with pytest.raises(ConfigurationError, match="does not know the snapshot"):
         site.deliver()
     read_log_into_store(site).raise_error()
-    reinitialize(site.publication, site.connections, "reporting")
+    reinitialize(site.topology, "reporting")
     site.at_publisher("DELETE FROM orders WHERE order_id < 50")
     _deliver(site)
     assert site.differences() == []
@@ -302,7 +304,7 @@ def test_one_article_is_mended_alone(databases: DatabasesFactory, tmp_path: Path
     site.at_publisher("INSERT INTO orders VALUES (7000, 1, 1)", "UPDATE vendor SET note = 'n' WHERE vendor_id = 6")
     read_log_into_store(site).raise_error()
     request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))
-    subscribe_anew(request, site.connections)
+    subscribe_anew(request, site.topology)
     assert [it.article for it in site.take_snapshot().snapshot] == ["public.orders"]
     deliver_stored(site).raise_error()
     assert site.differences() == ["public.vendor"]
@@ -431,7 +433,7 @@ def test_a_subscription_begins_at_an_lsn_whose_commands_are_kept(
     _also(site, sync_type="initialize_from_lsn", subscription_lsn=lsn)
     site.set_up()
     assert site.set_up() == []
-    current = {it.subscription: it.watermark for it in status(site.publication, site.connections).subscriptions}
+    current = {it.subscription: it.watermark for it in status(site.topology).subscriptions}
     assert int(current["second"] or "", 16) == lsn_number(lsn) - 1
     assert site.take_snapshot(subscription="second").snapshot == ()
 
@@ -445,11 +447,11 @@ def test_commands_that_an_interrupted_snapshot_needs_are_kept_until_they_are_too
         assert killed.killed()
     site.at_publisher("UPDATE vendor SET rating = 9")
     read_log_into_store(site).raise_error()
-    assert clean_up(site.publication, site.connections).batches == 0
+    assert clean_up(site.topology).batches == 0
     execute(site.databases.distribution, "UPDATE msrepl_batches SET entry_time = now() - interval '100 hours'")
-    assert list(clean_up(site.publication, site.connections).deactivated) == ["reporting"]
+    assert list(clean_up(site.topology).deactivated) == ["reporting"]
     with pytest.raises(ConfigurationError, match="must be reinitialized"):
         site.take_snapshot()
-    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.connections)
+    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
     site.take_snapshot()
     assert site.differences() == []

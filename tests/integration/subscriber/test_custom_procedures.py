@@ -17,9 +17,7 @@ from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_commands, read_commands, replicate
 from support.site import Rows, Site
 from tranrepl.admin.check import check
-from tranrepl.distribution.opening import subscription_key
 from tranrepl.errors import CustomProcedureError, ErrorKind
-from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.postgres.session import connect
 from tranrepl.subscriber.batching import staging
@@ -78,7 +76,7 @@ def test_an_update_is_passed_what_its_syntax_says(syntax: str, databases: Databa
     parameters, count, expected = _UPDATES[syntax]
     site = _site(databases(), tmp_path, {"upd_cmd": f"{syntax} apart.on_update", "update_policy": "singleton_update"})
     site.at_subscriber(CALLED, "CREATE SCHEMA apart", _recorder("apart.on_update", parameters, count))
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
     site.at_publisher("INSERT INTO vendor VALUES (1, 'old', 'note', 5)")
     replicate(site)
     site.at_publisher("UPDATE vendor SET name = 'new', note = NULL", "UPDATE vendor SET rating = 6")
@@ -155,7 +153,7 @@ def test_a_procedure_that_cannot_be_called_is_found_with_the_signature_it_should
 ) -> None:
     site = _site(databases(), tmp_path, {"upd_cmd": "SCALL mine"})
     site.at_subscriber(declaration)
-    (problem,) = check(site.publication, site.connections).problems
+    (problem,) = check(site.topology).problems
     assert isinstance(problem, CustomProcedureError)
     assert (
         'article public.vendor: Subscriber reporting: there is no procedure that takes the call of "public"."mine"'
@@ -170,12 +168,12 @@ def test_a_procedure_that_cannot_be_called_is_found_with_the_signature_it_should
 def test_a_wider_parameter_will_do(databases: DatabasesFactory, tmp_path: Path) -> None:
     site = _site(databases(), tmp_path, {"del_cmd": "CALL mine"})
     site.at_subscriber("CREATE PROCEDURE mine(bigint, numeric, more text DEFAULT '') LANGUAGE sql AS ''")
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
 
 
 def test_what_none_drops_is_warned_of(databases: DatabasesFactory, tmp_path: Path) -> None:
     site = _site(databases(), tmp_path, {"ins_cmd": "NONE"})
-    checked = check(site.publication, site.connections)
+    checked = check(site.topology)
     assert checked.problems == []
     (warning,) = checked.warnings
     assert (
@@ -203,10 +201,9 @@ def test_a_procedure_that_commits_is_named_and_nothing_of_its_batch_stays(
 
 def _skeletons(site: Site) -> list[Procedure]:
     """What `tranrepl script --custom` prints."""
-    log_reader = LogReaderRequest(publication=site.publication)
-    with open_log_reader(log_reader, site.connections) as opened, connect(site.databases.subscriber, "test") as session:
+    with open_log_reader(site.topology) as opened, connect(site.databases.subscriber, "test") as session:
         articles = opened.database.active_articles(site.publication, opened.record)
-        key = subscription_key(site.publication, site.databases.publisher, None, "reporting")
+        key = site.topology.subscription_key("reporting", None)
         subscriber = PostgresSubscriber(session, key)
         return [it for article in articles for it in custom_procedures(subscriber.target(article))]
 
@@ -219,7 +216,7 @@ def test_a_skeleton_is_a_procedure_that_works(databases: DatabasesFactory, tmp_p
     settings = {"ins_cmd": "CALL a", "upd_cmd": "MCALL b", "del_cmd": "XCALL c", "update_policy": "singleton_update"}
     site = _site(databases(), tmp_path, settings)
     site.at_subscriber(*_texts_of(_skeletons(site)))
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
     site.at_publisher(
         "INSERT INTO vendor SELECT n, 'name', 'note', n FROM generate_series(1, 5) n",
         "UPDATE vendor SET note = NULL WHERE vendor_id = 2",
@@ -371,11 +368,11 @@ def test_a_column_that_is_added_regenerates_what_was_generated_and_leaves_custom
         "article public.vendor of subscription reporting is stopped until its rows are seen to: column added joined it",
     ]
     assert site.at_subscriber(mine) == before
-    (attention,) = check(site.publication, site.connections).needing_attention
+    (attention,) = check(site.topology).needing_attention
     assert '"c5" uuid, "pkc1" integer' in (attention.remedy or "")
 
     site.at_subscriber("DROP PROCEDURE mine", *_texts_of(_skeletons(site)))
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
     site.at_publisher(
         "INSERT INTO vendor VALUES (2, 'n', NULL, 1, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11')",
         "UPDATE vendor SET added = 'b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11' WHERE vendor_id = 1",

@@ -15,11 +15,9 @@ from support.site import Site, execute
 from support.subscribers import Execute
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
-from tranrepl.distribution.opening import subscription_key
 from tranrepl.model.names import TableName
 from tranrepl.settings.registration import registered_article
 from tranrepl.subscriber.dialect import Scripted
-from tranrepl.subscriber.dialects import dialect_of
 
 NAME = "a\"b`c;'\\ -- %s %(x)s :y {} $$"
 VALUE = "x'); DROP TABLE canary; -- \\' OR 1=1 \\\\' %s %(x)s :y {} $$ /*\n\t\\"
@@ -58,7 +56,7 @@ def test_names_and_values_are_no_sql(
     site.set_up()
     for script in _custom_procedures(site):
         run(script)
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
 
     site.at_publisher(
         f"INSERT INTO {table} VALUES (1, {_value(VALUE)}, 'a'), (2, 'b', {_value(VALUE)}), (6, {_value(VALUE)}, 'no')",
@@ -88,8 +86,6 @@ def _of_mariadb(server: MariaDbServer, database: str) -> Execute:
 
 def _custom_procedures(site: Site) -> list[str]:
     """As `tranrepl script --custom` prints them."""
-    publisher, subscriber = site.connections["publisher"], site.connections["subscriber"]
-    key = subscription_key(site.publication, publisher, None, "reporting")
-    ((article, table),) = check(site.publication, site.connections).tables
-    with dialect_of(subscriber).subscriber(subscriber, key, "test") as opened:
+    ((article, table),) = check(site.topology).tables
+    with site.topology.subscriber("reporting", None, "test") as opened:
         return opened.scripts(registered_article(article, table), table, Scripted.CUSTOM)

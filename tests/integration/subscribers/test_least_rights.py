@@ -24,7 +24,6 @@ from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import ConfigurationError, DataError
-from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.model.commands import Operation
 from tranrepl.publisher.postgres.rights import FOR_OWNER, OR_GRANT
 from tranrepl.subscriber.dialects import dialect_of
@@ -172,9 +171,7 @@ def test_a_mariadb_subscriber_needs_no_more_than_documented(
 
 def _in_bulk(site: Site) -> dict[str, set[Operation]]:
     """What of each article goes in bulk with the rights of the site's login."""
-    with open_distribution(
-        DistributionRequest(publication=site.publication, subscription="reporting"), site.connections
-    ) as opened:
+    with open_distribution(site.topology, "reporting") as opened:
         articles = opened.database.all_articles(opened.record)
         with dialect_of(opened.connection).applier(opened.connection, opened.key, articles) as applier:
             return {str(articles[number].source): set(its) for number, its in applier.bulk_operations.items()}
@@ -193,11 +190,11 @@ def test_what_a_mariadb_login_may_not_is_told_with_the_grant(
     article = {"source": "public.ticket", "destination": f"{mariadb_database}.ticket"}
     site = Site(limited, tmp_path / "store", [article])
     site.at_publisher("CREATE TABLE ticket (id int PRIMARY KEY, name text)")
-    (problem,) = check(site.publication, site.connections).problems
+    (problem,) = check(site.topology).problems
     assert problem.message == f"Subscriber reporting: login {login} may not create what setup creates"
     _, *lines = (problem.remedy or "").splitlines()
     mariadb.execute(*(line.removesuffix(";") for line in lines))
-    assert check(site.publication, site.connections).problems == []
+    assert check(site.topology).problems == []
     site.set_up()
     site.at_publisher("INSERT INTO ticket VALUES (1, 'one')")
     replicate(site)

@@ -167,13 +167,13 @@ def test_check_warns_and_setup_goes_on(databases: DatabasesFactory, tmp_path: Pa
         "CREATE DOMAIN size AS varchar(20)",
         "CREATE TABLE item (id bigint PRIMARY KEY, name varchar(50), size size, secret text)",
     )
-    assert check(site.publication, site.connections).warnings == []
+    assert check(site.topology).warnings == []
     site.at_subscriber(
         "CREATE DOMAIN size AS varchar(20)",
         "CREATE TABLE item (id int PRIMARY KEY, name varchar(10) NOT NULL, size varchar(20), secret varchar(1))",
     )
     at = "article public.item: Subscriber reporting: table public.item: column"
-    assert check(site.publication, site.connections).warnings == [
+    assert check(site.topology).warnings == [
         f"{at} 'id' is integer, bigint at the Publisher: larger numbers will not fit",
         f"{at} 'name' is character varying(10), character varying(50) at the Publisher: longer texts will not fit",
         f"{at} 'name' is NOT NULL, and is not so at the Publisher: NULL will not fit",

@@ -59,9 +59,7 @@ def test_changes_reach_mariadb_and_sqlite(
     assert mariadb.execute(f"SELECT {_COLUMNS} FROM vendor ORDER BY 1", database=mariadb_database) == expected
     archived = sqlite_execute(file)(f"SELECT {_COLUMNS} FROM vendor ORDER BY 1")
     assert archived == [(*row[:2], None if row[2] is None else f"{row[2]:.2f}", *row[3:]) for row in expected]
-    current = {
-        it.subscription: it.undelivered_commands for it in status(site.publication, site.connections).subscriptions
-    }
+    current = {it.subscription: it.undelivered_commands for it in status(site.topology).subscriptions}
     assert current == {"reporting": 0, "archive": 0}
 
 

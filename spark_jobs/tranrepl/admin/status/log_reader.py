@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tranrepl.admin.status.asking import said
 from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
-from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.error_rows import ended_well_since, last_error
 from tranrepl.errors import ReplicationError
@@ -17,6 +16,7 @@ from tranrepl.next_steps import Place
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.publisher.postgres.retained_log import retained_log
+from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl status"
 
@@ -37,10 +37,10 @@ class LogReaderHistory:
     last_error: LastError | None
 
 
-def ask_publisher(connection: Connection, publication: str) -> PublisherAnswer:
+def ask_publisher(topology: Topology) -> PublisherAnswer:
     """Ask the Publisher alone. Raises what `connect` raises, and ConfigurationError for another's slot."""
-    with connect(connection, _APPLICATION, autocommit=True) as session:
-        publisher = PostgresPublisher(session, publication)
+    with connect(topology.publisher_connection, _APPLICATION, autocommit=True) as session:
+        publisher = PostgresPublisher(session, topology.publication.publication)
         slot, kept = publisher.slot(), retained_log(session, publisher.object_name)
         waiting: list[str] = []
         publisher.readable_end_of_log(waiting.append)
@@ -61,10 +61,10 @@ def ask_history(database: DistributionDatabase, record: PublicationRecord, setti
     return LogReaderHistory(last, error_of(error, healed=healed, place=Place(settings_file)) if error else None)
 
 
-def ask_for_break(connection: Connection, database: DistributionDatabase, record: PublicationRecord) -> str | None:
+def ask_for_break(topology: Topology, database: DistributionDatabase, record: PublicationRecord) -> str | None:
     """Return why the log cannot be read on; None where it can."""
-    with connect(connection, _APPLICATION, autocommit=True) as session:
-        problem = find_break(PostgresPublisher(session, record.publication), connection, database, record)
+    with topology.publisher(_APPLICATION) as publisher:
+        problem = find_break(publisher, topology.publisher_connection, database, record)
     return None if problem is None else str(problem)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -25,6 +24,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.publisher.postgres.log_identity import LogIdentity, read_log_identity
 from tranrepl.settings.publication import Publication
+from tranrepl.topology import Topology
 
 PATIENCE_SECONDS = 15.0
 """For each question to a server. Three follow on each other at most."""
@@ -32,8 +32,7 @@ Answer = TypeVar("Answer")
 
 
 def status(
-    publication: Publication,
-    connections: Mapping[str, Connection],
+    topology: Topology,
     patience: float = PATIENCE_SECONDS,
     settings_file: str = "FILE",
 ) -> PublicationStatus:
@@ -42,8 +41,8 @@ def status(
 
     Raises ConfigurationError where the publication is not set up.
     """
-    with closing(DistributionDatabase(connections[publication.distributor.connection])) as database:
-        return _Status(publication, connections, database, patience, settings_file).ask()
+    with topology.distributor() as database:
+        return _Status(topology, database, patience, settings_file).ask()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +52,14 @@ class _NotSetUp:
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    publication: Publication
-    connections: Mapping[str, Connection]
+    topology: Topology
     database: DistributionDatabase
     patience: float
     settings_file: str
 
     def ask(self) -> PublicationStatus:
         registered = self._asked(self._distribution, self._record)
-        publisher = self._asked(
-            self._publisher, lambda: ask_publisher(self._publisher, self.publication.publication)
-        ).answer()
+        publisher = self._asked(self._publisher, lambda: ask_publisher(self.topology)).answer()
         record = registered.answer()
         if isinstance(record, _NotSetUp):
             raise record.error
@@ -86,7 +82,7 @@ class _Status:
         history = self._asked(self._distribution, lambda: ask_history(self.database, record, self.settings_file))
         broken: Asked[str | None] | None = None
         if isinstance(publisher, PublisherAnswer):
-            broken = self._asked(self._publisher, lambda: ask_for_break(self._publisher, self.database, record))
+            broken = self._asked(self._publisher, lambda: ask_for_break(self.topology, self.database, record))
         subscriptions = self._ask_subscriptions(record, watermarks)
         past = history.answer()
         reader = log_reader_status(
@@ -115,8 +111,7 @@ class _Status:
     def _ask_subscribers(self, system: str | None) -> dict[str, bytes | ReplicationError | None]:
         asked = {
             it.name: self._asked(
-                self._subscriber(it.name),
-                partial(ask_subscriber, self.publication, self.connections, system, it.name),
+                self.topology.subscriber_connection(it.name), partial(ask_subscriber, self.topology, system, it.name)
             )
             for it in self.publication.subscriptions
         }
@@ -153,16 +148,17 @@ class _Status:
     def _asked(self, connection: Connection, question: Callable[[], Answer]) -> Asked[Answer]:
         return Asked(f"connection {connection}", question, self.patience)
 
-    def _subscriber(self, subscription: str) -> Connection:
-        return self.connections[self.publication.subscription(subscription).connection]
+    @property
+    def publication(self) -> Publication:
+        return self.topology.publication
 
     @property
     def _publisher(self) -> Connection:
-        return self.connections[self.publication.publisher.connection]
+        return self.topology.publisher_connection
 
     @property
     def _distribution(self) -> Connection:
-        return self.connections[self.publication.distributor.connection]
+        return self.topology.distributor_connection
 
 
 def _with_subscriber(status: SubscriptionStatus, watermark: bytes | ReplicationError | None) -> SubscriptionStatus:

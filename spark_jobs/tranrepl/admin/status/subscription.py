@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -16,8 +15,6 @@ from tranrepl.admin.status.report import (
     SubscriptionStatus,
 )
 from tranrepl.admin.status.undelivered import Undelivered, undelivered_after
-from tranrepl.connections import Connection
-from tranrepl.distribution.opening import subscription_key
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.error_rows import ErrorRow, ended_well_since, last_error, skipped_since
 from tranrepl.distributor.tables import RunStatus
@@ -26,24 +23,20 @@ from tranrepl.errors import VALIDATION_FAILED, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.topology import Topology
 
 _WITHOUT_SNAPSHOT = (RegisteredStatus.SUBSCRIBED, RegisteredStatus.INITIATED)
 _EXPIRING_SHARE = 0.8
 """Of max_distretention."""
 
 
-def ask_subscriber(
-    publication: Publication, connections: Mapping[str, Connection], system: str | None, name: str
-) -> bytes | None:
+def ask_subscriber(topology: Topology, system: str | None, name: str) -> bytes | None:
     """Ask the Subscriber alone for its watermark. Raises ConfigurationError where it is not set up, TransientError
     where it is not there.
 
     Without the Publisher's system identifier it cannot be told which watermark is the subscription's: None.
     """
-    connection = connections[publication.subscription(name).connection]
-    key = subscription_key(publication, connections[publication.publisher.connection], system, name)
-    with dialect_of(connection).subscriber(connection, key, "tranrepl status") as subscriber:
+    with topology.subscriber(name, system, "tranrepl status") as subscriber:
         return subscriber.find_watermark() if system is None else subscriber.watermark()
 
 

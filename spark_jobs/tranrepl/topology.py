@@ -1,0 +1,75 @@
+"""Where a publication's servers are: its Publisher, its Distributor, its Subscribers, and how each is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.settings.publication import Publication
+from tranrepl.subscriber.dialect import Dialect, Subscriber, SubscriptionKey
+
+if TYPE_CHECKING:
+    from tranrepl.publisher.postgres.publisher import PostgresPublisher
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A publication, and the connections to its servers by id. A job has the connections of the ends that it opens.
+
+    What a database needs is loaded when that end is opened: a delivery starts sooner without the Publisher's modules.
+    """
+
+    publication: Publication
+    connections: Mapping[str, Connection]
+
+    @property
+    def publisher_connection(self) -> Connection:
+        return self.connections[self.publication.publisher.connection]
+
+    @property
+    def distributor_connection(self) -> Connection:
+        return self.connections[self.publication.distributor.connection]
+
+    def subscriber_connection(self, subscription: str) -> Connection:
+        """Raises ConfigurationError where the publication has no such subscription."""
+        return self.connections[self.publication.subscription(subscription).connection]
+
+    def dialect(self, subscription: str) -> Dialect:
+        """Return what the subscription's Subscriber speaks."""
+        from tranrepl.subscriber.dialects import dialect_of
+
+        return dialect_of(self.subscriber_connection(subscription))
+
+    def subscription_key(self, subscription: str, publisher_system: str | None) -> SubscriptionKey:
+        """Return how a subscription's rows at the Subscriber are named. `publisher_system`: the system identifier of
+        the Publisher's server, where the publication has one by now."""
+        publisher = self.publisher_connection
+        return SubscriptionKey(
+            f"{publisher.host or ''}:{publisher.port or ''}",
+            publisher_system or "",
+            publisher.database or "",
+            self.publication.publication,
+            subscription,
+        )
+
+    def publisher(self, application: str) -> AbstractContextManager[PostgresPublisher]:
+        """Open the Publisher. `application` names the session there."""
+        from tranrepl.publisher.registry import open_publisher
+
+        return open_publisher(self.publisher_connection, self.publication.publication, application)
+
+    def distributor(self) -> DistributionDatabase:
+        """Open the distribution database, which connects when it is first asked."""
+        return DistributionDatabase(self.distributor_connection)
+
+    def subscriber(
+        self, subscription: str, publisher_system: str | None, application: str
+    ) -> AbstractContextManager[Subscriber]:
+        """Open a subscription's Subscriber. `application` names the session there; `publisher_system` as for
+        `subscription_key`."""
+        key = self.subscription_key(subscription, publisher_system)
+        return self.dialect(subscription).subscriber(self.subscriber_connection(subscription), key, application)
