@@ -11,7 +11,7 @@ BENCH := $(VENV)/.bench
 export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
 
 .DEFAULT_GOAL := help
-.PHONY: help env java demo airflow test lint format bench bench-quick fuzz chaos clean
+.PHONY: help env java demo airflow test docs lint format bench bench-quick fuzz chaos clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,6 +48,9 @@ else
 	@# Tests start Python some thousand times, which would compile the checkout each time.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder
 endif
+
+docs: env ## Write the pages of docs/reference that are made from the code
+	@PYTHONPATH=docs $(BIN)/python -m reference_pages
 
 lint: env ## Check style, types and the direction of imports
 	@$(BIN)/ruff check

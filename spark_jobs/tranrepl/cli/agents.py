@@ -40,7 +40,7 @@ from tranrepl.topology import Topology
 
 @app.command("log-reader", epilog="Example: [bold]tranrepl log-reader purchasing.yaml --master 'local\\[2]'[/]")
 def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOption = False) -> None:
-    """Read the Publisher's log into the store."""
+    """Read the Publisher's log, and store the commands it becomes."""
     with failing_clearly():
         topology = load(file)
         result = _read_log(topology, master)
@@ -53,7 +53,8 @@ def distribute(
     file: File,
     subscription: SubscriptionOption = None,
     committed_before: Annotated[
-        datetime | None, typer.Option(help="Deliver only transactions committed before this time (UTC).")
+        datetime | None,
+        typer.Option(metavar="TIME", help="Only transactions committed before this time (UTC)."),
     ] = None,
     single_connection: Annotated[
         bool, typer.Option("--single-connection", help="Deliver over one connection, as the retry does.")
@@ -80,10 +81,11 @@ def run(
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,
 ) -> None:
-    """Read the log, then deliver to every Subscriber; a batch that fails is tried again over a single connection.
+    """Read the log and deliver to every Subscriber, as a run of the DAG does.
 
-    A subscription, or an article of it, that waits for its initial snapshot gets it first. What is stored is delivered
-    whatever stopped the log reader.
+    A subscription or article that waits for its initial snapshot gets it
+    first. A batch that fails is tried again over a single connection. Where
+    the log reader fails, what is stored is delivered all the same.
     """
     with failing_clearly():
         topology = load(file)
@@ -105,9 +107,10 @@ def snapshot(
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,
 ) -> None:
-    """Give subscriptions that wait for it the Publisher's rows, as of one point of its log, while it works on.
+    """Copy the Publisher's rows to what waits for its initial snapshot.
 
-    A new subscription waits for it, and so does an article that was added. What needs none is left alone.
+    New subscriptions wait for it, and so do articles that were added; others
+    are left alone. The Publisher keeps working meanwhile.
     """
     with failing_clearly():
         topology = load(file)

@@ -32,6 +32,7 @@ SubscriptionOption = Annotated[
     typer.Option(
         "--subscription",
         "-s",
+        metavar="NAME",
         help="Only this subscription.",
         show_default="all",
         autocompletion=complete_subscription,
@@ -39,7 +40,7 @@ SubscriptionOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MasterOption = Annotated[
-    str, typer.Option(help="Spark master, as spark-submit takes it.", envvar="TRANREPL_SPARK_MASTER")
+    str, typer.Option(metavar="URL", help="Spark master, as spark-submit takes it.", envvar="TRANREPL_SPARK_MASTER")
 ]
 
 
@@ -48,6 +49,7 @@ ArticleOption = Annotated[
     typer.Option(
         "--article",
         "-a",
+        metavar="TABLE",
         help="Only this article, by its source table.",
         show_default="all",
         autocompletion=complete_article,
@@ -60,6 +62,7 @@ SubscriptionName = Annotated[
     typer.Option(
         "--subscription",
         "-s",
+        metavar="NAME",
         help="The subscription.",
         show_default=False,
         autocompletion=complete_subscription,

@@ -20,17 +20,19 @@ from tranrepl.errors import ConfigurationError
 @app.command(epilog="Example: [bold]tranrepl browse purchasing.yaml --article purchasing.vendor --limit 20[/]")
 def browse(
     file: File,
-    article: Annotated[str | None, typer.Option(help="Only this article, by its source table.")] = None,
+    article: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Only this article, by its source table.")
+    ] = None,
     first: Annotated[
-        str | None, typer.Option("--from", metavar="XACT_SEQNO", help="From this transaction on, hexadecimal.")
+        str | None, typer.Option("--from", metavar="XACT_SEQNO", help="Begin with this transaction, hexadecimal.")
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="XACT_SEQNO", help="Up to this transaction, hexadecimal.")
+        str | None, typer.Option("--to", metavar="XACT_SEQNO", help="End with this transaction, hexadecimal.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most this many commands.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Show at most this many commands.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Show stored commands, as SQL Server's sp_browsereplcmds does. Where there are none, say why."""
+    """Show stored commands, as SQL Server's sp_browsereplcmds does."""
     with failing_clearly():
         topology = load(file)
         selection = Selection(_seqno(first), _seqno(last), article)

@@ -12,9 +12,9 @@ from tranrepl.cli.output import counted, err, failing_clearly, out, print_error,
 
 @app.command(epilog="Example: [bold]tranrepl cleanup dags/publications/purchasing.yaml[/]")
 def cleanup(file: File, as_json: JsonOption = False) -> None:
-    """Remove stored commands that every Subscriber has, and history that is too old.
+    """Remove stored commands that every Subscriber has, and old history.
 
-    A subscription with a command that waited longer than max_distretention is deactivated.
+    A subscription with a command older than max_distretention is deactivated.
     """
     with failing_clearly():
         topology = load(file)

@@ -31,17 +31,21 @@ def reinitialize_subscription(
         bool,
         typer.Option(
             "--log-reader",
-            help="Leave the Subscribers' rows as they are: they are the Publisher's, or validate --repair will correct "
-            "them.",
+            help="Begin the log reader anew and leave the Subscribers' rows: they equal the Publisher's, or "
+            "validate --repair will correct them.",
         ),
     ] = False,
     master: MasterOption = "local[*]",
 ) -> None:
-    """Begin anew: the publication, one subscription, or one article of it; a deactivated one is active again.
+    """Begin a publication, a subscription (-s) or an article (-a) anew.
 
-    Without -s the slot, what is registered of the log, stored commands and watermarks are made new, whatever state they
-    are in, and every subscription gets the Publisher's rows. With sync_type: replication_support_only there is no
-    snapshot: load the rows while nobody writes at the Publisher.
+    A subscription or article gets the Publisher's rows again by a snapshot; a
+    deactivated subscription is active afterwards. Without -s the whole
+    publication begins anew, whatever state it is in: slot, registration,
+    stored commands, watermarks and the rows of every subscription.
+
+    A subscription with sync_type: replication_support_only takes no snapshot:
+    load its rows first, while nobody writes at the Publisher.
     """
     with failing_clearly():
         topology = load(file)

@@ -32,9 +32,10 @@ from tranrepl.topology import Topology
 
 @app.command(epilog="Example: [bold]tranrepl check dags/publications/purchasing.yaml[/]")
 def check(file: File, as_json: JsonOption = False, master: MasterOption = "local[*]") -> None:
-    """Find all that would keep the publication from running. Changes nothing.
+    """Report what would keep the publication from running; change nothing.
 
-    A store that is no mounted path is tried by a small Spark job.
+    Looks at the file, connections, rights, tables, the store, Spark and
+    Airflow's pools. A store behind a URL is tried by a small Spark job.
     """
     with failing_clearly():
         topology = load(file)
@@ -85,9 +86,10 @@ def _store_problems(
 
 @app.command(epilog="Example: [bold]tranrepl setup dags/publications/purchasing.yaml[/]")
 def setup(file: File) -> None:
-    """Create what is missing at Publisher, Distributor and Subscribers. May be run again at any time.
+    """Create what is missing at Publisher, Distributor and Subscribers.
 
-    Generated procedures are made anew where the article changed. Custom ones are left alone, and named where they need
+    May be run again at any time. Generated procedures are replaced where the
+    article changed; custom ones are left alone, and named where they need
     attention.
     """
     with failing_clearly():
@@ -126,11 +128,12 @@ def _prepare_spark() -> None:
         make_archive()
 
 
-@app.command("class-archive", epilog="Example: [bold]tranrepl class-archive[/], where Airflow's tasks run")
+@app.command("class-archive", epilog="Example: [bold]tranrepl class-archive[/]")
 def class_archive() -> None:
-    """Let Spark jobs on this machine start in half the time. Setup does it too, where it runs.
+    """Make Spark jobs on this machine start faster.
 
-    Makes an archive of Spark's classes (190 MB, 20 s) for this Java and this pyspark, unless it is there.
+    Writes an archive of Spark's classes for this Java and this pyspark, unless
+    it exists. Setup does so too, on the machine where it runs.
     """
     with failing_clearly():
         try:
@@ -145,16 +148,20 @@ def class_archive() -> None:
 def script(
     file: File,
     subscription: SubscriptionOption = None,
-    custom: Annotated[bool, typer.Option("--custom", help="Skeletons of the custom procedures instead.")] = False,
+    custom: Annotated[bool, typer.Option("--custom", help="Print skeletons of the custom procedures instead.")] = False,
     dialect: Annotated[
         str | None,
-        typer.Option(help=f"For a Subscriber of this kind that need not exist: {', '.join(SCRIPTED_KINDS)}."),
+        typer.Option(
+            metavar="KIND",
+            help=f"Ask no Subscriber, and print for this kind of database: {', '.join(SCRIPTED_KINDS)}.",
+        ),
     ] = None,
 ) -> None:
-    """Print the procedures that setup generates, as they fit each Subscriber's tables.
+    """Print the procedures that setup would create at each Subscriber.
 
-    A skeleton has the signature that a custom procedure must have, and does what the generated one would do.
-    With --dialect no Subscriber is asked: the procedures fit tables as setup would create them.
+    The skeleton of a custom procedure has the signature that it must have, and
+    does what the generated one would do. With --dialect the procedures fit
+    tables as setup would create them.
     """
     with failing_clearly():
         topology = load(file)

@@ -17,12 +17,14 @@ def skip(
     file: File,
     subscription: SubscriptionName,
     xact_seqno: Annotated[
-        str, typer.Option(help="The next transaction to be delivered, hexadecimal.", show_default=False)
+        str,
+        typer.Option(metavar="XACT_SEQNO", help="The transaction that is next, hexadecimal.", show_default=False),
     ],
 ) -> None:
-    """Pass over one transaction that cannot be delivered. The history says so.
+    """Skip the next transaction of a subscription, and record that.
 
-    Like SQL Server's sp_setsubscriptionxactseqno, of which it is the careful half: no other transaction is skipped.
+    Like SQL Server's sp_setsubscriptionxactseqno, but it skips this one
+    transaction and no other.
     """
     with failing_clearly():
         topology = load(file)
@@ -37,12 +39,13 @@ def retry(
     file: File,
     subscription: SubscriptionName,
     from_xact_seqno: Annotated[
-        str, typer.Option(help="The transaction to begin with, hexadecimal.", show_default=False)
+        str, typer.Option(metavar="XACT_SEQNO", help="The transaction to begin with, hexadecimal.", show_default=False)
     ],
 ) -> None:
-    """Let the next delivery begin with a transaction that was delivered before: all from it on is applied again.
+    """Deliver again, from a transaction on that was delivered before.
 
-    For a Subscriber whose rows were put back by other means than a restored database, which brings its watermark along.
+    For a Subscriber whose rows were put back by hand. A restored database
+    needs no retry: its watermark came back with it.
     """
     with failing_clearly():
         topology = load(file)

@@ -36,7 +36,9 @@ Looked = PublicationStatus | ReplicationError
 
 @app.command(epilog="Example: [bold]tranrepl status dags/publications[/]")
 def status(files: Files, as_json: JsonOption = False) -> None:
-    """Show where the log reader and every subscription stand, also where a server gives no answer.
+    """Show the state of the log reader and of every subscription.
+
+    Shows also what is known while a server gives no answer.
 
     Exit status: 0 all is well; 1 a file cannot be used, or is not set up;
     2 something is wrong: a server is away, the log cannot be read on,

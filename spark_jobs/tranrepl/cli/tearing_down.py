@@ -23,14 +23,15 @@ def teardown(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     leave: Annotated[
         list[str] | None,
-        typer.Option(metavar="SUBSCRIPTION", help="Leave this one's Subscriber as it is: one that is gone."),
+        typer.Option(metavar="SUBSCRIPTION", help="Do not touch the Subscriber of this subscription: it is gone."),
     ] = None,
 ) -> None:
-    """Remove what setup made, after asking: slot, publication, procedures, registration, stored commands, pools.
+    """Remove what setup created, after asking.
 
-    Replica identities become what they were. No table of yours and no row in it
-    is touched, nor a procedure that you wrote or edited. May be run again where
-    it was interrupted.
+    That is the slot, the PostgreSQL publication, generated procedures,
+    registration, stored commands and pools; replica identities become what
+    they were. Your tables and rows stay, and so does every procedure that you
+    wrote or edited. An interrupted teardown is finished by running it again.
     """
     with failing_clearly():
         topology = load(file)

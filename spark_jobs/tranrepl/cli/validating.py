@@ -28,21 +28,23 @@ def validate(
     subscription: SubscriptionOption = None,
     article: ArticleOption = None,
     rowcount_only: Annotated[
-        bool, typer.Option("--rowcount-only", help="Count rows, and do not compare their contents.")
+        bool, typer.Option("--rowcount-only", help="Compare the numbers of rows, not their contents.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Correct the rows that differ at the Subscriber, in one transaction.")
+        bool, typer.Option("--repair", help="Correct the Subscriber's rows that differ, in one transaction.")
     ] = False,
     repair_script: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.sql", help="Write the statements that would correct them.", show_default=False),
+        typer.Option(metavar="OUT.sql", help="Write statements that correct them to this file.", show_default=False),
     ] = None,
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the Subscribers' rows with the Publisher's, both at one transaction. Nobody stops writing for it.
+    """Compare the Subscribers' rows with the Publisher's.
 
-    Reads the log and delivers up to that transaction. Exit status 1 where something differs, and was not repaired.
+    Both are compared as of one transaction, while writes go on; for that the
+    log is read and delivered up to it. Exit status 1 means that rows differ
+    and were not repaired.
     """
     with failing_clearly():
         publication = load(file).publication

@@ -78,18 +78,19 @@ class UpdatePolicy(StrEnum):
     """How an UPDATE of a column of a unique constraint or unique index goes out (KB 238254, "deferred update")."""
 
     PAIRS = "pairs"
-    """As DELETE and INSERT."""
+    """As a DELETE and an INSERT."""
     SINGLETON_UPDATE = "singleton_update"
-    """As UPDATE where it is the only change of its transaction (trace flag 8207), else as DELETE and INSERT."""
+    """As an UPDATE where it is the only change of its transaction (trace flag 8207), otherwise as a pair."""
     ALWAYS_PAIRS = "always_pairs"
-    """Every UPDATE, whatever it changed, as DELETE and INSERT (trace flag 8202)."""
+    """Every UPDATE, whatever it changed, is sent as a DELETE and an INSERT (trace flag 8202)."""
 
 
 class Truncation(StrEnum):
     """What a TRUNCATE at the Publisher does."""
 
     REPLICATE = "replicate"
-    """It empties the article's rows at the Subscriber, in order."""
+    """The article's rows at the Subscriber are deleted, in commit order."""
     IGNORE = "ignore"
+    """The Subscriber keeps its rows."""
     ERROR = "error"
     """The log reader stops before it."""

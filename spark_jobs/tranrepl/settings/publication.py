@@ -65,29 +65,33 @@ class ReplicaIdentity(StrEnum):
     """What the Publisher's log carries of a row before its change (PostgreSQL's REPLICA IDENTITY)."""
 
     FULL = "full"
+    """`setup` sets REPLICA IDENTITY FULL, so that only the values that changed travel."""
     DEFAULT = "default"
+    """The table is left as it is, and an UPDATE sends every value that the log carries."""
 
 
 class SyncType(StrEnum):
     """How a new subscription gets the rows that were there before it (`@sync_type` of sp_addsubscription)."""
 
     AUTOMATIC = "automatic"
-    """By a snapshot, which the first run makes."""
+    """The first run copies them by a snapshot."""
     REPLICATION_SUPPORT_ONLY = "replication_support_only"
-    """They are there already, or there are none."""
+    """Nothing is copied: the rows are at the Subscriber already, or there are none."""
     INITIALIZE_FROM_LSN = "initialize_from_lsn"
-    """They are there, as of `subscription_lsn`."""
+    """Nothing is copied: the Subscriber has the rows as of `subscription_lsn`."""
 
 
 class PreCreation(StrEnum):
     """What a snapshot does first with a destination table that is there (`@pre_creation_cmd` of sp_addarticle)."""
 
     NONE = "none"
-    """Nothing: it must be empty."""
+    """Nothing: the table must be empty, otherwise `check` refuses."""
     DROP = "drop"
+    """The table is dropped and created anew."""
     DELETE = "delete"
-    """It deletes the rows that the article's row filter is true for; all of them where it has none."""
+    """The rows for which the article's row filter is true are deleted; all rows where it has no filter."""
     TRUNCATE = "truncate"
+    """The table is truncated."""
 
 
 class OnUnknownRows(StrEnum):
@@ -95,39 +99,39 @@ class OnUnknownRows(StrEnum):
     its row filter changed, its table was rewritten."""
 
     REINITIALIZE = "reinitialize"
-    """It waits for a snapshot, where the subscription takes one."""
+    """The article gets a new snapshot, where the subscription has `sync_type: automatic`."""
     STOP = "stop"
-    """The subscription stops until a validation or a snapshot has settled it."""
+    """The subscription stops until a validation has found or made the rows equal, or a snapshot has replaced them."""
 
 
 class StreamAssignment(StrEnum):
     """How a commit batch is divided among the subscription streams."""
 
     KEY = "key"
-    """By primary key: all commands of one row go to one stream."""
+    """All commands of one row go to one stream."""
     DEPENDENCIES = "dependencies"
-    """By transaction: those that share a key, a unique value or a foreign key value go to one stream."""
+    """Transactions that share a key, a unique value or a foreign key value go to one stream."""
 
 
 class CommandOrder(StrEnum):
     """Among which commands those of an article keep their order, where they are applied serially."""
 
     TRANSACTIONS = "transactions"
-    """All of them: a procedure or trigger sees every table as commit order promises."""
+    """All commands keep commit order: a procedure or trigger sees every table as it was at that moment."""
     OWN_ARTICLE = "own_article"
-    """The article's own: they do not divide what goes in bulk."""
+    """Only this article's commands keep commit order among themselves, so other articles can be applied in bulk."""
 
 
 _EARLIER_SERIAL = "commands"
 
 
 class Apply(StrEnum):
-    """How commands are applied at the Subscriber."""
+    """How a delivery applies its commands."""
 
     AUTO = "auto"
-    """In bulk, checked, where the outcome is the same; serially where it may not be."""
+    """In bulk where that gives the same rows, which is verified; serially where it may not."""
     SERIAL = "serial"
-    """Command by command, in order. Its earlier name, `commands`, is accepted."""
+    """Serially: every command by itself, in commit order. Its earlier name, `commands`, is accepted."""
 
     @classmethod
     def _missing_(cls, value: object) -> Apply | None:
@@ -146,21 +150,21 @@ class _Settings(BaseModel):
 
 class PublisherSettings(_Settings):
     connection: ConnectionId
-    """Airflow connection id of the Publisher; a shell sets AIRFLOW_CONN_<ID>."""
+    """Airflow connection id of the Publisher. In a shell it is the variable `AIRFLOW_CONN_<ID>`."""
     snapshot_timeout: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] = 3600
-    """Seconds that a snapshot waits for transactions that were open at the Publisher when it began."""
+    """Seconds that a snapshot or a validation waits for transactions that were open at the Publisher when it began."""
 
 
 class DistributorSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the distribution database."""
     store: Annotated[str, Field(min_length=1)]
-    """Where commands are stored: any path that Spark can write (a folder, s3a://…, hdfs://…). It belongs to this
-    distribution database alone: clean-up removes batches that are not registered there."""
+    """Where commands are stored: an absolute path, or a URL that Spark can write (s3a://…, hdfs://…). A store belongs
+    to one distribution database: clean-up removes batches that are not registered there."""
     min_distretention: Annotated[Hours, Field(ge=0)] = 0
-    """Hours that a stored batch is kept at least, though every subscription has it."""
+    """Hours that a stored batch is kept at least, also when every subscription has it."""
     max_distretention: Annotated[Hours, Field(ge=1)] = 72
-    """Hours that a command waits for a Subscriber at most; then its subscription is deactivated."""
+    """Hours that a command waits for a Subscriber at most. A subscription with an older command is deactivated."""
     history_retention: Annotated[Hours, Field(ge=1)] = 48
     """Hours that history rows and the errors they refer to are kept."""
 
@@ -176,45 +180,48 @@ class DistributorSettings(_Settings):
 
 class LogReaderSettings(_Settings):
     read_batch_size: Annotated[WholeNumber, Field(ge=1, le=1_000_000_000)] = 500_000
-    """A batch ends with the transaction that reaches this number of transactions. Transactions are never split."""
+    """Transactions that a stored batch holds at most."""
     read_batch_bytes: Annotated[WholeNumber, Field(ge=1, le=1024**4)] = 1024 * 1024 * 1024
-    """A batch ends with the transaction that reaches this number of bytes read from the log."""
+    """A stored batch ends with the transaction that reaches this number of bytes of log. Transactions are never
+    split."""
 
 
 class Article(_Settings):
     source: Table
-    """The published table, `schema.table`, exactly as the catalogue spells it."""
+    """The published table, `schema.table`, as the catalogue spells it. A part with a dot, a space or a quote stands in
+    double quotes."""
     destination: Table | None = None
-    """The Subscriber's table. Default: the same name."""
+    """The Subscriber's table; without it, a table of the same name."""
     columns: Annotated[list[str], Field(min_length=1)] | None = None
-    """The published columns (vertical filter), the primary key among them. Default: all."""
+    """The published columns (column filter), with the primary key among them; without it, all columns."""
     ins_cmd: InsertCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
-    """How an INSERT is applied: CALL, SQL or NONE; CALL alone or with the name of a custom procedure."""
+    """How an INSERT is applied: by a generated procedure (CALL), by a custom procedure (CALL and its name), by a
+    statement (SQL), or not at all (NONE)."""
     upd_cmd: UpdateCommand = Propagation(Method.PROCEDURE, CallSyntax.SCALL)
-    """How an UPDATE is applied: CALL, SCALL, MCALL, XCALL, SQL or NONE."""
+    """How an UPDATE is applied: by a procedure, generated or custom, with the call syntax CALL, SCALL, MCALL or XCALL;
+    by a statement (SQL), or not at all (NONE)."""
     del_cmd: DeleteCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
-    """How a DELETE is applied: CALL, XCALL, SQL or NONE."""
+    """How a DELETE is applied: by a procedure, generated or custom, with the call syntax CALL or XCALL; by a statement
+    (SQL), or not at all (NONE)."""
     filter: Annotated[str, Field(min_length=1, max_length=8000)] | None = None
-    """Row filter: a condition in the Publisher's SQL over published columns. Rows for which it is not true are not
-    published."""
+    """The row filter: a condition in the Publisher's SQL over published columns. Rows for which it is false or NULL are
+    not published."""
     update_policy: UpdatePolicy = UpdatePolicy.PAIRS
-    """How an UPDATE of a unique column goes out: pairs, singleton_update or always_pairs."""
+    """How an UPDATE that changes a column of a primary key, unique constraint or unique index is sent."""
     truncate: Truncation = Truncation.REPLICATE
-    """What TRUNCATE at the Publisher does: replicate, ignore or error."""
+    """What a TRUNCATE of the published table does at the Subscriber."""
     lob_columns: list[str] = []
     """Large columns whose before images do not travel: XCALL sends NULL for them."""
     pre_creation_cmd: PreCreation = PreCreation.NONE
-    """What a snapshot does first with a destination table that holds rows: none (refuse), drop, delete or truncate."""
+    """What a snapshot does first with a destination table that exists."""
     on_unknown_rows: OnUnknownRows = OnUnknownRows.REINITIALIZE
-    """What happens where the article's rows may not be the Publisher's any more (it gained a column, its row filter
-    changed, its table was rewritten): reinitialize (a snapshot), or stop."""
+    """What happens when the article's rows at the Subscriber may differ from the Publisher's, because the article
+    gained a column, its row filter changed, or its table was rewritten."""
     replica_identity: ReplicaIdentity = ReplicaIdentity.FULL
-    """`full`: setup sets REPLICA IDENTITY FULL, so that only changed values travel. `default`: the table is left as
-    it is, and an UPDATE sends every value that the log carries."""
-
+    """How much of a row before its change the Publisher's log holds (PostgreSQL's REPLICA IDENTITY)."""
     order: CommandOrder = CommandOrder.TRANSACTIONS
-    """Which commands those of this article keep their order among, where they are applied serially (a custom or
-    edited procedure, a trigger): transactions (all), or own_article."""
+    """Which order this article's commands keep where they are applied serially, as with a custom procedure or a
+    trigger."""
 
     @property
     def destination_table(self) -> TableName:
@@ -245,41 +252,41 @@ def _commit_batch_threshold(subscription: dict[str, Any]) -> int:
 
 class Subscription(_Settings):
     name: Name
+    """The subscription's name: letters, digits, _ and -. It must not change once the subscription is set up."""
     connection: ConnectionId
     """Airflow connection id of the Subscriber."""
     sync_type: SyncType = SyncType.AUTOMATIC
-    """Where a new subscription has the Publisher's rows from: automatic, replication_support_only or
-    initialize_from_lsn."""
+    """Where a new subscription gets the rows from that were at the Publisher before it."""
     subscription_lsn: Annotated[str, AfterValidator(_lsn)] | None = None
-    """LSN of the Publisher, as in 16/B374D848: the Subscriber has every transaction committed before it. For
-    initialize_from_lsn."""
+    """With `sync_type: initialize_from_lsn`: the Subscriber has every transaction that the Publisher committed before
+    this LSN, as in 16/B374D848."""
     subscription_streams: Annotated[WholeNumber, Field(ge=1, le=64)] = 1
-    """Subscriber connections that apply each commit batch in parallel: all commit, or all roll back. Never more than
-    Spark has cores."""
+    """Connections to the Subscriber that apply each commit batch in parallel: all of them commit, or all roll back. No
+    more are used than Spark has cores."""
     stream_assignment: StreamAssignment = StreamAssignment.KEY
-    """How a commit batch is divided among streams: key or dependencies."""
+    """How a commit batch is divided among the streams."""
     lock_timeout: Annotated[WholeNumber, Field(ge=1, le=3600)] = 10
-    """Seconds that one of several streams waits for a lock, before the batch is rolled back and retried over a single
-    connection."""
+    """Seconds that one of several streams waits for a lock. After that the batch is rolled back and retried over a
+    single connection."""
     apply: Apply = Apply.AUTO
-    """auto (in bulk where that gives the same rows, else serially) or serial (always serially)."""
+    """How commands are applied at the Subscriber."""
     skip_errors: list[SkippableError] = []
-    """Numbers of data errors at which the failing command alone is skipped, and recorded in MSrepl_errors: SQL Server's
-    (2627), or the database's own (23505, P0001)."""
+    """Numbers of data errors at which the failing command alone is skipped and recorded in `msrepl_errors`: SQL
+    Server's (2627, 20598) or the database's own (23505, P0001, 1062)."""
     commit_batch_size: Annotated[WholeNumber, Field(ge=1, le=1_000_000)] = Field(default_factory=_commit_batch_size)
-    """A commit at the Subscriber holds at most this many transactions (CommitBatchSize); default 10,000, and 1,000
-    with apply: serial."""
+    """Transactions that one commit at the Subscriber holds at most (CommitBatchSize). With `apply: serial` the
+    default is 1,000."""
     commit_batch_threshold: Annotated[WholeNumber, Field(ge=1, le=10_000_000)] = Field(
         default_factory=_commit_batch_threshold
     )
-    """… or ends with the transaction that reaches this many commands (CommitBatchThreshold); default 100,000, and
-    10,000 with apply: serial."""
+    """A commit at the Subscriber ends with the transaction that reaches this number of commands
+    (CommitBatchThreshold). Transactions are never split. With `apply: serial` the default is 10,000."""
     not_for_replication: bool = False
-    """The Subscriber's foreign keys and ordinary triggers do not act on delivered changes (NOT FOR REPLICATION).
-    MariaDB: its triggers still fire."""
+    """Whether the Subscriber's foreign keys and ordinary triggers leave delivered changes alone (NOT FOR REPLICATION).
+    In MariaDB triggers still fire."""
     foreign_keys: bool = False
-    """Tables that setup creates at the Subscriber get the Publisher's foreign keys among published tables, checked at
-    commit and without cascades. MariaDB: with not_for_replication only."""
+    """Whether tables that `setup` creates at the Subscriber get the Publisher's foreign keys among published tables,
+    checked at commit and without cascades. In MariaDB it needs `not_for_replication: true`."""
 
     @model_validator(mode="after")
     def _lsn_where_it_is_asked_for(self) -> Subscription:
@@ -292,24 +299,28 @@ class Alert(_Settings):
     notifier: ImportPath
     """Import path of an Airflow notifier."""
     arguments: dict[str, JsonValue] = {}
-    """Its arguments. Templates find what there is to say as `alert`. Secrets belong into a connection."""
+    """The notifier's arguments. Templates in them see what happened as `alert`. Secrets belong in a connection."""
 
 
 class Publication(_Settings):
     publication: Name
+    """The publication's name, also that of its DAG: letters, digits, _ and -. It does not begin with `validation_` or
+    `reinitialize_`, which are other DAGs'."""
     publisher: PublisherSettings
     distributor: DistributorSettings
     schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None
-    """Cron expression of the DAG, in UTC; none: manual runs only."""
+    """Cron expression of the DAG, in UTC; without it, the DAG runs when somebody triggers it."""
     validation_schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None
-    """Cron expression of the validation DAG, in UTC; none: manual runs only."""
+    """Cron expression of the DAG `validation_<publication>`, in UTC; without it, that DAG runs when somebody triggers
+    it."""
     articles: Annotated[list[Article], Field(min_length=1)]
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
     log_reader: LogReaderSettings = LogReaderSettings()
+    """How much of the log one stored batch holds."""
     alerts: list[Alert] = []
-    """Whom to tell when a batch has failed for good, when a subscription was deactivated, when a run is late."""
+    """Airflow notifiers that are told when something fails, is late or was skipped."""
     latency_threshold: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
-    """Seconds after which a run that has not ended is late, and a subscription's latency critical."""
+    """Seconds after which a run that has not ended is late, and a subscription's latency is critical."""
 
     @model_validator(mode="after")
     def _names_once(self) -> Publication:
