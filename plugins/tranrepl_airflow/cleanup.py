@@ -40,7 +40,7 @@ class CleanupOperator(BaseOperator):
         try:
             done = clean_up(Topology(publication, resolve_connections(publication.connection_ids()).by_id))
         except ReplicationError as problem:
-            stopped = problem.to_report()
+            stopped = problem.report
         else:
             return self._told(done, publication, context)
         raise logged_failure(stopped, Place(self.settings_file))

@@ -96,7 +96,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         try:
             result = self._run(context)
         except ReplicationError as error:
-            result = JobResult(error=error.to_report())
+            result = JobResult(error=error.report)
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)

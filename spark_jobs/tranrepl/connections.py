@@ -124,7 +124,7 @@ def all_from_environment(connection_ids: Iterable[str]) -> dict[str, Connection]
         raise errors[0]
     if errors:
         message = "\n".join(it.message for it in errors)
-        raise ConfigurationError(message, remedy="\n".join(it.remedy for it in errors if it.remedy))
+        raise ConfigurationError(message, remedy="\n".join(it.report.remedy for it in errors if it.report.remedy))
     return found
 
 

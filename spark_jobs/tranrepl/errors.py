@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
 from pydantic import BaseModel, ConfigDict
 
@@ -37,25 +37,36 @@ class ErrorKind(StrEnum):
     INTERNAL = "internal"
 
 
-def shown_number(number: str | None, database_code: str | None) -> str:
-    """Return SQL Server's number, with the database's own in parentheses: `2627 (23505)`, `2627`, `(53300)`."""
-    own = f"({database_code})" if database_code and database_code != number else ""
-    return " ".join(filter(None, [number, own]))
+class ErrorDetails(TypedDict, total=False):
+    """The fields of ErrorReport that an exception is made with, beside its message."""
+
+    remedy: str | None
+    number: str | None
+    database_code: str | None
+    xact_seqno: str | None
+    command_id: int | None
+    article: str | None
+    key: str | None
+    command: str | None
 
 
 class ErrorReport(BaseModel):
-    """An error as it crosses a process border: in a job's result, an XCom, a history row."""
+    """Everything that is known of an error: an exception carries it; a job's result, an XCom, an alert and a row of
+    `MSrepl_errors` are made from it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: ErrorKind
     message: str
+    """What happened and where."""
     remedy: str | None = None
+    """What to do about it."""
     number: str | None = None
     """SQL Server's."""
     database_code: str | None = None
     """The database's own: an SQLSTATE, or its number. None where the error is not a database's."""
     xact_seqno: str | None = None
+    """In hexadecimal."""
     command_id: int | None = None
     article: str | None = None
     key: str | None = None
@@ -66,87 +77,44 @@ class ErrorReport(BaseModel):
 
     @property
     def code(self) -> str | None:
-        """What the source itself said: the database's own code, or our number."""
+        """Return what the source itself said: the database's own code, or our number."""
         return self.database_code or self.number
 
     @property
     def shown_number(self) -> str:
-        """As people read it: `2627 (23505)`; empty where there is none."""
-        return shown_number(self.number, self.database_code)
+        """Return SQL Server's number, then the database's own: `2627 (23505)`, `2627`, `(53300)`, or nothing."""
+        own = f"({self.database_code})" if self.database_code and self.database_code != self.number else ""
+        return " ".join(filter(None, [self.number, own]))
 
     def to_exception(self) -> ReplicationError:
-        return CLASS_OF_KIND[self.kind](
-            self.message,
-            remedy=self.remedy,
-            number=self.number,
-            database_code=self.database_code,
-            xact_seqno=self.xact_seqno,
-            command_id=self.command_id,
-            article=self.article,
-            key=self.key,
-            command=self.command,
-        )
+        """Return an exception of the kind's class that carries this report."""
+        exception = CLASS_OF_KIND[self.kind](self.message)
+        exception.report = self
+        return exception
 
 
 class ReplicationError(Exception):
     """Base of all errors this package raises on purpose.
 
-    `message` says what happened and where, `remedy` what to do about it. `number` is SQL Server's, `database_code` the
-    database's own (an SQLSTATE, or its number); `xact_seqno` is hexadecimal.
+    It carries its report, and `details` are the report's fields.
     """
 
     kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        remedy: str | None = None,
-        number: str | None = None,
-        database_code: str | None = None,
-        xact_seqno: str | None = None,
-        command_id: int | None = None,
-        article: str | None = None,
-        key: str | None = None,
-        command: str | None = None,
-    ) -> None:
+    def __init__(self, message: str, **details: Unpack[ErrorDetails]) -> None:
         super().__init__(message)
-        self.message = message
-        self.remedy = remedy
-        self.number = number
-        self.database_code = database_code
-        self.xact_seqno = xact_seqno
-        self.command_id = command_id
-        self.article = article
-        self.key = key
-        self.command = command
+        self.report = ErrorReport(kind=self.kind, message=message, **details)
 
     @property
-    def code(self) -> str | None:
-        """What the source itself said: the database's own code, or our number."""
-        return self.database_code or self.number
-
-    @property
-    def shown_number(self) -> str:
-        """As people read it: `2627 (23505)`; empty where there is none."""
-        return shown_number(self.number, self.database_code)
+    def message(self) -> str:
+        return self.report.message
 
     def __str__(self) -> str:
-        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+        return f"{self.message}\n{self.report.remedy}" if self.report.remedy else self.message
 
-    def to_report(self) -> ErrorReport:
-        return ErrorReport(
-            kind=self.kind,
-            message=self.message,
-            remedy=self.remedy,
-            number=self.number,
-            database_code=self.database_code,
-            xact_seqno=self.xact_seqno,
-            command_id=self.command_id,
-            article=self.article,
-            key=self.key,
-            command=self.command,
-        )
+    def add(self, **details: Unpack[ErrorDetails]) -> None:
+        """Add to what is known of the error, or replace it."""
+        self.report = self.report.model_copy(update=dict(details))
 
 
 class TransientError(ReplicationError):

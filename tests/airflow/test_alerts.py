@@ -141,7 +141,7 @@ def run(
 def _failing(fake_spark: FakeSpark, **errors: Exception) -> None:
     for job, error in errors.items():
         assert isinstance(error, (DataError, TransientError, ConfigurationError, FencedError))
-        fake_spark.answer(job, JobResult(error=error.to_report()), exit_code=1)
+        fake_spark.answer(job, JobResult(error=error.report), exit_code=1)
 
 
 def test_a_batch_that_failed_for_good_is_told_once_with_all_there_is_to_say(
@@ -172,7 +172,7 @@ def test_nobody_is_told_of_a_batch_that_the_retry_saved(
 
 def _skipping(number: int, error: Exception | None = None) -> JobResult:
     """Of so many commands, and then stopped by an error."""
-    report = error.to_report() if isinstance(error, ReplicationError) else None
+    report = error.report if isinstance(error, ReplicationError) else None
     skipped = tuple(
         ErrorReport(
             kind=ErrorKind.DATA,

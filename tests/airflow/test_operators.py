@@ -248,7 +248,7 @@ def test_an_error_decides_about_retries_by_its_class(
     error: TransientError | DataError | ConfigurationError,
     decision: RetryAction,
 ) -> None:
-    failed = DONE.model_copy(update={"error": error.to_report()})
+    failed = DONE.model_copy(update={"error": error.report})
     fake_spark.answer("streams", failed, exit_code=1)
     operator = distribution(publication)
     with pytest.raises(ReplicationStopped) as raised:
@@ -257,7 +257,7 @@ def test_an_error_decides_about_retries_by_its_class(
     assert operator.retry_policy.evaluate(raised.value, 1, 2).action is decision
     assert str(raised.value) == str(error)
     assert raised.value.__context__ is None, "a second traceback in the log"
-    assert ErrorReport.model_validate(ti.pushed["error"]) == error.to_report()
+    assert ErrorReport.model_validate(ti.pushed["error"]) == error.report
     assert JobResult.model_validate(ti.pushed["return_value"]) == failed
 
 
@@ -280,7 +280,7 @@ def test_a_fenced_job_ends_cleanly_with_nothing_done(
     ti: FakeTaskInstance,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    fenced = JobResult(error=FencedError("another job applies it").to_report())
+    fenced = JobResult(error=FencedError("another job applies it").report)
     fake_spark.answer("streams", fenced, exit_code=1)
     assert run(distribution(publication)) == JobResult().model_dump(mode="json")
     assert ti.pushed == {}
@@ -304,7 +304,7 @@ def test_a_password_in_a_jobs_error_goes_no_further(
     run: Run, publication: Publication, fake_spark: FakeSpark, ti: FakeTaskInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = DataError(f"at {PLUS_QUOTED_PASSWORD}", remedy=f"not {PASSWORD}", key=PASSWORD, command=f"CALL {PASSWORD}")
-    report = error.to_report()
+    report = error.report
     fake_spark.answer("streams", JobResult(error=report, skipped=1, first_skipped=(report,)), exit_code=1)
     with pytest.raises(ReplicationStopped) as raised:
         run(distribution(publication))
@@ -328,11 +328,11 @@ def test_the_log_has_the_commands_to_go_on_with_and_the_xcom_no_values(
         key="id = 5",
         command="{CALL [sp_MSins] (5, 'secret row')}",
     )
-    fake_spark.answer("streams", JobResult(error=error.to_report()), exit_code=1)
+    fake_spark.answer("streams", JobResult(error=error.report), exit_code=1)
     with pytest.raises(ReplicationStopped):
         run(distribution(publication, settings_file="/dags/my publications/purchasing.yaml"))
     place = Place("/dags/my publications/purchasing.yaml", "reporting")
-    assert caplog.messages[-1] == error_block(error.to_report(), place)
+    assert caplog.messages[-1] == error_block(error.report, place)
     assert "secret row" not in json.dumps(ti.pushed)
     assert (ti.pushed["error"]["number"], ti.pushed["error"]["database_code"]) == ("2627", "23505")
 

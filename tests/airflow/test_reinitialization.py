@@ -114,7 +114,7 @@ def test_what_cannot_begin_anew_fails_the_run_and_is_its_note(
     dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, marked: list[SnapshotRequest]
 ) -> None:
     idle_checks.results = {"snapshot": None}
-    fake_spark.answer("snapshot", JobResult(error=ConfigurationError("table holds rows").to_report()), exit_code=1)
+    fake_spark.answer("snapshot", JobResult(error=ConfigurationError("table holds rows").report), exit_code=1)
     finished = dag.test(run_conf={"subscriptions": ["audit"]})
     assert finished.state == "failed"
     assert [(it.subscription, it.articles) for it in marked] == [("audit", ())]

@@ -44,7 +44,7 @@ SUCCEEDED, FAILED, SKIPPED, NOT_RUN = "success", "failed", "skipped", "upstream_
 
 
 def failing(error: ReplicationError, delivered: JobResult | None = None) -> JobResult:
-    return (delivered or JobResult()).model_copy(update={"error": error.to_report()})
+    return (delivered or JobResult()).model_copy(update={"error": error.report})
 
 
 @pytest.fixture

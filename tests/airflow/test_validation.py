@@ -68,7 +68,7 @@ def _different() -> JobResult:
         rows=rows,
     )
     error = DataError("data validation failed", number="20574", article="purchasing.vendor", key="id = 0")
-    return JobResult(validation=SubscriptionValidation(xact_seqno="00ab", articles=(article,)), error=error.to_report())
+    return JobResult(validation=SubscriptionValidation(xact_seqno="00ab", articles=(article,)), error=error.report)
 
 
 def test_a_task_for_each_subscription_on_its_own_schedule(dag: DAG) -> None:

@@ -146,5 +146,5 @@ def _run(job: Job, site: Site, stop_at: str | None, answers: Pipe) -> None:
     try:
         result = job(site)
     except ReplicationError as error:
-        result = JobResult(error=error.to_report())
+        result = JobResult(error=error.report)
     answers.send(result.model_dump_json())

@@ -121,7 +121,7 @@ def execute_command(site: Site, command: Command) -> list[ErrorReport]:
     try:
         return [it.error for it in _VERBS[command.verb](site, command).values() if it.error is not None]
     except ReplicationError as error:
-        return [error.to_report()]
+        return [error.report]
 
 
 def reinitialize_all(site: Site, rows: Rows) -> Mapping[str, JobResult]:

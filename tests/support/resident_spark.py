@@ -78,4 +78,4 @@ def _result(spark: Any, text: str, environment: Mapping[str, str]) -> JobResult:
         found = {name: from_environment(name, environment) for name in delivery.connection_ids()}
         return distribution.run(spark, delivery, found)
     except ReplicationError as error:
-        return JobResult(error=error.to_report())
+        return JobResult(error=error.report)

@@ -32,4 +32,4 @@ def _attempt(job: Callable[[], JobResult]) -> JobResult:
     try:
         return job()
     except ReplicationError as error:
-        return JobResult(error=error.to_report())
+        return JobResult(error=error.report)

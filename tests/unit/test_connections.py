@@ -103,7 +103,7 @@ def test_a_connections_texts_never_show_the_password() -> None:
 def test_a_connection_that_is_not_defined_is_told_with_the_variable_to_set(environment: Mapping[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="connection 'sales' is not defined") as refused:
         from_environment("sales", environment)
-    assert "set AIRFLOW_CONN_SALES" in (refused.value.remedy or "")
+    assert "set AIRFLOW_CONN_SALES" in (refused.value.report.remedy or "")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_connection_that_cannot_be_read_is_refused_without_repeating_it(value:
 def test_another_kind_of_database_is_refused(value: str) -> None:
     with pytest.raises(ConfigurationError, match=r"connection 'sales' is of type '(mysql|)'") as refused:
         require_postgres(_read(value, "sales"))
-    assert refused.value.remedy == "allowed: postgres, postgresql"
+    assert refused.value.report.remedy == "allowed: postgres, postgresql"
     assert "s3cret" not in str(refused.value)
 
 
@@ -147,6 +147,6 @@ def test_all_connections_that_are_missing_are_told_at_once(monkeypatch: pytest.M
     assert refused.value.message.splitlines() == [
         f"connection '{it}' is not defined" for it in ("warehouse", "distribution")
     ]
-    first, second = (refused.value.remedy or "").splitlines()
+    first, second = (refused.value.report.remedy or "").splitlines()
     assert first.startswith("did you mean AIRFLOW_CONN_WAREHOUSES, which is set? Else: define it in Airflow")
     assert second.startswith("define it in Airflow, or set AIRFLOW_CONN_DISTRIBUTION")

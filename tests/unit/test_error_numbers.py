@@ -88,7 +88,7 @@ def test_what_is_no_data_error_cannot_be_skipped(named: str) -> None:
     ],
 )
 def test_sql_servers_number_comes_first(codes: ErrorCodes, code: str | None, shown: str) -> None:
-    assert DataError("refused", **codes.numbered(code)).to_report().shown_number == shown
+    assert DataError("refused", **codes.numbered(code)).report.shown_number == shown
 
 
 @pytest.mark.parametrize("codes", list(Codes), ids=lambda it: it.name)

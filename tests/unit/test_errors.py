@@ -40,7 +40,7 @@ def test_an_error_survives_its_report(
     error = error_class(
         message, remedy=remedy, number=number, xact_seqno=xact_seqno, command_id=command_id, article=article
     )
-    again = ErrorReport.model_validate_json(error.to_report().model_dump_json()).to_exception()
+    again = ErrorReport.model_validate_json(error.report.model_dump_json()).to_exception()
     assert type(again) is error_class
     assert vars(again) == vars(error)
 

@@ -28,7 +28,7 @@ DUPLICATE = DataError(
 
 
 def test_the_block_says_all_there_is_and_ends_with_the_commands() -> None:
-    assert error_block(DUPLICATE.to_report(), PLACE) == "\n".join(
+    assert error_block(DUPLICATE.report, PLACE) == "\n".join(
         [
             "Subscriber reporting: duplicate key",
             "  error        2627 (23505)",
@@ -62,15 +62,15 @@ def test_the_block_says_all_there_is_and_ends_with_the_commands() -> None:
     ],
 )
 def test_only_what_makes_sense_for_an_error_is_offered(error: ReplicationError, verbs: list[str]) -> None:
-    assert [it.command.split()[1] for it in next_steps(error.to_report(), PLACE)] == verbs
+    assert [it.command.split()[1] for it in next_steps(error.report, PLACE)] == verbs
 
 
 def test_nothing_is_skipped_where_no_subscription_is_known() -> None:
-    assert [it.command.split()[1] for it in next_steps(DUPLICATE.to_report(), Place("a.yaml"))] == ["browse"]
+    assert [it.command.split()[1] for it in next_steps(DUPLICATE.report, Place("a.yaml"))] == ["browse"]
 
 
 def test_a_long_command_is_cut_and_says_so() -> None:
-    report = DUPLICATE.to_report().model_copy(update={"command": "x" * 5000})
+    report = DUPLICATE.report.model_copy(update={"command": "x" * 5000})
     line = next(it for it in error_block(report, PLACE).splitlines() if "stored as" in it)
     assert line.endswith(f"{'x' * 100}… (the first 1,000 characters; browse shows all)")
     assert line.count("x") == LONGEST_COMMAND

@@ -117,8 +117,8 @@ def _at_subscriber(topology: Topology, name: str, publisher_system: str, others:
         except ReplicationError as error:
             raise type(error)(
                 f"Subscriber {name}: {error.message}",
-                number=error.number,
-                remedy=f"{error.remedy or 'mend that'}; or leave it as it is: --leave {name}",
+                number=error.report.number,
+                remedy=f"{error.report.remedy or 'mend that'}; or leave it as it is: --leave {name}",
             ) from error
         found = subscriber.find(others)
         where, stays = subscriber.where, found.stays(subscriber.drop_statement)

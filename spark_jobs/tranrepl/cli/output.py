@@ -35,7 +35,7 @@ def failing_clearly() -> Iterator[None]:
 
 def print_error(error: ReplicationError, subscription: str = "") -> None:
     """Print what happened, where, and the commands to go on with, which name the file that this call was given."""
-    report, place = error.to_report(), Place(_settings_file.get(), subscription)
+    report, place = error.report, Place(_settings_file.get(), subscription)
     err.print(f"[bold red]error[/]: {escape(named(report.message, place, report.article))}", highlight=False)
     if report.remedy:
         err.print(f"  [green]→[/] {escape(named(report.remedy, place, report.article))}", highlight=False)

@@ -47,7 +47,7 @@ def check(file: File, as_json: JsonOption = False, master: MasterOption = "local
         if as_json:
             print_json(
                 {
-                    "problems": [problem.to_report().model_dump() for problem in checked.problems],
+                    "problems": [problem.report.model_dump() for problem in checked.problems],
                     "warnings": checked.warnings,
                     "not_checked": not_checked,
                 }
@@ -69,7 +69,7 @@ def _pool_warnings(publication: Publication) -> tuple[list[str], list[str]]:
         with err.status("Airflow's pools"):
             missing = missing_pools(publication)
     except ConfigurationError as error:
-        return [], [f"{error.message}; {error.remedy}"]
+        return [], [f"{error.message}; {error.report.remedy}"]
     names = ", ".join(missing)
     return [f"Airflow has no pool {names}: `tranrepl setup FILE` creates what is missing"] if missing else [], []
 

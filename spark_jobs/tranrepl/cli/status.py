@@ -105,7 +105,7 @@ def _print_json(looked: dict[Path, Looked], *, alone: bool) -> None:
 def _facts(found: Looked) -> dict[str, object]:
     if isinstance(found, PublicationStatus):
         return found.model_dump(mode="json")
-    return {"error": found.to_report().model_dump(mode="json")}
+    return {"error": found.report.model_dump(mode="json")}
 
 
 def _exit_status(found: Looked) -> int:

@@ -172,7 +172,7 @@ def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
     except ReplicationError as problem:
         error = problem
     watermark = stream.watermark if stream else delivery.watermark
-    return tally.result(watermark, time.perf_counter() - started, error.to_report() if error else None)
+    return tally.result(watermark, time.perf_counter() - started, error.report if error else None)
 
 
 class _Connection:
@@ -227,7 +227,7 @@ def apply_piece(
     try:
         applier.apply(steps.steps)
     except ReplicationError as problem:
-        raise describe_command(problem.to_report(), commands, articles).to_exception() from problem
+        raise describe_command(problem.report, commands, articles).to_exception() from problem
     finally:
         tally.applied(commands, articles, applier.take_applied())
 

@@ -57,7 +57,7 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
         try:
             result = _timed(_deliver(spark, request, opened, row, tell), clock)
         except ReplicationError as error:
-            opened.database.end_run(row, _timed(JobResult(error=error.to_report()), clock))
+            opened.database.end_run(row, _timed(JobResult(error=error.report), clock))
             raise
         opened.database.end_run(row, result)
     return result

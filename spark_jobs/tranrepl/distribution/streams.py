@@ -67,7 +67,7 @@ def deliver_stream(delivery: Delivery, stream: Stream, pieces: Iterable[StreamPi
         ):
             worker.deliver(applier, pieces)
     except ReplicationError as problem:
-        worker.failure = worker.failure or problem.to_report()
+        worker.failure = worker.failure or problem.report
         if not worker.met:
             worker.goes_on()
     return worker.tally.result(worker.watermark, time.perf_counter() - started, worker.failure)
@@ -170,7 +170,7 @@ class _Worker:
         try:
             step()
         except ReplicationError as problem:
-            self.failure = problem.to_report()
+            self.failure = problem.report
 
 
 def _piece_of(piece: StreamPiece) -> Piece:

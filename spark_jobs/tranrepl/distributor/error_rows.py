@@ -9,20 +9,15 @@ import sqlalchemy as sa
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus, msdistribution_history, mslogreader_history, msrepl_errors
-from tranrepl.errors import VALIDATION_FAILED
+from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
 from tranrepl.jobs.validation_report import PASSED, compared_articles
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    kind: str
-    number: str | None
-    text: str
-    """Message and remedy, a line each."""
+    report: ErrorReport
+    """Its `message` holds message and remedy, a line each; its `number` the database's own too."""
     time: datetime
-    article: str | None
-    xact_seqno: bytes | None
-    command_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ def ended_well_since(
     )
     if subscription is not None:
         chosen &= table.c.subscription_id == subscription.subscription_id
-    if error.number == VALIDATION_FAILED:
+    if error.report.number == VALIDATION_FAILED:
         whole = compared_articles(len(database.registered_articles(record)))
         chosen &= table.c.comments.startswith(PASSED) & table.c.comments.contains(whole)
     with database.transaction() as connection:
@@ -92,12 +87,12 @@ def _of(record: PublicationRecord, subscription: SubscriptionRecord | None) -> s
 def _error_row(row: sa.Row[tuple[object, ...]]) -> ErrorRow:
     fields = row._mapping
     seqno = fields["xact_seqno"]
-    return ErrorRow(
-        fields["error_type"],
-        fields["error_code"],
-        fields["error_text"],
-        fields["time"],
-        fields["article"],
-        bytes(seqno) if seqno is not None else None,
-        fields["command_id"],
+    report = ErrorReport(
+        kind=ErrorKind(fields["error_type"]),
+        message=fields["error_text"],
+        number=fields["error_code"],
+        xact_seqno=bytes(seqno).hex() if seqno is not None else None,
+        command_id=fields["command_id"],
+        article=fields["article"],
     )
+    return ErrorRow(report, fields["time"])

@@ -33,7 +33,7 @@ def attempt(job: Callable[[], JobResult]) -> JobResult:
     try:
         return job()
     except ReplicationError as error:
-        return JobResult(error=error.to_report())
+        return JobResult(error=error.report)
 
 
 def attempt_repeatedly(job: Callable[[], JobResult]) -> JobResult:

@@ -60,7 +60,7 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
         except ReplicationError as problem:
             error = problem
         result = reader.result.model_copy(
-            update={"seconds": time.perf_counter() - clock, "error": error.to_report() if error else None}
+            update={"seconds": time.perf_counter() - clock, "error": error.report if error else None}
         )
         opened.database.end_run(row, result)
     for notice in result.notices:

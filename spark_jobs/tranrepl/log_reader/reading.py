@@ -88,7 +88,7 @@ class Reading:
 
 
 def _with_error(account: LogRead, error: ReplicationError, *, too_long: bool = False) -> LogRead:
-    return account.model_copy(update={"error": error.to_report(), "too_long": too_long})
+    return account.model_copy(update={"error": error.report, "too_long": too_long})
 
 
 def read_log(plan: Reading) -> Generator[pa.RecordBatch, None, LogRead]:
@@ -122,7 +122,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
         try:
             batch = next(batches, None)
         except HeldTooLongError:
-            complete, refusal = False, refused_net_changes(held.values(), decoder.open_lsn).to_report()
+            complete, refusal = False, refused_net_changes(held.values(), decoder.open_lsn).report
             break
         if batch is None:
             read_seconds += time.perf_counter() - asked
@@ -137,7 +137,7 @@ def _read(plan: Reading, filters: RowFilters | None) -> Generator[pa.RecordBatch
                 refuse_unreadable(decoded.changes)
             commands = commands_of(decoded.changes)
         except RefusedChange as refused:
-            complete, refusal, lacks_old_rows = False, refused.error.to_report(), refused.lacks_old_row
+            complete, refusal, lacks_old_rows = False, refused.error.report, refused.lacks_old_row
             last_commit = _commit_before(decoded.changes, refused.place) or last_commit
             break
         decode_seconds += decoded_at - decode_started
@@ -258,4 +258,4 @@ def _mismatch_error(plan: Reading, mismatch: RelationMismatch) -> ErrorReport:
         if mismatch.lacks_old_rows
         else "make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup FILE`",
         article=str(mismatch.article.source),
-    ).to_report()
+    ).report

@@ -83,7 +83,7 @@ def _written(readings: Sequence[Reading], tell: Tell, folders: Sequence[Path], n
             file = write_commands(folders[number], readings[number].commands(accounts.append))
             tell(number, accounts[-1], file)
         except ReplicationError as error:
-            tell(number, LogRead(error=error.to_report()), None)
+            tell(number, LogRead(error=error.report), None)
 
 
 def _consume(given: Iterable[object]) -> None:

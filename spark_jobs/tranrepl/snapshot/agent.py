@@ -82,7 +82,7 @@ def _ending(plan: OpenSnapshot, row: RunRow, clock: float) -> Iterator[None]:
     try:
         yield
     except ReplicationError as error:
-        plan.opened.database.end_run(row, _timed(JobResult(error=error.to_report()), clock))
+        plan.opened.database.end_run(row, _timed(JobResult(error=error.report), clock))
         raise
 
 

@@ -113,7 +113,7 @@ def _readable(chosen: TableRange, chunk: bytes, *, unconverted: bool) -> bytes:
 
 def _of_range(problem: ReplicationError, failed: TableRange) -> ErrorReport:
     """With the article, and with a way on where a row is longer than COPY's text may be."""
-    report = problem.to_report()
+    report = problem.report
     if not reaches_the_limit(problem):
         return report
     return report.model_copy(

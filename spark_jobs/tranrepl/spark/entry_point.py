@@ -97,7 +97,7 @@ def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
     except ReplicationError as error:
         if error.kind is ErrorKind.INTERNAL:
             traceback.print_exc()
-        return JobResult(error=error.to_report())
+        return JobResult(error=error.report)
     except Exception as error:  # noqa: BLE001 — whatever it is, the caller learns of it by the result
         traceback.print_exc()
         message = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

@@ -43,7 +43,7 @@ def run(spark: SparkSession, request: ValidationRequest, connections: Mapping[st
         try:
             result = job.run()
         except ReplicationError as error:
-            result = JobResult(error=error.to_report())
+            result = JobResult(error=error.report)
         result = _with_delivered(result, job.sync_point.delivered, time.perf_counter() - clock)
         opened.database.record_validation(opened.record, opened.subscription, result)
     for notice in result.notices:

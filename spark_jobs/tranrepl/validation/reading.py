@@ -166,4 +166,4 @@ def _answers(reads: Iterable[SnapshotRead]) -> Iterator[Rows | ErrorReport]:
                 for read in some:
                     yield session.execute(read.statement.encode(), binary=True).fetchall()
     except ReplicationError as error:
-        yield error.to_report()
+        yield error.report

@@ -151,7 +151,7 @@ def test_without_a_free_slot_the_reason_is_said(site: Site) -> None:
         assert "all 2 replication slots are in use" in error.message
         with pytest.raises(TransientError, match="all replication slots are in use") as refused:
             site.take_snapshot()
-        assert "max_replication_slots" in (refused.value.remedy or "")
+        assert "max_replication_slots" in (refused.value.report.remedy or "")
     with _slot(site.databases.publisher, "for_good", temporary=False):
         error = read_log_into_store(site).error
         assert error is not None
@@ -166,4 +166,4 @@ def test_check_needs_a_wal_sender_for_a_snapshot(site: Site) -> None:
     with psycopg.connect(**parameters, autocommit=True):  # type: ignore[arg-type]
         (problem,) = check(site.topology).problems
     assert "max_wal_senders" in problem.message
-    assert "max_wal_senders" in (problem.remedy or "")
+    assert "max_wal_senders" in (problem.report.remedy or "")

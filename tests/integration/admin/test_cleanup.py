@@ -63,7 +63,7 @@ def _store(site: Site, *sizes: int) -> None:
 def _refusal(site: Site) -> ConfigurationError:
     with pytest.raises(ConfigurationError) as refused:
         site.deliver()
-    assert refused.value.number == "21074"
+    assert refused.value.report.number == "21074"
     assert "must be reinitialized" in refused.value.message
     return refused.value
 

@@ -150,7 +150,7 @@ def test_a_run_that_is_refused_has_failed(site: Site) -> None:
     try:
         error = site.deliver().error
     except ConfigurationError as refusal:
-        error = refusal.to_report()
+        error = refusal.report
     assert error is not None
     runs = distribution_rows(
         site, "SELECT runstatus, error_text FROM msdistribution_history h JOIN msrepl_errors e ON e.id = h.error_id"

@@ -82,9 +82,9 @@ def _problems(site: Site) -> list[ReplicationError]:
 def _run_remedy(world: World, problem: ReplicationError, *, granting: bool) -> None:
     """Its statements, as the owner. Where there are two ways, the one that grants, or the one that does not."""
     assert isinstance(problem, ConfigurationError)
-    assert problem.shown_number == "229 (42501)"
+    assert problem.report.shown_number == "229 (42501)"
     end = next(it for it in _ENDS if it in problem.message.lower().replace("database", ""))
-    introduction, *lines = (problem.remedy or "").splitlines()
+    introduction, *lines = (problem.report.remedy or "").splitlines()
     if introduction == FOR_OWNER:
         at = lines.index(OR_GRANT)
         lines = lines[at + 1 :] if granting else lines[:at]

@@ -376,7 +376,7 @@ def test_missing_rights_are_told_with_the_statements_before_anything_goes(
             site.connections[place] = replace(strong, login=role, password="weak")  # noqa: S106 — of nobody
             with pytest.raises(ConfigurationError, match="may not change") as refused:
                 _tear_down(site)
-            assert said in (refused.value.remedy or "")
+            assert said in (refused.value.report.remedy or "")
             site.connections[place] = strong
             assert _everything(site.databases) == before
     finally:

@@ -527,7 +527,7 @@ def test_a_store_that_a_job_cannot_write_loses_nothing(purchasing: Site, tmp_pat
     before = purchasing.at_publisher(_STATE)
     with pytest.raises(ConfigurationError, match=rf"store: {store}/.* cannot be written") as refused:
         purchasing.read_log().raise_error()
-    assert refused.value.remedy == "distributor.store must be a path that Spark can write"
+    assert refused.value.report.remedy == "distributor.store must be a path that Spark can write"
     assert purchasing.at_publisher(_STATE) == before
     store.unlink()
     purchasing.run()

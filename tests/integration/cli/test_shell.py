@@ -153,7 +153,7 @@ def test_a_missing_custom_procedure_is_named_and_its_skeleton_printed(site: Site
 def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     file, environment = publication_file(tmp_path, ARTICLES), site.databases.environment
     site.set_up()
-    result = JobResult(error=DataError("the row was not found").to_report())
+    result = JobResult(error=DataError("the row was not found").report)
     with open_log_reader(site.topology) as opened:
         opened.database.record_log_reader(opened.record, result)
     told = typed("status", file, environment=environment)

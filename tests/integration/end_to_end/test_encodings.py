@@ -124,7 +124,7 @@ def test_a_snapshot_names_the_row_that_is_no_utf8(
     site.set_up()
     with pytest.raises(DataError) as refused:
         site.take_snapshot()
-    assert (refused.value.database_code, refused.value.article) == ("22021", "public.t")
+    assert (refused.value.report.database_code, refused.value.report.article) == ("22021", "public.t")
     assert "id = 5, code = c" in refused.value.message
     site.at_publisher("UPDATE t SET text = 'é' WHERE id = 5")
     site.take_snapshot()

@@ -51,7 +51,7 @@ def _error(job: Job, site: Site) -> ErrorReport:
     try:
         report = job(site).error
     except ReplicationError as error:
-        report = error.to_report()
+        report = error.report
     assert report is not None
     return report
 

@@ -451,7 +451,7 @@ def test_a_type_that_the_subscriber_lacks_stops_the_setup(databases: DatabasesFa
     assert refused.value.message == (
         "article public.t: Subscriber reporting: column 'm': type public.mood does not exist"
     )
-    assert refused.value.remedy
+    assert refused.value.report.remedy
     assert site.at_publisher("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
     assert site.at_publisher("SELECT pubname FROM pg_publication") == []
     assert site.at_subscriber("SELECT to_regclass('public.t')") == [(None,)]

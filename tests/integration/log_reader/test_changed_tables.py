@@ -129,7 +129,7 @@ def test_setup_of_what_is_undelivered_says_run_and_run_delivers_it(site: Site, e
     site.read_log().raise_error()
     with pytest.raises(ConfigurationError, match="commands still to be delivered") as refused:
         changed.set_up()
-    assert "`tranrepl run FILE`" in (refused.value.remedy or "")
+    assert "`tranrepl run FILE`" in (refused.value.report.remedy or "")
     assert "is not registered as its file describes it" in _message(whole_run(changed)["log reader"])
     assert differing_rows(changed) == {}
     changed.set_up()
@@ -193,7 +193,7 @@ def test_a_destination_that_must_not_be_touched_is_told_before_anything_changes(
     changed = _site(ends, tmp_path, pre_creation_cmd="none", filter="rating > 5")
     with pytest.raises(ConfigurationError, match="holds rows") as refused:
         changed.set_up()
-    assert "pre_creation_cmd: delete, truncate or drop" in (refused.value.remedy or "")
+    assert "pre_creation_cmd: delete, truncate or drop" in (refused.value.report.remedy or "")
     assert not _waits(site)
     site.at_publisher("UPDATE vendor SET name = 'goes on'")
     good_run(site)

@@ -249,7 +249,7 @@ def test_check_refuses_what_cannot_be_filtered(
     with pytest.raises(ReplicationError, match=re.escape(said)) as refused:
         _site(databases(), tmp_path, "table1", TABLE1, **settings)
     assert isinstance(refused.value, ConfigurationError)
-    assert refused.value.remedy
+    assert refused.value.report.remedy
 
 
 def test_a_filter_that_fails_on_a_row_stops_the_log_reader(databases: DatabasesFactory, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_what_may_change_by_itself_is_refused_and_named(ends: Databases, tmp_pat
         expected[condition] = [
             f"article public.event: filter: {part} is not immutable: its answer changes by itself, or with a setting"
         ]
-        assert all(problem.remedy for problem in problems)
+        assert all(problem.report.remedy for problem in problems)
     assert said == expected
     assert _catalogue(_with(ends, tmp_path, "true")) == before
 
@@ -173,8 +173,8 @@ def test_without_the_right_to_temporary_tables_the_right_is_named(ends: Database
     site = Site(limited, tmp_path / "store", [article])
     (problem,) = _problems(site)
     assert problem.message.startswith("article public.event: filter: ")
-    assert problem.remedy == f'GRANT TEMPORARY ON DATABASE "{ends.publisher.database}" TO "{role}"'
-    execute(ends.publisher, str(problem.remedy), f"ALTER ROLE {role} SET default_transaction_read_only = on")
+    assert problem.report.remedy == f'GRANT TEMPORARY ON DATABASE "{ends.publisher.database}" TO "{role}"'
+    execute(ends.publisher, str(problem.report.remedy), f"ALTER ROLE {role} SET default_transaction_read_only = on")
     assert _problems(site) == []
     unfiltered = Site(limited, tmp_path / "store", [{"source": "public.event", "columns": ["id"]}])
     execute(ends.publisher, f'REVOKE TEMPORARY ON DATABASE "{ends.publisher.database}" FROM "{role}"')

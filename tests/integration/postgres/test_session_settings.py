@@ -175,4 +175,4 @@ def test_a_distribution_database_without_a_place_for_tables_is_named(
     site.at_subscriber(_TABLES[0])
     with pytest.raises(ConfigurationError, match="search_path names no schema") as refused:
         site.set_up()
-    assert f'ALTER ROLE "{roles["distribution"].login}" SET search_path' in (refused.value.remedy or "")
+    assert f'ALTER ROLE "{roles["distribution"].login}" SET search_path' in (refused.value.report.remedy or "")

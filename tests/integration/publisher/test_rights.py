@@ -51,10 +51,10 @@ def test_a_role_without_the_right_is_refused_with_the_ways_to_it(
 ) -> None:
     (problem,) = _problems(owners, login, tmp_path)
     assert isinstance(problem, ConfigurationError)
-    assert problem.shown_number == "229 (42501)"
+    assert problem.report.shown_number == "229 (42501)"
     assert f"role {login.login} may not read the log" in problem.message
-    assert f'ALTER ROLE "{login.login}" REPLICATION' in (problem.remedy or "")
-    assert f'GRANT rds_replication TO "{login.login}"' in (problem.remedy or "")
+    assert f'ALTER ROLE "{login.login}" REPLICATION' in (problem.report.remedy or "")
+    assert f'GRANT rds_replication TO "{login.login}"' in (problem.report.remedy or "")
     execute(owners.publisher, f"ALTER ROLE {login.login} REPLICATION")
     assert _problems(owners, login, tmp_path) == []
     assert _problems(owners, owners.publisher, tmp_path) == []
@@ -67,7 +67,7 @@ def test_the_attribute_alone_is_not_believed(owners: Databases, login: Connectio
         f"REVOKE EXECUTE ON {_PEEK} FROM PUBLIC",
     )
     (problem,) = _problems(owners, login, tmp_path)
-    assert (problem.shown_number, type(problem)) == ("229 (42501)", ConfigurationError)
+    assert (problem.report.shown_number, type(problem)) == ("229 (42501)", ConfigurationError)
     execute(owners.publisher, f"GRANT EXECUTE ON {_PEEK} TO {login.login}")
     assert _problems(owners, login, tmp_path) == []
 
@@ -85,4 +85,4 @@ def test_what_a_session_may_a_replication_connection_may_not(
     (problem,) = _problems(owners, login, tmp_path)
     assert isinstance(problem, ConfigurationError)
     assert "no replication connection" in problem.message
-    assert f'ALTER ROLE "{login.login}" REPLICATION' in (problem.remedy or "")
+    assert f'ALTER ROLE "{login.login}" REPLICATION' in (problem.report.remedy or "")

@@ -158,7 +158,7 @@ def test_rows_in_the_way_are_told_by_check(databases: DatabasesFactory, tmp_path
         other = Publication.model_validate({**settings, **changed})
         problems = check(Topology(other, site.connections)).problems
         assert all("holds rows" in it.message for it in problems), problems
-        return [it.to_report().article for it in problems]
+        return [it.report.article for it in problems]
 
     site.at_subscriber(_TABLES, "INSERT INTO vendor VALUES (1)", "INSERT INTO orders VALUES (1, 1)")
     assert told("public.vendor", "public.orders") == ["public.vendor", "public.orders"]
@@ -243,8 +243,8 @@ def test_a_subscriber_of_before_an_articles_snapshot_is_known(
         deliver_stored(site)
     with pytest.raises(ConfigurationError, match="does not know the snapshot") as refusal:
         site.deliver()
-    assert refusal.value.number == "21074"
-    assert "reinitialize FILE -s reporting --article public.orders" in (refusal.value.remedy or "")
+    assert refusal.value.report.number == "21074"
+    assert "reinitialize FILE -s reporting --article public.orders" in (refusal.value.report.remedy or "")
     assert site.at_subscriber("SELECT rating FROM vendor WHERE vendor_id = 1") == [(1,)]
     site.set_up()
     request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))

@@ -103,7 +103,7 @@ def test_where_none_can_be_made_nothing_is_left(environment: dict[str, str], pre
     # A JVM archives no class path that has a folder with files in it.
     with pytest.raises(InternalError, match="could not be made") as raised:
         make_archive({**environment, "SPARK_CONF_DIR": str(tmp_path)})
-    assert "non-empty directory" in str(raised.value.remedy)
+    assert "non-empty directory" in str(raised.value.report.remedy)
     assert set(cache.glob("*")) == before
 
 

@@ -162,7 +162,7 @@ def test_a_procedure_that_cannot_be_called_is_found_with_the_signature_it_should
     assert (
         'PROCEDURE "public"."mine"("c1" integer, "c2" character varying, "c3" text, "c4" smallint, "pkc1" integer, '
         '"pkc2" smallint, "bitmap" bytea)'
-    ) in (problem.remedy or "")
+    ) in (problem.report.remedy or "")
 
 
 def test_a_wider_parameter_will_do(databases: DatabasesFactory, tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_column_that_is_added_regenerates_what_was_generated_and_leaves_custom
     ]
     assert site.at_subscriber(mine) == before
     (attention,) = check(site.topology).needing_attention
-    assert '"c5" uuid, "pkc1" integer' in (attention.remedy or "")
+    assert '"c5" uuid, "pkc1" integer' in (attention.report.remedy or "")
 
     site.at_subscriber("DROP PROCEDURE mine", *_texts_of(_skeletons(site)))
     assert check(site.topology).problems == []

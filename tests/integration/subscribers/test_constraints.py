@@ -320,7 +320,7 @@ def test_foreign_keys_are_refused_where_they_would_be_checked_at_once(
     place = _not_set_up(request, "mariadb statements", foreign_keys=True)
     with pytest.raises(ConfigurationError, match="foreign_keys: MariaDB checks a foreign key at once") as caught:
         place.site.set_up()
-    assert (caught.value.remedy or "").startswith("not_for_replication: true")
+    assert (caught.value.report.remedy or "").startswith("not_for_replication: true")
     asked = Subscription(name="reporting", connection="subscriber", foreign_keys=True, not_for_replication=True)
     with dialect_of(sqlite_site.connection).subscriber(sqlite_site.connection, KEY, "test") as subscriber:
         problems = [problem.message for problem in subscriber.subscription_problems(asked)]
@@ -345,14 +345,14 @@ def test_the_privilege_to_be_a_replica_is_checked_and_its_remedy_works(
     site.at_publisher(CASCADING[0])
     with pytest.raises(ConfigurationError, match="may not set session_replication_role") as caught:
         site.set_up()
-    assert caught.value.remedy == f"GRANT SET ON PARAMETER session_replication_role TO {name}"
+    assert caught.value.report.remedy == f"GRANT SET ON PARAMETER session_replication_role TO {name}"
     with (
         pytest.raises(ConfigurationError, match="may not set session_replication_role"),
         dialect_of(limited).applier(limited, KEY, {}, ApplierOptions(not_for_replication=True)),
     ):
         pass
 
-    execute(ends.subscriber, caught.value.remedy)
+    execute(ends.subscriber, caught.value.report.remedy)
     site.set_up()
     site.at_publisher("INSERT INTO country VALUES ('SE', 'Sweden')")
     replicate(site)
@@ -386,7 +386,7 @@ def test_a_stream_waits_for_a_lock_as_long_as_it_is_told(request: pytest.Fixture
         pytest.raises(TransientError) as caught,
     ):
         applier.begin(FIRST_XACT_SEQNO)
-    assert caught.value.database_code == ("1205" if kind.startswith("mariadb") else "55P03")
+    assert caught.value.report.database_code == ("1205" if kind.startswith("mariadb") else "55P03")
 
 
 def _locking(request: pytest.FixtureRequest, place: Place) -> Any:

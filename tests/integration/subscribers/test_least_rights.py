@@ -84,7 +84,7 @@ def _set_up(roles: Roles, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"does not own public\.customer, public\.orders") as refused:
         _site(ends, tmp_path).set_up()
     assert execute(roles.owners.publisher, "SELECT count(*) FROM pg_publication") == [(0,)]
-    introduction, *statements = (refused.value.remedy or "").partition(OR_GRANT)[0].splitlines()
+    introduction, *statements = (refused.value.report.remedy or "").partition(OR_GRANT)[0].splitlines()
     assert introduction == FOR_OWNER
     execute(roles.owners.publisher, *statements)
     done = _site(ends, tmp_path).set_up()
@@ -192,7 +192,7 @@ def test_what_a_mariadb_login_may_not_is_told_with_the_grant(
     site.at_publisher("CREATE TABLE ticket (id int PRIMARY KEY, name text)")
     (problem,) = check(site.topology).problems
     assert problem.message == f"Subscriber reporting: login {login} may not create what setup creates"
-    _, *lines = (problem.remedy or "").splitlines()
+    _, *lines = (problem.report.remedy or "").splitlines()
     mariadb.execute(*(line.removesuffix(";") for line in lines))
     assert check(site.topology).problems == []
     site.set_up()

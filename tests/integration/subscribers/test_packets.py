@@ -97,7 +97,7 @@ def test_a_snapshot_names_the_row_that_is_too_large(site: Site, small_packets: M
         target.begin("first", [it], whole=True, not_for_replication=False)
         with dialect.loader(site.connection, KEY, "first") as loader, pytest.raises(DataError) as refused:
             loader.load(article, 1, [chunk])
-        assert (refused.value.database_code, refused.value.article) == ("1153", "public.item")
+        assert (refused.value.report.database_code, refused.value.report.article) == ("1153", "public.item")
         assert "id = 2" in refused.value.message
         assert f"max_allowed_packet is {_PACKET}" in refused.value.message
         small_packets.execute(f"SET GLOBAL max_allowed_packet = {64 * _PACKET}")

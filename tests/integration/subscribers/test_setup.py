@@ -50,7 +50,7 @@ def test_procedures_are_refused_where_there_are_none_and_the_way_out_is_named(sq
         problems = list(subscriber.article_problems(article, table))
     assert [problem.message.split(": ")[1] for problem in problems] == ["ins_cmd", "upd_cmd"]
     assert all("SQLite" in problem.message for problem in problems)
-    assert [problem.remedy for problem in problems] == [
+    assert [problem.report.remedy for problem in problems] == [
         "allowed there: ins_cmd: SQL, or NONE",
         "allowed there: upd_cmd: SQL, or NONE",
     ]
@@ -76,7 +76,7 @@ def test_a_subscription_that_is_not_set_up_says_so(plain_site: Site) -> None:
         assert subscriber.find_watermark() is None
         with pytest.raises(ConfigurationError, match="not set up in database") as caught:
             subscriber.position()
-    assert caught.value.remedy == "run `tranrepl setup FILE`"
+    assert caught.value.report.remedy == "run `tranrepl setup FILE`"
 
 
 def test_tables_of_another_program_are_not_taken_for_ours(procedures: Site) -> None:

@@ -60,7 +60,7 @@ def test_another_java_is_refused(says: str, shown: str, tmp_path: Path, monkeypa
     with pytest.raises(ConfigurationError, match="Spark needs Java 17") as refused:
         require_java()
     assert shown in refused.value.message
-    assert "openjdk-17-jre-headless" in (refused.value.remedy or "")
+    assert "openjdk-17-jre-headless" in (refused.value.report.remedy or "")
 
 
 def test_no_java_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_full_store_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert "cannot be written: File too large" in problem.message
-    assert problem.remedy == "make room there, or name another path to write to"
+    assert problem.report.remedy == "make room there, or name another path to write to"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +170,7 @@ def test_a_spark_home_of_another_version_is_told(
     with pytest.raises(ConfigurationError) as refused:
         require_fitting_spark()
     assert said.format(home=home) in refused.value.message
-    assert "unset SPARK_HOME" in (refused.value.remedy or "")
+    assert "unset SPARK_HOME" in (refused.value.report.remedy or "")
 
 
 def test_without_spark_submit_the_way_to_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_without_spark_submit_the_way_to_it_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="neither on PATH nor beside") as refused:
         require_fitting_spark()
-    assert "pip install 'pyspark" in (refused.value.remedy or "")
+    assert "pip install 'pyspark" in (refused.value.report.remedy or "")
     monkeypatch.setenv("PATH", str(_spark(tmp_path / "other", "3.5.1") / "bin"))
     with pytest.raises(ConfigurationError, match=r"starts Spark 3\.5"):
         require_fitting_spark()
@@ -190,11 +190,11 @@ def test_a_store_without_its_jars_or_rights_is_told_with_the_way(monkeypatch: py
     missing = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
     said = store_error("s3a://bucket/store", f"An error occurred.\n: {missing}\n\tat org.apache")
     assert said.message == f"distributor.store: 's3a://bucket/store': Spark cannot write there: {missing}"
-    assert f"spark.jars.packages org.apache.hadoop:hadoop-aws:{hadoop_version()}" in (said.remedy or "")
+    assert f"spark.jars.packages org.apache.hadoop:hadoop-aws:{hadoop_version()}" in (said.report.remedy or "")
     denied = "Caused by: java.nio.file.AccessDeniedException: s3a://bucket/store: no credentials"
-    assert "give Spark credentials" in (store_error("s3a://bucket/store", denied).remedy or "")
+    assert "give Spark credentials" in (store_error("s3a://bucket/store", denied).report.remedy or "")
     away = ": java.net.ConnectException: Call From here to there failed"
-    assert "check the host and port" in (store_error("hdfs://there:1/store", away).remedy or "")
+    assert "check the host and port" in (store_error("hdfs://there:1/store", away).report.remedy or "")
 
 
 def test_pools_are_not_looked_for_where_there_is_no_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_pools_are_not_looked_for_where_there_is_no_airflow(tmp_path: Path, monk
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "absent"))
     with pytest.raises(ConfigurationError, match="pools were not looked for: no Airflow with a database") as refused:
         missing_pools(Publication.model_validate(EXAMPLE))
-    assert refused.value.remedy == "where its scheduler runs, it creates those that are missing"
+    assert refused.value.report.remedy == "where its scheduler runs, it creates those that are missing"
 
 
 @pytest.mark.parametrize("wanted", ["public.Ticket", "public.tickets", "sales.ticket", "public.tiket", "TICKET.ticket"])

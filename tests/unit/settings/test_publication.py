@@ -243,7 +243,7 @@ def test_an_unknown_subscription_is_answered_with_the_known_ones() -> None:
     assert publication.subscription("reporting").connection == "subscriber"
     with pytest.raises(ConfigurationError, match="no subscription 'other'") as refused:
         publication.subscription("other")
-    assert refused.value.remedy == "allowed: reporting"
+    assert refused.value.report.remedy == "allowed: reporting"
 
 
 def test_errors_to_skip_are_named_by_either_number() -> None:

@@ -241,7 +241,7 @@ def test_long_types_of_a_key_have_room_in_an_index() -> None:
 def test_a_kind_without_procedures_has_no_script() -> None:
     with pytest.raises(ConfigurationError) as caught:
         script_of("sqlite", [], Scripted.GENERATED)
-    assert caught.value.remedy == "allowed: mariadb, mssql, mysql"
+    assert caught.value.report.remedy == "allowed: mariadb, mssql, mysql"
 
 
 def _sent(shape: Shape, **settings: Any) -> str:
@@ -297,7 +297,7 @@ def test_truncate_takes_the_filters_rows() -> None:
 def test_errors_are_told_apart_by_the_servers_number(arguments: tuple[Any, ...], number: str, kind: str) -> None:
     error = sa.exc.OperationalError("exec", {}, Exception(*arguments))
     problem = SqlServer().translate("Subscriber reporting", error)
-    assert (problem.number, problem.kind.value) == (number, kind)
+    assert (problem.report.number, problem.kind.value) == (number, kind)
 
 
 @pytest.mark.parametrize(

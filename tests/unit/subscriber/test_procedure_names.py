@@ -59,7 +59,7 @@ def test_two_articles_that_would_share_procedures_are_refused() -> None:
     assert [problem.message for problem in problems] == [
         f"articles a.bc and ab.c would share the procedure sp_MS{operation}_abc" for operation in ("ins", "upd", "del")
     ]
-    assert all(problem.remedy for problem in problems)
+    assert all(problem.report.remedy for problem in problems)
 
 
 def test_an_article_without_procedures_shares_none() -> None:

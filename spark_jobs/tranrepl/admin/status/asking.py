@@ -48,4 +48,4 @@ class Asked(Generic[Answer]):
 def said(whom: str, error: ReplicationError) -> str:
     """Return an error as a line: that a server is away, or what it refuses."""
     text = f"{whom} is away: {error.message}" if isinstance(error, TransientError) else error.message
-    return f"{text} → {error.remedy}" if error.remedy else text
+    return f"{text} → {error.report.remedy}" if error.report.remedy else text

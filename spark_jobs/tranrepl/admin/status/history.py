@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from tranrepl.admin.status.report import LastError, LastRun
 from tranrepl.distributor.error_rows import ErrorRow
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.next_steps import Place, step_lines
 
 
@@ -21,14 +20,7 @@ def run_of(row: Mapping[str, object] | None) -> LastRun | None:
 
 def error_of(row: ErrorRow, *, healed: bool, place: Place | None = None) -> LastError:
     """Return a row of `msrepl_errors`; for a place whose next steps are asked for, with them."""
-    error = ErrorReport(
-        kind=ErrorKind(row.kind),
-        message=row.text,
-        number=row.number,
-        xact_seqno=row.xact_seqno.hex() if row.xact_seqno is not None else None,
-        command_id=row.command_id,
-        article=row.article,
-    )
+    error = row.report
     return LastError(
         kind=error.kind,
         number=error.number,

@@ -103,8 +103,9 @@ class SubscriptionQuestion:
     def _is_healed(
         self, row: ErrorRow, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
     ) -> bool:
-        if row.xact_seqno is not None and row.number != VALIDATION_FAILED:
-            if watermark >= row.xact_seqno:
+        report = row.report
+        if report.xact_seqno is not None and report.number != VALIDATION_FAILED:
+            if watermark >= bytes.fromhex(report.xact_seqno):
                 return True
             # A later run may have ended before it came to the transaction.
             if undelivered.commands:

@@ -110,8 +110,8 @@ def _create_slot(session: psycopg.Connection[tuple[Any, ...]], where: str) -> Ex
 
 def _not_created(where: str, error: psycopg.Error) -> ReplicationError:
     problem = translate(where, error)
-    if problem.code == ALL_IN_USE:
-        problem.remedy = f"wait for other jobs; or {MORE_SLOTS}"
+    if problem.report.code == ALL_IN_USE:
+        problem.add(remedy=f"wait for other jobs; or {MORE_SLOTS}")
     return problem
 
 

@@ -116,18 +116,18 @@ def _mutable_problems(
 
 
 def _not_judged(session: Session, error: ReplicationError) -> ConfigurationError:
-    if error.code != InsufficientPrivilege.sqlstate:
+    if error.report.code != InsufficientPrivilege.sqlstate:
         return ConfigurationError(
             error.message,
-            number=error.number,
-            database_code=error.database_code,
+            number=error.report.number,
+            database_code=error.report.database_code,
             remedy="allowed: what an index's predicate may be",
         )
     database, role = (sql.Identifier(it).as_string(None) for it in (session.info.dbname, session.info.user))
     return ConfigurationError(
         f"{error.message}; the condition is judged by an index on a temporary table, which is rolled back",
-        number=error.number,
-        database_code=error.database_code,
+        number=error.report.number,
+        database_code=error.report.database_code,
         remedy=f"GRANT TEMPORARY ON DATABASE {database} TO {role}",
     )
 

@@ -152,7 +152,7 @@ class RowFilters:
                 query = _query(article, self.collations.get(article.article_id, {}))
                 row = RawCursor(self.session).execute(query, values).fetchone()
         except DataError as error:
-            error.article = str(article.source)
+            error.add(article=str(article.source))
             raise
         answer = (row[0] if row else None) or ""
         return np.equal(np.frombuffer(answer.encode(), dtype=np.uint8), ord("1"))

@@ -33,7 +33,7 @@ def apply_in_order(
         except DataError as problem:
             before, failing, after = _around(commands, problem)
             alone = len(before) == len(after) == 0
-            if problem.code not in refused or alone or len(failing) < 2:
+            if problem.report.code not in refused or alone or len(failing) < 2:
                 raise
             serially(before)
             if not in_bulk(failing):
@@ -45,7 +45,7 @@ def apply_in_order(
 
 def _around(commands: pa.Table, problem: DataError) -> tuple[pa.Table, pa.Table, pa.Table]:
     """The commands before the transaction that failed, its own, and those after it."""
-    seqno = pa.scalar(bytes.fromhex(problem.xact_seqno or ""), pa.binary())
+    seqno = pa.scalar(bytes.fromhex(problem.report.xact_seqno or ""), pa.binary())
     seqnos = commands["xact_seqno"]
     start, end = pc.sum(pc.less(seqnos, seqno)).as_py() or 0, pc.sum(pc.less_equal(seqnos, seqno)).as_py() or 0
     return commands.slice(0, start), commands.slice(start, end - start), commands.slice(end)

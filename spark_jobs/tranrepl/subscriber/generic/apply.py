@@ -162,7 +162,7 @@ class SqlApplier:
             if not isinstance(problem, DataError | ConfigurationError):
                 # It may have ended the transaction with its savepoints.
                 raise problem from error
-            why = f"error {problem.shown_number}"
+            why = f"error {problem.report.shown_number}"
         else:
             with translated_errors(self._where, self._database):
                 savepoint.commit()
@@ -251,11 +251,11 @@ class SqlApplier:
         try:
             self._apply_one(prepared, bound)
         except DataError as error:
-            if error.code not in self._skipped_codes:
+            if error.report.code not in self._skipped_codes:
                 raise
             with translated_errors(self._where, self._database):
                 savepoint.rollback()
-            self._skipped.append(error.to_report())
+            self._skipped.append(error.report)
             return
         with translated_errors(self._where, self._database):
             savepoint.commit()
@@ -291,16 +291,16 @@ class SqlApplier:
             return problem
         of_article = self._target(command.article_id)
         key = "" if command.operation is Operation.TRUNCATE else key_text(key_of(command, of_article))
-        if problem.number == ROW_NOT_FOUND:
+        if problem.report.number == ROW_NOT_FOUND:
             message = f"{self._where}: {row_not_found_text(command.operation, of_article.article.destination)}{key}"
         else:
             about = ", ".join(filter(None, [str(of_article.article.source), key]))
             message = f"{problem.message} (article {about})"
         return type(problem)(
             message,
-            remedy=problem.remedy,
-            number=problem.number,
-            database_code=problem.database_code,
+            remedy=problem.report.remedy,
+            number=problem.report.number,
+            database_code=problem.report.database_code,
             xact_seqno=command.xact_seqno.hex(),
             command_id=command.command_id,
             article=str(of_article.article.source),

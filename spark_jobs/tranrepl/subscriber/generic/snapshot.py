@@ -339,9 +339,9 @@ class SqlLoader:
                 key = key_text(key_of(_insertion(at, line), at))
                 raise type(problem)(
                     f"{problem.message} (article {source}, {key})",
-                    number=problem.number,
-                    database_code=problem.database_code,
-                    remedy=problem.remedy,
+                    number=problem.report.number,
+                    database_code=problem.report.database_code,
+                    remedy=problem.report.remedy,
                     article=source,
                 ) from error
 

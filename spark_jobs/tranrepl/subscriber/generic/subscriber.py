@@ -341,7 +341,7 @@ class SqlSubscriber:
         try:
             yield
         except TransientError as error:
-            if error.code in self._database.lock_timeouts:
+            if error.report.code in self._database.lock_timeouts:
                 raise fenced(self.where) from error
             raise
 

@@ -44,7 +44,7 @@ class SqlTeardown:
             with translated_errors(self.where, self._database), self._session.begin():
                 yield
         except TransientError as error:
-            if error.number in self._database.lock_timeouts:
+            if error.report.number in self._database.lock_timeouts:
                 raise being_delivered(self.where) from error
             raise
 
@@ -128,7 +128,7 @@ class SqlTeardown:
             if isinstance(translated, ConfigurationError):
                 raise ConfigurationError(
                     translated.message,
-                    number=translated.number,
+                    number=translated.report.number,
                     remedy=f"let somebody who may run this, then tear down again:\n{statement};",
                 ) from error
             raise

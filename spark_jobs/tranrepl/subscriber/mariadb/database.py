@@ -227,8 +227,8 @@ class MariaDb(NumberedDatabase):
 
     def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
         problem = super().translate(where, error)
-        if problem.code == str(PACKET_TOO_LARGE):
-            problem.remedy = larger_packets()
+        if problem.report.code == str(PACKET_TOO_LARGE):
+            problem.add(remedy=larger_packets())
         return problem
 
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:

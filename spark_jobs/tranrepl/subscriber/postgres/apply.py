@@ -196,10 +196,10 @@ class SerialApply:
             try:
                 return self._stage(commands)
             except DataError as error:
-                if error.code not in self._skipped_states or error.xact_seqno is None:
+                if error.report.code not in self._skipped_states or error.report.xact_seqno is None:
                     raise
                 self._session.execute("ROLLBACK TO SAVEPOINT tranrepl_stage")
-                self._skipped.append(error.to_report())
+                self._skipped.append(error.report)
                 commands = commands.filter(pc.invert(_is_command(commands, error)))
 
     def take_skipped(self) -> list[ErrorReport]:
@@ -240,9 +240,9 @@ class SerialApply:
             place = None
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
-        if problem.code == LIMIT_EXCEEDED:
-            problem.remedy = problem.remedy or REMEDY
-        return self._placed(problem.to_report(), commands, place).to_exception()
+        if problem.report.code == LIMIT_EXCEEDED and not problem.report.remedy:
+            problem.add(remedy=REMEDY)
+        return self._placed(problem.report, commands, place).to_exception()
 
     def _placed(self, report: ErrorReport, commands: pa.Table, place: int) -> ErrorReport:
         """The same error, with the command at this place."""
@@ -257,8 +257,8 @@ class SerialApply:
 
 
 def _is_command(commands: pa.Table, error: DataError) -> pa.ChunkedArray:
-    seqno = pa.scalar(bytes.fromhex(error.xact_seqno or ""), pa.binary())
-    return pc.and_(pc.equal(commands["xact_seqno"], seqno), pc.equal(commands["command_id"], error.command_id))
+    seqno = pa.scalar(bytes.fromhex(error.report.xact_seqno or ""), pa.binary())
+    return pc.and_(pc.equal(commands["xact_seqno"], seqno), pc.equal(commands["command_id"], error.report.command_id))
 
 
 class PostgresApplier:

@@ -35,7 +35,7 @@ def why_undone(
         lacking = (error.sqlstate or "").startswith(_INSUFFICIENT_RESOURCES)
         if not lacking and not isinstance(problem, (DataError, ConfigurationError)):
             raise problem from error
-        why = f"error {problem.shown_number}"
+        why = f"error {problem.report.shown_number}"
     else:
         with translated_errors(where):
             session.execute("; ".join(["RELEASE SAVEPOINT tranrepl_bulk", *after]))

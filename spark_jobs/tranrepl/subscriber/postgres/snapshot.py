@@ -282,8 +282,8 @@ class PostgresSnapshot:
         except DataError as error:
             raise DataError(
                 f"{error.message}: the rows of the snapshot do not obey it",
-                number=error.number,
-                database_code=error.database_code,
+                number=error.report.number,
+                database_code=error.report.database_code,
                 remedy="foreign_keys: false, or publish what it refers to; where it is your own, drop it",
             ) from error
 

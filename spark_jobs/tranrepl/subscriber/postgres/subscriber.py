@@ -505,9 +505,9 @@ class PostgresSubscriber:
         try:
             yield
         except ReplicationError as error:
-            if error.code == "55P03":
+            if error.report.code == "55P03":
                 raise self._fenced() from error
-            if error.code in ("42P01", "42703", "3F000"):
+            if error.report.code in ("42P01", "42703", "3F000"):
                 raise self._not_set_up() from error
             raise
 
