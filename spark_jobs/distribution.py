@@ -7,7 +7,7 @@ from tranrepl.spark.entry_point import Run, main
 
 
 def job() -> Run[DistributionRequest]:
-    """Imported while the session starts."""
+    """Return the distribution job, which is imported while the session starts."""
     from tranrepl.distribution.job import run
 
     return run

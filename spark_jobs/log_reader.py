@@ -7,7 +7,7 @@ from tranrepl.spark.entry_point import Run, main
 
 
 def job() -> Run[LogReaderRequest]:
-    """Imported while the session starts."""
+    """Return the log reader's job, which is imported while the session starts."""
     from tranrepl.log_reader.job import run
 
     return run

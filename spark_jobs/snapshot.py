@@ -7,7 +7,7 @@ from tranrepl.spark.entry_point import Run, main
 
 
 def job() -> Run[SnapshotRequest]:
-    """Imported while the session starts."""
+    """Return the snapshot's job, which is imported while the session starts."""
     from tranrepl.snapshot.job import run
 
     return run

@@ -7,7 +7,7 @@ from tranrepl.spark.entry_point import Run, main
 
 
 def job() -> Run[StoreCheckRequest]:
-    """Imported while the session starts."""
+    """Return the job that tries the store, which is imported while the session starts."""
     from tranrepl.admin.store_check import run
 
     return run

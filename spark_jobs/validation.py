@@ -7,7 +7,7 @@ from tranrepl.spark.entry_point import Run, main
 
 
 def job() -> Run[ValidationRequest]:
-    """Imported while the session starts."""
+    """Return the validation's job, which is imported while the session starts."""
     from tranrepl.validation.job import run
 
     return run

@@ -46,7 +46,7 @@ class Connection:
         return f"{self.connection_id} ({self.login or ''}@{where}/{self.database or ''})"
 
     def libpq_parameters(self, application_name: str) -> dict[str, str]:
-        """Keywords for libpq: what `psycopg.connect` takes."""
+        """Return keywords for libpq, as `psycopg.connect` takes them."""
         parameters = {
             "host": self.host,
             "port": str(self.port) if self.port else None,
@@ -58,7 +58,8 @@ class Connection:
         return {**_NOTICING_DEAD_PEERS, **self.options, **{name: v for name, v in parameters.items() if v}}
 
     def sqlalchemy_url(self) -> URL:
-        """For the distribution database. It is PostgreSQL here; other kinds come with their dialects."""
+        """Return the URL of the distribution database, which is PostgreSQL. It is PostgreSQL here; other kinds come
+        with their dialects."""
         require_postgres(self)
         return URL.create(
             "postgresql+psycopg", self.login, self.password, self.host, self.port, self.database, dict(self.options)
@@ -74,7 +75,7 @@ def require_postgres(connection: Connection) -> None:
 
 
 def variable_name(connection_id: str) -> str:
-    """The environment variable that holds this connection."""
+    """Return the name of the environment variable that holds this connection."""
     return f"AIRFLOW_CONN_{connection_id.upper()}"
 
 

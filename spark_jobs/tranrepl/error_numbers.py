@@ -69,7 +69,7 @@ class ErrorCodes:
     """SQL Server's, of errors that are never skipped."""
 
     def kind(self, code: str | None) -> ErrorKind:
-        """Without a code there was no answer: the connection is lost."""
+        """Return what kind of error a code is. Without a code there was no answer: the connection is lost."""
         if code is None:
             return ErrorKind.TRANSIENT
         return self.kinds.get(code) or self.kinds.get(code[:2] if len(code) == 5 else "", self.otherwise)

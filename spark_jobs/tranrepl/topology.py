@@ -35,7 +35,8 @@ class Topology:
         return self.connections[self.publication.distributor.connection]
 
     def subscriber_connection(self, subscription: str) -> Connection:
-        """Raises ConfigurationError where the publication has no such subscription."""
+        """Return the subscription's connection. Raises ConfigurationError where the publication has no such
+        subscription."""
         return self.connections[self.publication.subscription(subscription).connection]
 
     def dialect(self, subscription: str) -> Dialect:

@@ -59,7 +59,7 @@ def set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
 
 
 def find_pools(publication: str, subscriptions: Iterable[str]) -> list[str]:
-    """The pools of these subscriptions that Airflow has. Raises ConfigurationError as `set_up_pools` does."""
+    """Return the pools of these subscriptions that Airflow has. Raises ConfigurationError as `set_up_pools` does."""
     wanted = [pool_name(publication, it) for it in subscriptions]
     with _explained(lambda why: _not_removed(wanted, why)):
         known = _known(_command())
@@ -67,7 +67,7 @@ def find_pools(publication: str, subscriptions: Iterable[str]) -> list[str]:
 
 
 def remove_pools(pools: Sequence[str]) -> None:
-    """Raises ConfigurationError where Airflow cannot be asked."""
+    """Delete these pools. Raises ConfigurationError where Airflow does not answer."""
     with _explained(lambda why: _not_removed(pools, why)):
         for name in pools:
             _run([_command(), "pools", "delete", name])
@@ -106,7 +106,8 @@ def _command() -> str:
 
 
 def _airflow(environment: Mapping[str, str]) -> str | None:
-    """The command, where its database may be there. It is not just tried: it makes its home where there is none."""
+    """Return the path of the `airflow` command where its database may be there. It is not just tried: it makes its home
+    where there is none."""
     home = environment.get("AIRFLOW_HOME") or "~/airflow"
     told = any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in environment)
     if not told and not Path(home).expanduser().is_dir():

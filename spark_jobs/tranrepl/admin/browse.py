@@ -43,7 +43,8 @@ def browse(
     articles: Mapping[int, RegisteredArticle],
     selection: Selection,
 ) -> Iterator[BrowsedCommand]:
-    """Stored commands in order. Raises ConfigurationError where the store cannot be read from here."""
+    """Yield the selected stored commands in order. Raises ConfigurationError where the store cannot be read from
+    here."""
     for batch in batches:
         if selection.first is not None and batch.last_xact_seqno < selection.first:
             continue
@@ -55,7 +56,7 @@ def browse(
 
 
 def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> Iterator[pa.Table]:
-    """In order, as a batch is stored: so many at a time, however many there are."""
+    """Yield a batch file's selected commands in their stored order, a bounded number at a time."""
     chosen = pc.scalar(True)
     if selection.first is not None:
         chosen &= pc.field("xact_seqno") >= pa.scalar(selection.first, pa.binary())

@@ -113,7 +113,8 @@ def check(topology: Topology, beginning: Beginning = Beginning.AS_REGISTERED) ->
 
 
 def _not_propagated(publication: Publication) -> Iterator[str]:
-    """Source: `sp_addarticle`, the caution at NONE."""
+    """Yield a warning for each article whose UPDATEs may meet rows that were never sent. Source: `sp_addarticle`, the
+    caution at NONE."""
     for article in publication.articles:
         for option, command in (("ins_cmd", article.ins_cmd), ("del_cmd", article.del_cmd)):
             if command.method is Method.NONE and article.upd_cmd.method is not Method.NONE:
@@ -132,7 +133,8 @@ def check_publisher(topology: Topology) -> Checked:
 
 
 def _clashes(topology: Topology) -> Iterator[ReplicationError]:
-    """Articles that would share a procedure or a table, at any Subscriber; each pair once."""
+    """Yield an error for each pair of articles that would share a procedure or a table at a Subscriber, each pair
+    once."""
     seen: set[str] = set()
     for subscription in topology.publication.subscriptions:
         for problem in _clashes_at(topology.publication, topology.dialect(subscription.name).capabilities):
@@ -159,8 +161,8 @@ def _spark_submit() -> Iterator[ReplicationError]:
 
 
 def store_problems(store: str) -> Iterator[ConfigurationError]:
-    """Whether a store on a mounted path can be written: by a folder with a file, which is removed again. Another path
-    takes Spark's own way, for which there is a job (`store_check`)."""
+    """Yield what keeps a store on a mounted path from being written: a folder with a file is made there, and removed
+    again. Another path takes Spark's own way, for which there is a job (`store_check`)."""
     path = mounted_path(store)
     if path is None:
         return
@@ -187,7 +189,7 @@ def store_problems(store: str) -> Iterator[ConfigurationError]:
 
 
 def _writable(folder: Path) -> str:
-    """How this user gets a folder to write to."""
+    """Return a remedy that says how this user gets a folder to write to."""
     if not folder.is_dir():
         return "allowed: a path to write to"
     return f"allowed: a path to write to; or, as root: chown {getpass.getuser()} {shlex.quote(str(folder))}"
@@ -218,14 +220,15 @@ def _publisher(checked: Checked, topology: Topology) -> Iterator[ReplicationErro
 
 
 def _publisher_rights(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
-    """Where all tables can be published: what setup does is for all of them."""
+    """Yield the rights that setup lacks at the Publisher, once all tables can be published: setup acts on all of
+    them."""
     if len(checked.tables) == len(topology.publication.articles):
         with topology.publisher(_APPLICATION) as publisher:
             yield from publisher.right_problems(checked.tables, _read_by_snapshots(topology.publication))
 
 
 def _read_by_snapshots(publication: Publication) -> list[TableName]:
-    """Published tables from which a snapshot reads; the log needs no right on a table."""
+    """Return the published tables from which a snapshot reads; the log needs no right on a table."""
     automatic = any(it.sync_type is SyncType.AUTOMATIC for it in publication.subscriptions)
     return [it.source for it in publication.articles] if automatic else []
 
@@ -238,7 +241,8 @@ def _distributor(topology: Topology) -> Iterator[ReplicationError]:
 
 
 def _continuity(checked: Checked, topology: Topology, publisher: PostgresPublisher) -> Iterator[ReplicationError]:
-    """Whether what is registered lies on the Publisher's log. What else keeps it from being told is another problem."""
+    """Yield an error where what is registered does not lie on the Publisher's log. What else keeps it from being told
+    is another problem."""
     with suppress(ReplicationError), topology.distributor() as database:
         record = _registered(topology.publication, database)
         if record is not None and record.registered_lsn is not None and record.publisher_system is not None:
@@ -248,7 +252,8 @@ def _continuity(checked: Checked, topology: Topology, publisher: PostgresPublish
 
 
 def _registered(publication: Publication, database: DistributionDatabase) -> PublicationRecord | None:
-    """None also where the schema is an earlier version's: setup brings it up to date."""
+    """Return the registered publication; None also where the schema is an earlier version's, which setup brings up to
+    date."""
     return database.find_publication(publication.publication) if database.is_current() else None
 
 
@@ -274,7 +279,7 @@ def _subscriber(checked: Checked, topology: Topology, name: str) -> Iterator[Rep
 
 
 def _in_the_way(checked: Checked, topology: Topology, name: str) -> Iterator[ReplicationError]:
-    """Rows at the Subscriber that a snapshot would find and must not touch."""
+    """Yield an error for each table with rows at the Subscriber that a snapshot would meet and must not touch."""
     wanted = _to_be_initialized(checked, topology, topology.publication.subscription(name))
     chosen = [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
@@ -289,8 +294,7 @@ def _in_the_way(checked: Checked, topology: Topology, name: str) -> Iterator[Rep
 
 
 def _to_be_initialized(checked: Checked, topology: Topology, subscription: Subscription) -> frozenset[TableName]:
-    """Articles that a snapshot will be taken of, by source, as far as the distribution database can tell: what is wrong
-    with that is another problem."""
+    """Return the articles of which a snapshot will be taken, by source, as far as the distribution database can say."""
     if subscription.sync_type is not SyncType.AUTOMATIC or checked.beginning is Beginning.ANEW_WITH_ROWS:
         return frozenset()
     if checked.beginning is Beginning.ANEW:

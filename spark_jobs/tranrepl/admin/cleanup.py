@@ -45,7 +45,7 @@ def _needed_after(
 
 
 def _watermark(topology: Topology, record: PublicationRecord, name: str) -> bytes:
-    """Raises ReplicationError where the Subscriber does not tell."""
+    """Return the Subscriber's watermark. Raises ReplicationError where the Subscriber does not answer."""
     with topology.subscriber(name, record.publisher_system, "tranrepl cleanup") as subscriber:
         watermark = subscriber.find_watermark()
         if watermark is None:

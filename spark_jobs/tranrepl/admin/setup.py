@@ -82,7 +82,8 @@ def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, Registere
 
 
 def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: int) -> RegisteredArticle:
-    """What the log has of an article from before it changed need not fit it, where its rows begin anew."""
+    """Return the article as it begins: what the log has of it from before it changed need not fit, where its rows begin
+    anew."""
     return article.model_copy(update={"begins_after": begins_after}) if article.source in unknown else article
 
 
@@ -93,7 +94,7 @@ def _remember_identities(
     tables: Tables,
     known: Container[TableName],
 ) -> None:
-    """What teardown will put back, before any table is set to FULL."""
+    """Record the replica identities that teardown will restore, before any table is set to FULL."""
     identities = publisher.replica_identities([table.object_id for _, table in tables])
     new = [table.object_id for article, table in tables if article.source not in known]
     remember_identities(database, record, identities, new)
@@ -112,8 +113,8 @@ def _let_wait(
     known: Container[TableName],
     changed: Sequence[RegisteredArticle],
 ) -> None:
-    """Articles that join a subscription that is there wait for a snapshot, before any command of theirs is stored; so
-    do those that leave in the middle of one, for ever. One that changes in the middle of one begins again."""
+    """Mark articles that join an existing subscription as waiting for a snapshot, before any command of theirs is
+    stored. One that changes in the middle of one begins again."""
     found = database.find_subscription(record, subscription.name)
     if found is None:
         return
@@ -157,7 +158,8 @@ def _start_at_lsn(
     subscription: Subscription,
     lsn: int,
 ) -> None:
-    """The Subscriber has what was committed before. Raises ConfigurationError where commands after it are not kept."""
+    """Set the Subscriber's watermark to just before this LSN: the Subscriber has what was committed before. Raises
+    ConfigurationError where commands after it are not kept."""
     watermark = (lsn - 1).to_bytes(XACT_SEQNO_BYTES, "big")
     removed = record.removed_xact_seqno
     if lsn < (record.start_lsn or 0) or (removed is not None and watermark < removed):
@@ -217,7 +219,8 @@ def _dropped(
     database: DistributionDatabase,
     record: PublicationRecord,
 ) -> list[SubscriptionRecord]:
-    """Active subscriptions that the file does not name. Raises ConfigurationError where one seems to be renamed."""
+    """Return the active subscriptions that the file does not name. Raises ConfigurationError where one seems to be
+    renamed."""
     known = {it.subscription: it for it in database.living_subscriptions(record)}
     wanted = {
         it.name: topology.subscriber_connection(it.name).database or "" for it in topology.publication.subscriptions
@@ -242,8 +245,8 @@ def _refuse_undelivered(
     record: PublicationRecord,
     changed: Sequence[RegisteredArticle],
 ) -> None:
-    """Commands made by an article's old definition call its old procedures. Where its rows begin anew, none of them is
-    delivered."""
+    """Raise ConfigurationError where commands of an article's old definition are undelivered: they call its old
+    procedures. Where its rows begin anew, none of them is delivered."""
     known = {it.subscription: it for it in database.active_subscriptions(record)}
     for subscription in topology.publication.subscriptions:
         found = known.get(subscription.name)

@@ -17,7 +17,7 @@ from tranrepl.topology import Topology
 
 
 def parse_xact_seqno(text: str) -> bytes:
-    """Hexadecimal, with or without 0x. Raises ConfigurationError."""
+    """Parse an xact_seqno in hexadecimal, with or without 0x. Raises ConfigurationError."""
     try:
         seqno = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
@@ -30,7 +30,7 @@ def parse_xact_seqno(text: str) -> bytes:
 
 
 def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -> str:
-    """Never apply a transaction that is the next one to be delivered; what was done.
+    """Skip the transaction that is the next one to be delivered, so that it is never applied; return what was done.
 
     Raises ConfigurationError where another one is next: nobody skips more than was looked at.
     """
@@ -74,7 +74,7 @@ def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: by
 
 @contextmanager
 def _without_delivery(topology: Topology, subscription: str) -> Iterator[tuple[OpenDistribution, bytes]]:
-    """The subscription and its watermark, while no delivery goes on and none is left half done."""
+    """Yield the open subscription and its watermark, while no delivery goes on and none is left half done."""
     with open_distribution(topology, subscription) as opened:
         position = opened.subscriber.position()
         if position.unfinished is not None:

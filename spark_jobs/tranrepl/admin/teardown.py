@@ -81,7 +81,7 @@ def tear_down(teardown: Teardown, say: Say) -> None:
 
 
 def _at_publisher(topology: Topology, inventory: Inventory) -> tuple[Part, str, list[str]]:
-    """What goes there, the server's system identifier, and warnings."""
+    """Return what teardown removes at the Publisher, the server's system identifier, and warnings."""
     publication = topology.publication.publication
     connection, registered = topology.publisher_connection, inventory.registered
     system, warnings = read_log_identity(connection).system, []
@@ -133,7 +133,7 @@ def _at_subscriber(topology: Topology, name: str, publisher_system: str, others:
 
 
 def _in_store(inventory: Inventory) -> Iterator[Part]:
-    """Folders that are registered as the publication's: nothing else of the store is touched."""
+    """Yield the store's part: the folders that are registered as the publication's, and nothing else."""
     registered = inventory.registered
     if registered is None or not registered.folders:
         return
@@ -174,7 +174,7 @@ def _in_distribution_database(topology: Topology, inventory: Inventory) -> Itera
 
 
 def _pools(publication: str, subscriptions: Sequence[str]) -> tuple[list[Part], list[str]]:
-    """Those of Airflow, and why it cannot be asked."""
+    """Return the parts that are Airflow's pools, and a warning where Airflow does not answer."""
     try:
         pools = find_pools(publication, subscriptions)
     except ConfigurationError as error:

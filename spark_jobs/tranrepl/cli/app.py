@@ -34,7 +34,7 @@ _ORDER = (
 
 class _Verbs(TyperGroup):
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Names in the order of the help."""
+        """Return the commands' names in the order of the help."""
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
 

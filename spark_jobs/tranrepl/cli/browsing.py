@@ -59,7 +59,7 @@ def _seqno(text: str | None) -> bytes | None:
 
 
 def _why_none(file: Path, record: PublicationRecord, batches: list[Batch]) -> str:
-    """Why no command is shown, in words."""
+    """Say why no command is shown."""
     if batches:
         first, last = batches[0].first_xact_seqno.hex(), batches[-1].last_xact_seqno.hex()
         return f"no stored command is in this selection; commands of 0x{first} to 0x{last} are stored"

@@ -53,7 +53,7 @@ def complete_file(incomplete: str) -> list[str]:
 
 
 def _below(root: Path) -> Iterator[str]:
-    """Files of folders that are not hidden, relative to the root."""
+    """Yield the files of folders that are not hidden, relative to the root."""
     for folder, folders, files in os.walk(root):
         place = Path(folder).relative_to(root)
         deep = len(place.parts) >= _DEEPEST
@@ -80,7 +80,7 @@ def _named(key: str, name: str, incomplete: str) -> list[str]:
 
 
 def _document() -> Mapping[str, Any]:
-    """The settings file among the words of the line; empty where there is none that can be read."""
+    """Load the settings file that is among the words of the line; return nothing where none can be read."""
     for word in _words():
         with suppress(OSError, UnicodeDecodeError, RuntimeError, yaml.YAMLError):
             document = yaml.safe_load(Path(word).expanduser().read_text(encoding="utf-8"))
@@ -90,8 +90,8 @@ def _document() -> Mapping[str, Any]:
 
 
 def _words() -> list[str]:
-    """Those of the line that end as a settings file. Bash hands the line over under one name, other shells under
-    another: what Typer has parsed lacks the file where an option's value is still to come."""
+    """Return the words of the line that end as a settings file does. Bash hands the line over under one name, other
+    shells under another: what Typer has parsed lacks the file where an option's value is still to come."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     try:
         words = shlex.split(line)

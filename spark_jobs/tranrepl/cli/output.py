@@ -25,7 +25,7 @@ _settings_file: ContextVar[str] = ContextVar("settings_file", default="FILE")
 
 @contextmanager
 def failing_clearly() -> Iterator[None]:
-    """One message on stderr and exit status 1 for everything that we foresee."""
+    """Print one message on stderr and exit with status 1 for every error that is foreseen."""
     try:
         yield
     except ReplicationError as error:

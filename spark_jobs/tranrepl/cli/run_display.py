@@ -26,11 +26,11 @@ class Backlog(Protocol):
     """What a run has before it."""
 
     def told(self, row: Mapping[str, Any]) -> str:
-        """How far it is, by its history row, in words."""
+        """Describe in words how far the run is, by its history row."""
         ...
 
     def share(self, row: Mapping[str, Any]) -> float:
-        """Of it that is done, from 0 to 1."""
+        """Return the part that is done, from 0 to 1."""
         ...
 
 
@@ -73,11 +73,11 @@ class RunDisplay:
     changed: float = 0.0
 
     def expect(self, backlog: Backlog) -> None:
-        """What is to be done, once it is known."""
+        """Take what is to be done, once it is known."""
         self.backlog = backlog
 
     def show(self, row: Mapping[str, Any]) -> None:
-        """The run's history row, as it is now."""
+        """Show the run's history row as it is now."""
         now = time.monotonic()
         if self.row is None:
             self.began = self.changed = now
@@ -86,7 +86,7 @@ class RunDisplay:
         self.row = row
 
     def parts(self) -> list[str]:
-        """What there is to say, the most important first."""
+        """Return what there is to show, the most important first."""
         row, backlog = self.row, self.backlog
         if backlog is None:
             return ["looking what there is to do"]
@@ -116,7 +116,7 @@ def line(display: RunDisplay, width: int, between: str = "  ") -> str:
 
 
 def _rounded(rate: float) -> int:
-    """To two digits that count: looks are a second apart."""
+    """Round to two significant digits: the row is read once a second, so that more would mean nothing."""
     return int(float(f"{rate:.1e}"))
 
 
@@ -129,7 +129,8 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def showing_run(console: Console, name: str) -> Iterator[RunDisplay]:
-    """A line that follows the run, and is gone when it is over; without a terminal, a line every ten seconds."""
+    """Show a line that follows the run and is gone when it is over; without a terminal, print a line every ten
+    seconds."""
     display = RunDisplay(name) if console.is_terminal else _LoggedDisplay(name, console=console)
     if not console.is_terminal:
         yield display

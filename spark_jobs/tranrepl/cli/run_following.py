@@ -52,7 +52,7 @@ class _History:
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def row(self) -> Mapping[str, Any] | None:
-        """The newest run's; None where that began before, or cannot be read."""
+        """Return the newest run's row; None where that run began before, or cannot be read."""
         with suppress(ReplicationError):
             row: Mapping[str, Any] | None = self.database.last_history(self._record, self._subscription)
             # The job notes its start by this machine's clock.

@@ -64,7 +64,8 @@ def check(file: File, as_json: JsonOption = False, master: MasterOption = "local
 
 
 def _pool_warnings(publication: Publication) -> tuple[list[str], list[str]]:
-    """What Airflow lacks, and what it could not be asked: the shell delivers without it."""
+    """Return the pools that Airflow lacks, and a warning where Airflow does not answer: the shell delivers without
+    it."""
     try:
         with err.status("Airflow's pools"):
             missing = missing_pools(publication)
@@ -77,7 +78,7 @@ def _pool_warnings(publication: Publication) -> tuple[list[str], list[str]]:
 def _store_problems(
     publication: Publication, master: str, found: Sequence[ReplicationError]
 ) -> Iterator[ReplicationError]:
-    """Of a store that only Spark reaches, where Spark can be started: other problems are told first."""
+    """Yield the problems of a store that only Spark reaches, where Spark can be started: other problems come first."""
     if mounted_path(publication.distributor.store) is None and not found:
         with err.status("trying the store, by a Spark job"):
             submit(StoreCheckRequest(publication=publication), master).raise_error()
@@ -113,7 +114,8 @@ def setup(file: File) -> None:
 
 
 def _set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
-    """Not a failure where they cannot be: the shell delivers without Airflow, and its scheduler mends it."""
+    """Make Airflow's pools, and warn where that fails: the shell delivers without Airflow, whose scheduler makes them
+    later."""
     try:
         with err.status("Airflow's pools"):
             set_up_pools(publication, say)
@@ -122,7 +124,7 @@ def _set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
 
 
 def _prepare_spark() -> None:
-    """Not a failure where it cannot be: jobs run without, and perhaps elsewhere."""
+    """Make the archive that lets Spark start fast; a failure is ignored, because jobs run without it."""
     # `tranrepl class-archive` says why.
     with suppress(ReplicationError, OSError), err.status("preparing Spark, once (20 s)"):
         make_archive()

@@ -31,13 +31,13 @@ _WIDEST_BAR = 24
 
 class Display(Protocol):
     def show(self, tables: Sequence[TableProgress], doing: str | None = None) -> None:
-        """How far they are; `doing` is what goes on while nothing is copied."""
+        """Show how far the tables are; `doing` is what goes on while nothing is copied."""
         ...
 
 
 @contextmanager
 def showing(console: Console, subscription: str) -> Iterator[Display]:
-    """Bars in a terminal, lines elsewhere; nothing where nothing is copied."""
+    """Show bars in a terminal and lines elsewhere; nothing where nothing is copied."""
     if not console.is_terminal:
         yield _Lines(console, subscription)
         return
@@ -79,7 +79,8 @@ class _Bars:
 
 
 def table_bars(tables: Sequence[TableProgress], width: int, most: int) -> Table:
-    """A line for each table. Where they are more than fit, those on their way come first."""
+    """Return a line for each table; where there are more than fit, those in progress come first. Where they are more
+    than fit, those on their way come first."""
     shown, hidden = list(tables), 0
     if len(shown) > most:
         shown = sorted(shown, key=lambda it: (not 0 < it.share < 1, it.share >= 1))

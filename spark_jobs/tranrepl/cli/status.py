@@ -59,7 +59,8 @@ def status(files: Files, as_json: JsonOption = False) -> None:
 
 
 def _settings_files(given: Sequence[Path]) -> list[Path]:
-    """The files, and of a folder those that Airflow makes DAGs of. Raises ConfigurationError for an empty folder."""
+    """Return the files, and for a folder those that Airflow makes DAGs of. Raises ConfigurationError for an empty
+    folder."""
     found: dict[Path, None] = {}
     for path in given:
         inside = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
@@ -90,7 +91,7 @@ def _show(looked: dict[Path, Looked]) -> None:
 
 
 def _print_json(looked: dict[Path, Looked], *, alone: bool) -> None:
-    """One file's facts by themselves; those of several, or of a folder, in a list."""
+    """Print one file's facts by themselves, and those of several files, or of a folder, in a list."""
     if not alone:
         print_json([{"file": str(path), **_facts(found)} for path, found in looked.items()])
         return

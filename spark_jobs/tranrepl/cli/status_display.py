@@ -55,7 +55,7 @@ def _print(line: str, indent: int) -> None:
 
 
 def _print_steps(error: LastError | None) -> None:
-    """Whole lines also in a terminal, which a command can be pasted from."""
+    """Print whole lines also in a terminal, so that a command can be pasted from it."""
     for line in error.next_steps if error is not None else ():
         style = "dim" if line.startswith("#") else None
         out.print(" " * 2 * _INDENT + line, highlight=False, markup=False, soft_wrap=True, style=style)
@@ -176,7 +176,7 @@ def _skipped(skipped: SkippedCommands) -> str:
 
 
 def _failure(last: LastRun | None, error: LastError | None) -> Iterator[str]:
-    """What failed last, with its text; healed, without."""
+    """Yield what failed last, with its text unless it is healed."""
     if error is not None:
         told = " ".join(filter(None, ["last error", _place(error), "at", _time(error.time)]))
         yield f"{told}: healed" if error.healed else f"[red]{told}[/]: {escape(error.text)}"

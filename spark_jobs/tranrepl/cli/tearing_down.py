@@ -71,7 +71,8 @@ def _show(found: Teardown) -> None:
 
 
 def _ask() -> None:
-    """Raises ConfigurationError where nobody can answer; exits with status 1 where the answer is no."""
+    """Ask whether to remove it. Raises ConfigurationError where nobody can answer; exits with status 1 where the answer
+    is no."""
     if not sys.stdin.isatty():
         raise ConfigurationError("nothing was removed: nobody can be asked here", remedy="--yes removes without asking")
     if not typer.confirm("Remove all this?", default=False):

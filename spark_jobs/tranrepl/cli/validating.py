@@ -85,7 +85,7 @@ def _repair_of(repair: bool, repair_script: Path | None, rowcount_only: bool) ->
 
 
 def _new_script(path: Path | None) -> Path | None:
-    """Each subscription's job appends to it."""
+    """Return the absolute path of a script that does not exist yet: each subscription's job appends to it."""
     if path is None:
         return None
     if path.exists():

@@ -28,7 +28,7 @@ class LogReaderRequest(BaseModel):
     publication: Publication
 
     def connection_ids(self) -> list[str]:
-        """The connections this job needs, each once."""
+        """Return the connections that this job needs, each once."""
         return list(dict.fromkeys([self.publication.publisher.connection, self.publication.distributor.connection]))
 
 
@@ -41,7 +41,7 @@ class StoreCheckRequest(BaseModel):
     publication: Publication
 
     def connection_ids(self) -> list[str]:
-        """It needs none."""
+        """Return no connection: the job needs none."""
         return []
 
 
@@ -52,7 +52,8 @@ class _SubscriptionRequest(BaseModel):
     subscription: str
 
     def connection_ids(self) -> list[str]:
-        """The connections this job needs, each once. A distribution's Publisher only names the subscription."""
+        """Return the connections that this job needs, each once. A distribution's Publisher only names the
+        subscription."""
         subscriber = self.publication.subscription(self.subscription).connection
         publication = self.publication
         return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))

@@ -74,7 +74,7 @@ class JobResult(BaseModel):
     error: ErrorReport | None = None
 
     def plus(self, later: JobResult) -> JobResult:
-        """Both together, `later` being what the job did next: where it ended is where the two end."""
+        """Add up both results, `later` being what the job did next: where it ended is where the two end."""
         return JobResult(
             transactions=self.transactions + later.transactions,
             commands=self.commands + later.commands,
@@ -110,5 +110,5 @@ class JobResult(BaseModel):
 
 
 def latency_ms(commit_time: datetime) -> int:
-    """Milliseconds since then; none where the Publisher's clock is ahead of ours."""
+    """Return the milliseconds since then; 0 where the Publisher's clock is ahead of ours."""
     return max(0, int((datetime.now(UTC) - commit_time).total_seconds() * 1000))

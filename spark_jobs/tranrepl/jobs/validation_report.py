@@ -48,11 +48,11 @@ class Comparison(BaseModel):
     """The Publisher's rows are those that it is true for."""
 
     def of_rows_only(self) -> Comparison:
-        """Where rows are counted."""
+        """Return the same comparison where rows are only counted."""
         return Comparison(row_filter=self.row_filter)
 
     def summary(self) -> str:
-        """As in "5 columns (price as numeric(12,2)); not compared: secret; row filter applied"."""
+        """Summarize, as in "5 columns (price as numeric(12,2)); not compared: secret; row filter applied"."""
         parts = [self._compared()]
         left_out = (*self.unpublished, *(f"{name} (the Subscriber's own)" for name in self.own))
         if left_out:
@@ -113,7 +113,7 @@ class ArticleValidation(BaseModel):
         return self.publisher_rows == self.subscriber_rows and not self.differences
 
     def summary(self) -> str:
-        """As in "article dbo.a: 2 missing, 1 different"."""
+        """Summarize, as in "article dbo.a: 2 missing, 1 different"."""
         if not self.differences:
             return f"article {self.article}: {self.publisher_rows} rows, {self.subscriber_rows} at the Subscriber"
         counts = {"missing": self.missing, "extra": self.extra, "different": self.different}
@@ -135,7 +135,7 @@ class SubscriptionValidation(BaseModel):
         return tuple(it for it in self.articles if not it.equal)
 
     def by_comparison(self) -> dict[str, list[str]]:
-        """The articles of which the same was compared, by what that was."""
+        """Group the articles by what was compared of them."""
         alike: dict[str, list[str]] = {}
         for it in self.articles:
             alike.setdefault(it.compared.summary(), []).append(it.article)
@@ -149,7 +149,7 @@ class SubscriptionValidation(BaseModel):
         return [f"{COUNTS_EQUAL}: {', '.join(equal)}"] if equal else []
 
     def shortened(self, rows: int) -> SubscriptionValidation:
-        """With at most so many rows of an article named."""
+        """Return the validation with at most so many rows of an article named."""
         articles = tuple(it.model_copy(update={"rows": it.rows[:rows]}) for it in self.articles)
         return self.model_copy(update={"articles": articles})
 

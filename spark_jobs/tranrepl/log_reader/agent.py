@@ -20,8 +20,8 @@ def idle_result(
     topology: Topology,
     expect: Callable[[int, int], object] = lambda *_: None,
 ) -> JobResult | None:
-    """The finished result of a run that has nothing to read, recorded in the history; None where there is
-    something, which takes a Spark job: `expect` is told from where in the log to where.
+    """Return the finished result of a run that has nothing to read, recorded in the history; return None where there is
+    something, which takes a Spark job: `expect` is called with the log's range.
 
     The log is passed over up to now, so that an idle publication never holds the Publisher's log.
     """

@@ -37,7 +37,8 @@ class CommandsOfChanges:
     _open_commands: int = 0
 
     def __call__(self, changes: Changes) -> pa.RecordBatch:
-        """The commands, in order. Raises RefusedChange where a change cannot become one."""
+        """Return the commands, in order. Raises RefusedChange where a change cannot become one. Raises RefusedChange
+        where a change cannot become one."""
         try:
             return self._commands(changes)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -55,7 +56,7 @@ class CommandsOfChanges:
         return self._numbered(changes, commands)
 
     def _by_article(self, changes: Changes) -> Iterator[Iterable[ChangeSet]]:
-        """What of each article's changes concerns its published rows."""
+        """Yield, for each article, what of its changes concerns its published rows."""
         by_article: dict[int, list[ChangeSet]] = defaultdict(list)
         for it in changes.sets:
             if it.operation is Operation.TRUNCATE and it.article.truncate is Truncation.ERROR:
@@ -104,7 +105,7 @@ def _is_propagated(changes: ChangeSet) -> bool:
 
 
 def _travelling(changes: ChangeSet) -> ChangeSet:
-    """The change with what its call syntax sends, and no more."""
+    """Return the change with what its call syntax sends, and no more."""
     if changes.operation is Operation.TRUNCATE:
         return changes
     what = sent(changes.article.propagation(changes.operation), changes.operation)
@@ -136,7 +137,7 @@ def _sent_cells(changes: ChangeSet, image: Cells | None, values: Values) -> Cell
 
 
 def _without_lobs(changes: ChangeSet, before: Cells) -> Cells:
-    """Source: "Custom stored procedures", the before image of text and image columns is NULL."""
+    """Return the before image with NULL for text and image columns, as "Custom stored procedures" documents it."""
     key = changes.article.key_positions
     lobs = [at for at, column in enumerate(changes.article.columns) if column.lob and at not in key]
     if not lobs:
@@ -147,7 +148,7 @@ def _without_lobs(changes: ChangeSet, before: Cells) -> Cells:
 
 
 def _order(sets: Sequence[ChangeSet]) -> Ints | None:
-    """Where the rows of all sets, one set after the other, belong; None where they are in order."""
+    """Return where the rows of all sets, one set after the other, belong; None where they are in order."""
     if len(sets) < 2:
         return None
     places = np.concatenate([it.places for it in sets])
@@ -188,7 +189,7 @@ def _image_lines(buffer: Buffer, sets: Sequence[ChangeSet], order: Ints | None, 
 
 
 def _ranks(sets: Sequence[ChangeSet], order: Ints | None) -> Iterable[Ints]:
-    """For each set, where its rows stand in order."""
+    """Return for each set where its rows stand in order."""
     counts = [len(it.places) for it in sets]
     rank = np.arange(sum(counts))
     if order is not None:

@@ -36,7 +36,7 @@ class Continuation:
 def find_break(
     publisher: PostgresPublisher, connection: Connection, database: DistributionDatabase, record: PublicationRecord
 ) -> MustBeReinitializedError | None:
-    """What keeps the log from being read on, for good; None where nothing does. Changes nothing."""
+    """Return the error that keeps the log from being read on, for good; None where nothing does. Changes nothing."""
     slot = publisher.slot()
     try:
         if slot is not None and slot.state is SlotState.IN_USE:
@@ -78,7 +78,7 @@ def continuation(
 def _identified(
     publisher: PostgresPublisher, connection: Connection, database: DistributionDatabase, record: PublicationRecord
 ) -> LogIdentity:
-    """The log's identity, where the registered transactions lie on its history of timelines."""
+    """Return the log's identity, where the registered transactions lie on its history of timelines."""
     log = read_log_identity(connection, record.timeline)
     if log.system != record.publisher_system:
         raise another_publisher(publisher.where, record.publication, record.publisher_system, log.system)
@@ -112,7 +112,7 @@ def _identified(
 def _proven_start(
     publisher: PostgresPublisher, database: DistributionDatabase, record: PublicationRecord, slot: Slot
 ) -> int:
-    """Where everything before is registered, and nothing after it.
+    """Return the LSN before which everything is registered, and after which nothing is.
 
     A slot stands before the registered position after a job died between registering and advancing, after a crash of
     the server, which forgets advances since its last checkpoint, and after a restore.
@@ -136,13 +136,13 @@ def _proven_start(
 
 
 def _last_registered(record: PublicationRecord) -> int | None:
-    """LSN of the commit."""
+    """Return the LSN of the last registered commit."""
     seqno = record.registered_xact_seqno
     return None if seqno is None else int.from_bytes(seqno, "big")
 
 
 def _latest_snapshot(database: DistributionDatabase, record: PublicationRecord) -> int | None:
-    """LSN of the last snapshot, where it is of log that is not registered yet."""
+    """Return the LSN of the last snapshot, where it is of log that is not registered yet."""
     seqno = database.latest_snapshot(record)
     lsn = None if seqno is None else int.from_bytes(seqno, "big")
     return None if lsn is None or lsn < (record.registered_lsn or 0) else lsn
@@ -175,7 +175,7 @@ def _went_back(
 
 
 def _ahead(database: DistributionDatabase, record: PublicationRecord) -> str:
-    """How far the Subscribers are, as the history has it."""
+    """Describe how far the Subscribers are, as the history has it."""
     stand = {it.subscription: database.last_known_watermark(record, it) for it in database.living_subscriptions(record)}
     said = [f"{name} up to 0x{seqno.hex()}" for name, seqno in stand.items() if seqno]
     return f"Subscribers are ahead: {', '.join(said)}" if said else "Nothing was delivered yet"

@@ -19,7 +19,7 @@ from tranrepl.publisher.changes import LEFT_OUT, Bools, Changes, ChangeSet, Tran
 
 
 def singletons(changes: Changes) -> Bools:
-    """By transaction: whether it holds one change only."""
+    """Return by transaction whether it holds one change only."""
     transactions = changes.transactions
     counts = np.zeros(len(transactions.lsn), dtype=np.int64)
     for it in changes.sets:
@@ -29,7 +29,8 @@ def singletons(changes: Changes) -> Bools:
 
 
 def pairs(changes: ChangeSet, transactions: Transactions, single: Bools) -> Iterator[ChangeSet]:
-    """UPDATEs, and those among them that go out as pairs. The INSERT comes right after its DELETE."""
+    """Yield the UPDATEs, and those among them that go out as a DELETE and an INSERT. The INSERT comes right after its
+    DELETE."""
     if changes.operation is not Operation.UPDATE or changes.changed is None:
         yield changes
         return
@@ -56,7 +57,7 @@ def _changes_a_unique_column(changed: Bools, article: RegisteredArticle) -> Bool
 
 
 def _must_stay_updates(changes: ChangeSet) -> Bools:
-    """Rows of which the log does not have every new value: an INSERT cannot be made of them, an UPDATE of what changed
+    """Return which rows lack a new value in the log: an INSERT cannot be made of them, an UPDATE of what changed
     can."""
     only_changed = sent(changes.article.upd_cmd, Operation.UPDATE).after is Values.CHANGED
     if not only_changed or changes.after is None:

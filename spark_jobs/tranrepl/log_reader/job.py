@@ -93,7 +93,7 @@ class _LogReader:
         self._notice(see_to_tables(self._opened, self._publication, self._articles))
 
     def _read_on(self, stop_at: int | None = None, form: ValueForm = ValueForm.TEXT) -> None:
-        """One batch more, or two that are read side by side."""
+        """Read one batch more, or two side by side."""
         self._take(self._readings(stop_at, form))
 
     def _take(self, readings: Sequence[Reading]) -> None:
@@ -117,7 +117,7 @@ class _LogReader:
         self._advance()
 
     def _read_on_before(self, reading: Reading, read: LogRead) -> None:
-        """The transaction that cannot be read may already be written in part: read again, up to before it."""
+        """Read again up to before a transaction that cannot be read: it may already be written in part."""
         if read.too_long and reading.form is ValueForm.TEXT:
             # In binary, a value takes a server half the room.
             self._read_on(form=ValueForm.BINARY)
@@ -133,7 +133,7 @@ class _LogReader:
         self._read_on(stop_at=read.last_commit_lsn)
 
     def _begins_after_lacking(self, refusal: ErrorReport) -> bool:
-        """Whether what the log lacks need not be read."""
+        """Return whether what the log lacks need not be read."""
         article = next(it for it in self._articles if str(it.source) == refusal.article)
         done = begin_after_lacking(self._opened, self._publication, article, "the log lacks old rows of its table")
         if done is None:
@@ -148,7 +148,7 @@ class _LogReader:
         self.result = self.result.plus(JobResult(notices=tuple(what)))
 
     def _read_on_before_long_message(self, reading: Reading) -> None:
-        """Raises what is to be said of it, where there is one."""
+        """Find a message that is too long, read up to before it, and raise the error that names it."""
         found = find_long_message(reading.connection, reading.slot, reading.start, reading.up_to)
         if found is None:
             return
@@ -159,7 +159,8 @@ class _LogReader:
         raise long_message_error(reading.connection, self._articles, found)
 
     def _readings(self, stop_at: int | None, form: ValueForm) -> list[Reading]:
-        """All of the log, or each of its first two ranges by itself. Raises ReplicationError where no slot is free."""
+        """Return one reading for all of the log, or one for each of its first two ranges. Raises ReplicationError where
+        no slot is free."""
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
         start = self._start
         ends = range_ends(start, self._up_to, largest_range(limits))
@@ -244,7 +245,7 @@ def _tell_nobody(_: JobResult) -> None:
 
 
 def _batch(folder: str, read: LogRead) -> Batch | None:
-    """The batch to register; None where nothing was stored."""
+    """Return the batch to register; None where nothing was stored."""
     if read.first_xact_seqno is None or read.last_xact_seqno is None:
         return None
     return Batch(

@@ -20,8 +20,8 @@ from tranrepl.publisher.changes import Bools, Buffer, Cells, ChangeSet, Ints, Tr
 
 
 def net_changes(buffer: Buffer, sets: Sequence[ChangeSet], transactions: Transactions) -> list[ChangeSet]:
-    """The changes of one article with a DEFERRABLE key, in whole transactions: those of transactions in which a value
-    may stand twice for a time become net changes."""
+    """Return the changes of one article with a DEFERRABLE key, in whole transactions: those of transactions in which a
+    value may stand twice for a time become net changes."""
     parts = _Parts.of(sets, transactions)
     doubtful = _doubtful(parts, _places(sets, _gives_a_value), _places(sets, _frees_a_value))
     if not doubtful.any():
@@ -52,7 +52,7 @@ class _Parts:
 
 
 def _gives_a_value(changes: ChangeSet) -> Bools:
-    """Rows that may take a unique value which another row still holds."""
+    """Return which rows may take a unique value that another row still holds."""
     return _all(changes) if changes.operation is Operation.INSERT else _moves(changes)
 
 
@@ -75,7 +75,7 @@ def _places(sets: Sequence[ChangeSet], chosen: Callable[[ChangeSet], Bools]) -> 
 
 
 def _doubtful(parts: _Parts, gives: Ints, frees: Ints) -> Bools:
-    """By part: whether a value is given before another one is freed."""
+    """Return by part whether a value is given before another one is freed."""
     count = len(parts.begins) + 1
     first_given = np.full(count, np.iinfo(np.int64).max)
     last_freed = np.full(count, -1)
@@ -121,7 +121,7 @@ def _lines(buffer: Buffer, changes: ChangeSet, cells: Cells) -> pa.StringArray:
 
 
 def _net(buffer: Buffer, sets: Sequence[ChangeSet], parts: _Parts) -> Iterator[ChangeSet]:
-    """A row that comes and goes again, equal in every value, was never there; whichever of equal rows it was."""
+    """Yield the net changes: a row that comes and goes again, equal in every value, was never there."""
     events = _events(buffer, sets, parts)
     by_row = np.lexsort((events.order, events.image, events.part))
     group = np.cumsum(
@@ -154,7 +154,7 @@ def _firsts(group: Ints) -> Ints:
 
 
 def _first_given(events: _Events, parts: _Parts) -> Ints:
-    """By part, the place where its net changes go out: where the first row came."""
+    """Return by part the place where its net changes go out: where the first row came."""
     place = np.full(len(parts.begins) + 1, np.iinfo(np.int64).max)
     came = events.step > 0
     np.minimum.at(place, events.part[came], events.order[came] // 2)

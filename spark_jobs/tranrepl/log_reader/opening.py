@@ -41,7 +41,7 @@ def open_log_reader(topology: Topology) -> Iterator[OpenLogReader]:
 def _agreed(
     publisher: PostgresPublisher, connection: Connection, database: DistributionDatabase, record: PublicationRecord
 ) -> tuple[PublicationRecord, int]:
-    """The record, and where to read from, once slot and registered position are on one log."""
+    """Return the record, and where to read from, once slot and registered position are on one log."""
     proven = continuation(publisher, connection, database, record)
     record = proven.record
     if (record.registered_lsn, record.timeline) != (proven.registered_lsn, proven.timeline):

@@ -69,11 +69,12 @@ class Reading:
         return self.ends[-1]
 
     def by_range(self) -> list[Reading]:
-        """One for each range, to be read side by side."""
+        """Return a reading for each range, to be read side by side."""
         return [replace(self, start=first, ends=[last]) for first, last in pairwise([self.start, *self.ends])]
 
     def commands(self, tell: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
-        """Commands (row layout); at the end, an account of the read is told. Errors are in it, never raised."""
+        """Yield commands (row layout); at the end, pass an account of the read to `tell`. Errors are in it, never
+        raised."""
         account = LogRead()
         try:
             account = yield from read_log(self)
@@ -99,7 +100,7 @@ def read_log(plan: Reading) -> Generator[pa.RecordBatch, None, LogRead]:
 
 @contextmanager
 def _filters_at_publisher(plan: Reading) -> Iterator[RowFilters | None]:
-    """A session at the Publisher for the articles' filters; None where there are none."""
+    """Open a session at the Publisher for the articles' filters; yield None where there are none."""
     if all(article.filter is None for article in plan.articles):
         yield None
         return
@@ -184,18 +185,20 @@ def _in_text_form(plan: Reading, batches: Iterator[pa.BinaryArray]) -> Iterator[
 
 
 def largest_range(limits: Limits) -> int:
-    """In bytes of log. What a range holds beyond its batch's end is decoded in vain."""
+    """Return how many bytes of log a range may hold: what lies beyond its batch's end is decoded in vain. What a range
+    holds beyond its batch's end is decoded in vain."""
     wanted = min(_LOG_OF_A_MESSAGE_BYTE * limits.message_bytes, _LOG_OF_A_TRANSACTION * limits.transactions)
     return min(max(wanted, _LEAST_RANGE), LARGEST_RANGE)
 
 
 def _least_bytes(articles: int) -> int:
-    """Each article of a batch costs what thousands of its changes do: with many of them, batches are larger."""
+    """Return how many bytes a batch should hold at least: with many articles more, for each article of a batch costs
+    what thousands of its changes do."""
     return min(articles * _BYTES_PER_ARTICLE, _BYTES_FOR_MANY_ARTICLES)
 
 
 def _commit_before(changes: Changes, place: int) -> Commit | None:
-    """The commit before the transaction of `place`; None where that began in an earlier batch."""
+    """Return the commit before the transaction of `place`; None where that began in an earlier batch."""
     transactions = changes.transactions
     index = int(transactions.of(np.array([place]))[0])
     if index == 0 or transactions.lsn[index - 1] == 0:

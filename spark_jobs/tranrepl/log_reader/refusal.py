@@ -67,7 +67,7 @@ def refused_net_changes(articles: Iterable[RegisteredArticle], commit_lsn: int) 
 
 
 def refused_length(changes: Changes) -> RefusedChange | None:
-    """Of the longest row among changes whose text no buffer takes; None where no row is long."""
+    """Return the refusal of the longest row among changes whose text no buffer takes; None where no row is long."""
     longest, found = _LONG_ROW, None
     for it in changes.sets:
         for image in (it.before, it.after):

@@ -18,7 +18,7 @@ from tranrepl.publisher.postgres.row_filters import RowFilters, filter_positions
 
 
 def filtered(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> Iterator[ChangeSet]:
-    """What of an article's changes concerns published rows: UPDATEs stay, or become DELETEs or INSERTs."""
+    """Yield what of an article's changes concerns published rows: UPDATEs stay, or become DELETEs or INSERTs."""
     for changes, (before, after) in zip(sets, _matches(buffer, sets, filters), strict=True):
         match changes.operation:
             case Operation.TRUNCATE:
@@ -34,7 +34,7 @@ def filtered(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> 
 
 
 def _matches(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> Iterator[tuple[Bools, Bools]]:
-    """Which before and which after images the filter is true for; nothing of an image that an operation does not have.
+    """Yield which before and which after images match the filter; an empty array for an image that the operation lacks.
 
     All are asked about together: to ask about a few takes as long as about thousands.
     """
@@ -52,7 +52,7 @@ def _matches(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> 
 
 
 def _seen(changes: ChangeSet, image: Cells | None, positions: Sequence[int]) -> Cells:
-    """What a filter looks at."""
+    """Return the columns of an image that a filter reads."""
     if image is None:
         none = np.zeros((0, len(positions)), dtype=np.int64)
         return Cells(none, none)

@@ -68,14 +68,14 @@ def store_commands(spark: SparkSession, readings: Sequence[Reading], paths: Sequ
 
 
 def _commands(reading: Reading, tell: Tell, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over any one row: commands out (row layout)."""
+    """Yield commands (row layout), for `mapInArrow` over any one row."""
     prepare_worker()
     _consume(batches)
     return reading.commands(lambda account: tell(0, account, None))
 
 
 def _written(readings: Sequence[Reading], tell: Tell, folders: Sequence[Path], numbers: Iterable[int]) -> None:
-    """For `foreachPartition` over the readings' numbers: commands into a file of each one's folder."""
+    """Write each reading's commands into a file of its folder, for `foreachPartition` over the readings' numbers."""
     prepare_worker()
     for number in list(numbers):
         accounts: list[LogRead] = []
@@ -87,7 +87,7 @@ def _written(readings: Sequence[Reading], tell: Tell, folders: Sequence[Path], n
 
 
 def _consume(given: Iterable[object]) -> None:
-    """A worker that leaves something unread is not used again."""
+    """Read to the end: a worker that leaves something unread is not used again."""
     for _ in given:
         pass
 

@@ -21,7 +21,7 @@ def refuse_unreadable(changes: Changes) -> None:
 
 
 def _refused(changes: Changes) -> Iterator[RefusedChange]:
-    """The first of each image of each set."""
+    """Yield the refusal of the first unreadable text of each image of each set."""
     for it in changes.sets:
         for image in (it.before, it.after):
             at = None if image is None else _first_unreadable(changes.buffer, image)
@@ -31,7 +31,7 @@ def _refused(changes: Changes) -> Iterator[RefusedChange]:
 
 
 def _first_unreadable(buffer: Buffer, image: Cells) -> int | None:
-    """Index of the cell, counted row by row."""
+    """Return the index of the first unreadable cell, counted row by row."""
     texts = buffer.strings(image.starts.ravel(), image.lengths.ravel())
     if _is_readable(texts):
         return None

@@ -83,7 +83,7 @@ class RegisteredArticle(BaseModel):
         }[operation]
 
     def same_definition(self, other: RegisteredArticle) -> bool:
-        """Whether commands of the one can be read as commands of the other."""
+        """Return whether commands of the one definition can be read as commands of the other."""
         return self._definition() == other._definition()
 
     def _definition(self) -> RegisteredArticle:

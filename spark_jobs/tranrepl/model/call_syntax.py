@@ -43,7 +43,7 @@ _UPDATED = {
 
 
 def sent(propagation: Propagation, operation: Operation) -> Sent:
-    """What a propagation of `operation` sends."""
+    """Return what a propagation of `operation` sends."""
     match operation:
         case Operation.INSERT:
             return _INSERTED
@@ -76,9 +76,10 @@ BITMAP = Argument("bitmap", Image.CHANGED, None)
 
 
 def arguments(article: RegisteredArticle, operation: Operation) -> tuple[Argument, ...]:
-    """INSERT `c1..cn`; UPDATE `c1..cn, pkc1..pkcm` and, with SCALL or MCALL, `bitmap`; DELETE `pkc1..pkcm`.
+    """Return the arguments of a call, in order.
 
-    XCALL: `old_c1..old_cn`, and for an UPDATE `c1..cn` after them. TRUNCATE takes none.
+    INSERT `c1..cn`; UPDATE `c1..cn, pkc1..pkcm` and, with SCALL or MCALL, `bitmap`; DELETE `pkc1..pkcm`. XCALL:
+    `old_c1..old_cn`, and for an UPDATE `c1..cn` after them. TRUNCATE takes none.
     """
     if operation is Operation.TRUNCATE:
         return ()
@@ -88,7 +89,7 @@ def arguments(article: RegisteredArticle, operation: Operation) -> tuple[Argumen
 
 
 def argument_count(propagation: Propagation, operation: Operation, columns: int, key: Sequence[int]) -> int:
-    """How many arguments a procedure of so many columns would take."""
+    """Return how many arguments a procedure of so many columns would take."""
     return len(list(_arguments(sent(propagation, operation), columns, key)))
 
 
@@ -104,6 +105,6 @@ def _arguments(what: Sent, columns: int, key: Sequence[int]) -> Iterable[Argumen
 
 
 def key_arguments(article: RegisteredArticle, operation: Operation) -> tuple[Argument, ...]:
-    """Of the arguments, those that carry the old key, in key order: what finds the row."""
+    """Return the arguments that carry the old key, in key order: they find the row."""
     before = {it.position: it for it in arguments(article, operation) if it.image is Image.BEFORE}
     return tuple(before[at] for at in article.key_positions)

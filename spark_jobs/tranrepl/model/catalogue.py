@@ -98,9 +98,9 @@ class TableDescription:
         return next((column for column in self.columns if column.name == name), None)
 
     def publishable(self) -> tuple[ColumnDescription, ...]:
-        """Columns that can travel as values. A generated column is computed at the Subscriber."""
+        """Return the columns that can travel as values. A generated column is computed at the Subscriber."""
         return tuple(column for column in self.columns if column.generation is Generation.NONE)
 
     def published(self, names: Collection[str] | None) -> tuple[ColumnDescription, ...]:
-        """The publishable columns among `names`, in table order; all of them for None."""
+        """Return the publishable columns among `names`, in table order; all of them for None."""
         return tuple(column for column in self.publishable() if names is None or column.name in names)

@@ -90,13 +90,14 @@ ROW_LAYOUT_DDL = (
 
 
 def only_chunk(commands: pa.Table, name: str) -> pa.Array:
-    """A column of commands that `combine_chunks` has been through: of none it leaves no chunk."""
+    """Return a column of commands as one array; `combine_chunks` leaves one chunk of it, or none."""
     chunked = commands[name]
     return chunked.chunk(0) if chunked.num_chunks else pa.array([], chunked.type)
 
 
 def xact_seqno_numbers(column: pa.BinaryArray) -> npt.NDArray[np.uint64]:
-    """`xact_seqno` as numbers, which sort as the bytes do. Raises InternalError where one is of another width."""
+    """Return `xact_seqno` as numbers, shape (rows,), which sort as the bytes do. Raises InternalError where one is of
+    another width."""
     if len(column) == 0:
         return np.zeros(0, dtype=np.uint64)
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
@@ -118,7 +119,7 @@ def require_order(
 
 
 def encode_changed(columns: list[int], count: int) -> bytes:
-    """The bitmask for the changed `columns` (1-based) of `count` published ones: ceil(count/8) bytes.
+    """Encode the changed `columns` (1-based) of `count` published ones as a bitmask of ceil(count/8) bytes.
 
     Column i is bit (i-1) mod 8 of byte (i-1) div 8, counted from the left: the layout of SQL Server's SCALL and
     MCALL procedures (`substring(@bitmap, 1, 1) & 2` is column 2).
@@ -132,7 +133,7 @@ def encode_changed(columns: list[int], count: int) -> bytes:
 
 
 def decode_changed(mask: bytes, count: int) -> list[int]:
-    """The changed columns (1-based). A longer mask is accepted where its further bits are zero."""
+    """Return the changed columns (1-based). A longer mask is accepted where its further bits are zero."""
     columns = [8 * index + bit + 1 for index, byte in enumerate(mask) for bit in range(8) if byte >> bit & 1]
     if columns and columns[-1] > count:
         raise ValueError(f"mask 0x{mask.hex()} names column {columns[-1]} of {count}")

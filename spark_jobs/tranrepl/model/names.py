@@ -12,7 +12,8 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
 
 
 def name_parts(text: str) -> list[str]:
-    """The parts of a dotted name; a part that holds a dot, a space or a quote stands in double quotes, as in SQL.
+    """Split a dotted name into its parts; a part that holds a dot, a space or a quote stands in double quotes, as in
+    SQL.
 
     Raises ValueError where the text is no such name.
     """
@@ -68,7 +69,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """`schema.table`; a part that holds a dot, a space or a quote stands in double quotes, as in SQL."""
+        """Parse `schema.table`; a part that holds a dot, a space or a quote stands in double quotes, as in SQL."""
         try:
             parts = name_parts(text)
         except ValueError:

@@ -26,7 +26,7 @@ _WITHOUT_PROCEDURE = {"SQL": Method.STATEMENT, "NONE": Method.NONE}
 
 
 def _parse_propagation(value: object, operation: Operation) -> Propagation:
-    """`SYNTAX`, `SYNTAX procedure`, `SQL` or `NONE`."""
+    """Parse `SYNTAX`, `SYNTAX procedure`, `SQL` or `NONE`."""
     if isinstance(value, Propagation):
         return value
     syntaxes = _SYNTAXES[operation]

@@ -21,7 +21,8 @@ _MEANING = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "v": "\v"}
 
 
 def lines(values: pa.StringArray, offsets: npt.NDArray[np.int64], absent: npt.NDArray[np.bool_]) -> pa.StringArray:
-    """One line for each row: row i has the values from `offsets[i]` up to `offsets[i + 1]`; NULL where it is absent."""
+    """Join values into one line for each row: row i has the values from `offsets[i]` up to `offsets[i + 1]`; NULL where
+    it is absent."""
     escaped = pc.fill_null(_escaped(values), NULL)
     rows = pa.ListArray.from_arrays(
         pa.array(offsets.astype(np.int32)), escaped, mask=pa.array(absent) if absent.any() else None
@@ -38,12 +39,12 @@ def _escaped(values: pa.StringArray) -> pa.StringArray:
 
 
 def cells(images: pa.StringArray) -> pa.ListArray:
-    r"""The values of each line, still escaped, \N among them; NULL where the line is."""
+    r"""Split each line into its values, still escaped, \N among them; NULL where the line is."""
     return pc.split_pattern(images, "\t")
 
 
 def values(line: str) -> list[str | None]:
-    """The values of one line."""
+    """Return the values of one line."""
     return [None if cell == NULL else _ESCAPED.sub(_unescape, cell) for cell in line.split("\t")]
 
 
@@ -52,7 +53,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def contents(values: pa.StringArray) -> npt.NDArray[np.uint8]:
-    """The values' bytes, one after the other, without a copy."""
+    """Return the values' bytes, one after the other, without a copy."""
     if len(values) == 0 or values.buffers()[2] is None:
         return np.zeros(0, dtype=np.uint8)
     offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]

@@ -30,11 +30,11 @@ class TableFile(BaseModel):
     """By ordinal."""
 
     def of(self, ordinals: Collection[int]) -> TableFile:
-        """With these columns alone."""
+        """Return the file with these columns alone."""
         return TableFile(number=self.number, columns={it: self.columns[it] for it in ordinals if it in self.columns})
 
     def holds_values_of(self, before: TableFile) -> bool:
-        """Whether the columns' values are those that the earlier file had, as far as no change in the log says
+        """Return whether the columns' values are those that the earlier file had, as far as no change in the log says
         otherwise.
 
         A statement that stores other values defines the column anew, in whatever type. What copies rows as they are

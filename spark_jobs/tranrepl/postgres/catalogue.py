@@ -113,14 +113,15 @@ SELECT path FROM (SELECT current_setting('search_path') AS path OFFSET 0) AS bef
 
 @contextmanager
 def qualified_names(session: Session) -> Iterator[None]:
-    """Inside a transaction: no path to leave a schema's name out by. The transaction itself may go on with its own."""
+    """Let names be written with their schema, inside a transaction, by an empty search path. The transaction itself may
+    go on with its own. The transaction itself may go on with its own."""
     path = session.execute(_LEAVE_PATH).fetchone()
     yield
     session.execute("SELECT set_config('search_path', %s, true)", path)
 
 
 def describe_table(session: Session, table: TableName) -> TableDescription | None:
-    """As `describe_tables`; None where there is no relation of that name."""
+    """Describe one table as `describe_tables` does; return None where there is no relation of that name."""
     return describe_tables(session, [table]).get(table)
 
 
@@ -152,7 +153,7 @@ def describe_tables(session: Session, tables: Collection[TableName]) -> dict[Tab
 
 
 def _by_table(rows: Iterable[tuple[Any, ...]]) -> defaultdict[int, list[tuple[Any, ...]]]:
-    """By their first column."""
+    """Group rows by their first column."""
     grouped: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for object_id, *row in rows:
         grouped[object_id].append(tuple(row))

@@ -60,7 +60,7 @@ _TRANSIENT_REFUSALS = (
 
 
 def session_options() -> str:
-    """Our settings as the libpq keyword `options` takes them, for drivers that cannot run SET first.
+    """Return our settings as the libpq keyword `options` takes them, for drivers that cannot run SET first.
 
     For reading only: names in values (regclass and its like) come qualified, whatever the search path is elsewhere.
     """
@@ -131,7 +131,7 @@ def _refused(connection: Connection, error: psycopg.OperationalError) -> Replica
 
 
 def refused_for_good(text: str) -> bool:
-    """Whether a server's answer to an attempt to connect says that another one would end the same."""
+    """Return whether a server's answer to an attempt to connect says that another one would end the same."""
     return "FATAL:" in text and not any(reason in text for reason in _TRANSIENT_REFUSALS)
 
 
@@ -145,7 +145,7 @@ def translated_errors(where: str) -> Iterator[None]:
 
 
 def translate(where: str, error: psycopg.Error) -> ReplicationError:
-    """The error's class, by its SQLSTATE; a lost connection has none and is transient."""
+    """Return the error as its class, by its SQLSTATE; a lost connection has none and is transient."""
     state = error.sqlstate
     message = f"{where}: {_first_line(error)}"
     detail = error.diag.message_detail

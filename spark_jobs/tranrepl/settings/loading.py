@@ -88,7 +88,7 @@ def _read(path: Path) -> str:
 
 
 def _others(path: Path) -> str:
-    """The file that was meant, or those that are there."""
+    """Name the file that was meant, or those that are there."""
     folder = path.parent
     if not folder.is_dir():
         return f"there is no folder {folder} either"
@@ -135,7 +135,7 @@ def _not_yaml(path: Path, line: int, said: str) -> ConfigurationError:
 
 
 def _construct(path: Path, root: yaml.MappingNode) -> Any:
-    """The document. Merge keys are resolved in the nodes, too."""
+    """Construct the document. Merge keys are resolved in the nodes, too."""
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_document(root)
@@ -153,7 +153,7 @@ def _refuse(path: Path, root: yaml.Node, mistakes: list[Mistake]) -> None:
 
 
 def _line(root: yaml.Node, location: Location) -> int:
-    """Of the key, or of the nearest thing around it that the file has."""
+    """Return the line of the key, or of the nearest enclosing one that the file has."""
     node, line = root, root.start_mark.line
     for part in location:
         found = _inner(node, part)
@@ -164,7 +164,7 @@ def _line(root: yaml.Node, location: Location) -> int:
 
 
 def _inner(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
-    """The line of a key or of an item, and its value."""
+    """Return the line of a key or of an item, and its value."""
     if isinstance(node, yaml.MappingNode):
         # Of a merged mapping's key and the mapping's own, the own one comes last.
         found = [(key.start_mark.line, value) for key, value in node.value if key.value == part]
@@ -175,8 +175,8 @@ def _inner(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
 
 
 def _misread(root: yaml.Node) -> Iterator[Mistake]:
-    """What YAML reads otherwise than it was meant, or not at all: keys written twice, of which it forgets the first,
-    keys that are no text to it, numbers that are not decimal, text that no database takes."""
+    """Yield what YAML reads otherwise than it was meant, or not at all: keys written twice, of which it forgets the
+    first, keys that are no text to it, numbers that are not decimal, text that no database takes."""
     seen: set[int] = set()
     left: list[tuple[Location, yaml.Node]] = [((), root)]
     while left:
@@ -231,5 +231,5 @@ def _misread_scalar(location: Location, node: yaml.ScalarNode) -> Iterator[Mista
 
 
 def _tag_of(text: str) -> str:
-    """Of a text without quotes."""
+    """Return the tag that YAML gives to a text without quotes."""
     return str(yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]

@@ -112,7 +112,7 @@ def _joined(*parts: str) -> str:
 
 
 def _instead_of(location: Location) -> str:
-    """Where the unknown key belongs, or what was meant, and what is allowed."""
+    """Say where the unknown key belongs or what was meant, and what is allowed."""
     schema, key = _schema_at(location[:-1]), str(location[-1])
     question = did_you_mean(key, schema.get("properties", ()))
     if not question:
@@ -137,7 +137,7 @@ def _meant(detail: ErrorDetails) -> Location | None:
 
 
 def _without_labels(location: Location) -> Location:
-    """In a notifier's arguments the validator puts a label of its own before what is in a list or a mapping."""
+    """Return the location without the labels that the validator puts before the values in a notifier's arguments."""
     if "arguments" not in location:
         return location
     begin = location.index("arguments") + 2

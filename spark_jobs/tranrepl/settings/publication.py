@@ -242,7 +242,8 @@ class Article(_Settings):
 
 
 def _commit_batch_size(subscription: dict[str, Any]) -> int:
-    """Serially, a row that changes often costs more with each of its versions that the commit batch has left."""
+    """Return the default of `commit_batch_size`: smaller for serial apply, where a row that changes often costs more
+    with each of its versions in the commit batch."""
     return 1_000 if subscription.get("apply") is Apply.SERIAL else 10_000
 
 
@@ -339,7 +340,7 @@ class Publication(_Settings):
         )
 
     def connection_ids(self) -> list[str]:
-        """Every connection the publication's jobs need, each once."""
+        """Return every connection that the publication's jobs need, each once."""
         ids = [self.publisher.connection, self.distributor.connection]
         return list(dict.fromkeys([*ids, *(subscription.connection for subscription in self.subscriptions)]))
 
@@ -351,5 +352,5 @@ def _refuse_repeated(values: Sequence[str], what: str) -> None:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a publication file, for editors."""
+    """Return the JSON Schema of a publication file, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Publication.model_json_schema()}

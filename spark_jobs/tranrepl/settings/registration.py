@@ -10,7 +10,7 @@ from tranrepl.settings.publication import Article
 def registered_article(
     article: Article, table: TableDescription, known: RegisteredArticle | None = None
 ) -> RegisteredArticle:
-    """The article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far."""
+    """Return the article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far."""
     earlier = {column.ordinal: column for column in known.columns} if known else {}
     columns = []
     for column in table.published(article.columns):

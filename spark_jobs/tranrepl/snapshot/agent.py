@@ -26,8 +26,8 @@ SMALL_BYTES = 64 * 1024 * 1024
 
 
 def idle_result(request: SnapshotRequest, topology: Topology) -> JobResult | None:
-    """The finished result where no article waits for a snapshot, or all of them together were small and are copied now;
-    None where it takes a Spark job.
+    """Return the finished result where no article waits for a snapshot, or all of them together were small and are
+    copied now; return None where a Spark job is needed.
 
     Raises ReplicationError for what stopped a copy.
     """
@@ -40,7 +40,7 @@ def idle_result(request: SnapshotRequest, topology: Topology) -> JobResult | Non
 
 
 def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
-    """Initialise, with a row of the history that tells how far it is and how it ended."""
+    """Take the snapshot, with a row of the history that says how far it is and how it ended."""
     clock, opened = time.perf_counter(), plan.opened
     row = opened.database.start_run(opened.record, opened.subscription)
     with _ending(plan, row, clock):

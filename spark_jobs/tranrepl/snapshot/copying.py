@@ -74,7 +74,7 @@ class RangeCopy:
 
 
 def copied_chunks(session: Session, chosen: TableRange) -> Iterator[bytes]:
-    """The range's rows in COPY's text form, whole rows, about `_CHUNK_BYTES` at a time.
+    """Yield the range's rows in COPY's text form, whole rows, about `_CHUNK_BYTES` at a time.
 
     libpq gives row by row; all that is done with one is to put it beside the others.
     """
@@ -112,7 +112,7 @@ def _readable(chosen: TableRange, chunk: bytes, *, unconverted: bool) -> bytes:
 
 
 def _of_range(problem: ReplicationError, failed: TableRange) -> ErrorReport:
-    """With the article, and with a way on where a row is longer than COPY's text may be."""
+    """Return the error's report with the article, and with a remedy where a row is longer than COPY's text may be."""
     report = problem.report
     if not reaches_the_limit(problem):
         return report

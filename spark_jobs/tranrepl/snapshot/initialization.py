@@ -67,11 +67,11 @@ class Listener(Protocol):
     """Who wants to know how it gets on."""
 
     def tell(self, tables: tuple[TableProgress, ...]) -> None:
-        """How far the tables are."""
+        """Report how far the tables are."""
         ...
 
     def say(self, what: str) -> None:
-        """What goes on while nothing is copied."""
+        """Report what goes on while nothing is copied."""
         ...
 
 
@@ -96,7 +96,8 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
 
 
 def _refuse_half_delivered(plan: OpenSnapshot) -> None:
-    """Deliveries finish what streams left half done, and are held while a snapshot goes on: let them first."""
+    """Raise an error where streams left a delivery half done: deliveries finish it, and are held while a snapshot goes
+    on."""
     if plan.whole or plan.opened.subscriber.position().unfinished is None:
         return
     plan.opened.database.subscribe(plan.opened.subscription, plan.names, whole=False)
@@ -148,7 +149,7 @@ class _Loading:
         return done
 
     def _build(self) -> None:
-        """Indexes, over as many sessions as ranges were copied by at a time."""
+        """Build indexes, over as many sessions as ranges were copied by at a time."""
         opened = self.plan.opened
         self.listener.say("The rows are copied. Indexes and constraints are being built.")
 
@@ -188,7 +189,7 @@ class _Loading:
             left = still
 
     def _attempt(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> ErrorReport | None:
-        """The worst of what kept ranges from being copied."""
+        """Copy ranges once; return the worst error that kept ranges from being copied."""
         try:
             answers = self.runner(copy, ranges)
         except LostTasksError as error:

@@ -65,8 +65,8 @@ class OpenSnapshot:
 
 
 def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Waiting:
-    """Raises ConfigurationError where the subscription is inactive, or an article does not exist or cannot begin before
-    the others."""
+    """Return the articles that wait for a snapshot. Raises ConfigurationError where the subscription is inactive, or an
+    article does not exist or cannot begin before the others."""
     articles = published_articles(request, opened)
     status = opened.subscription.status
     if status in _WAITING:
@@ -86,7 +86,7 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
 
 
 def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> list[RegisteredArticle]:
-    """All of them. Raises ConfigurationError where the request names another."""
+    """Return all articles of the subscription. Raises ConfigurationError where the request names another."""
     articles = opened.database.active_articles(request.publication, opened.record)
     known = {str(it.source) for it in articles}
     for name in request.articles:

@@ -38,20 +38,20 @@ class TableRange:
         return str(self.article.source)
 
     def condition(self) -> sql.Composable | None:
-        """None where it is the whole table."""
+        """Return the range's WHERE condition; None where the range is the whole table."""
         first = sql.SQL("ctid >= {}").format(sql.Literal(f"({self.first_page},0)"))
         if self.end_page is None:
             return None if self.first_page == 0 else first
         return sql.SQL("{} AND ctid < {}").format(first, sql.Literal(f"({self.end_page},0)"))
 
     def share(self, size: TableSize) -> float:
-        """Of the table."""
+        """Return the range's part of the table, from 0 to 1."""
         end = max(size.pages, self.first_page) if self.end_page is None else self.end_page
         return (end - self.first_page) / size.pages if size.pages else 1.0
 
 
 def table_size(session: Session, article: RegisteredArticle) -> TableSize:
-    """As it is now: rows that a snapshot of before shows lie within."""
+    """Return the table's size as it is now: the rows that an earlier snapshot shows lie within it."""
     with translated_errors(f"Publisher {session.info.dbname}"):
         row = session.execute(
             "SELECT pg_catalog.pg_relation_size(t) / current_setting('block_size')::bigint, "
@@ -63,12 +63,13 @@ def table_size(session: Session, article: RegisteredArticle) -> TableSize:
 
 
 def range_bytes(total: int, cores: int) -> int:
-    """How much of a table a range should hold, so that all cores are busy to the end."""
+    """Return how many bytes of a table a range should hold, so that all cores are busy to the end."""
     return min(LARGEST_RANGE, max(SMALLEST_RANGE, total // (cores * _RANGES_A_CORE)))
 
 
 def table_ranges(article: RegisteredArticle, size: TableSize, bytes_each: int) -> list[TableRange]:
-    """At least one range; the last one is open, for pages that are there by the time it is read."""
+    """Divide a table into ranges, at least one; the last one is open, for pages that are there by the time it is
+    read."""
     pages_each = max(1, size.pages * bytes_each // max(1, size.bytes))
     starts = list(range(0, size.pages, pages_each)) or [0]
     ends = [*starts[1:], None]

@@ -16,11 +16,10 @@ _KEPT_FREE = 128 * 1024 * 1024
 
 
 def prepare_worker() -> None:
-    """For what runs in a Python worker of Spark, before anything else.
+    """Set up memory for what runs in a Python worker of Spark; call it before anything else.
 
     Batches of some megabytes come and go: the usual allocators return them to the kernel, which clears each page that
-    it hands out again. With jemalloc for pyarrow, where that has it, a log reader takes a seventh less time; and where
-    glibc keeps what NumPy frees, decoding and making commands up to a fifteenth less.
+    it hands out again. jemalloc for pyarrow, where that has it, and a glibc that keeps what NumPy frees save that time.
     """
     leave_pandas_out()
     _keep_freed_memory()

@@ -31,7 +31,8 @@ _LAST_LINES = 20
 
 
 def start_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment variables with which spark-submit starts fast; none where there is no archive, or one is given."""
+    """Return environment variables with which spark-submit starts fast; none where there is no archive, or one is
+    given."""
     given = environment.get(_OPTIONS, "")
     archive = None if "-XX:SharedArchiveFile" in given else find_archive(environment)
     if archive is None:
@@ -40,7 +41,7 @@ def start_variables(environment: Mapping[str, str] = os.environ) -> dict[str, st
 
 
 def find_archive(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The archive for the Java and the Spark of this environment; None where there is none, or not the whole."""
+    """Return the archive for the Java and the Spark of this environment; None where there is none, or not the whole."""
     name = _name(environment)
     if name is None:
         return None
@@ -100,7 +101,8 @@ def _train(archive: Path, environment: Mapping[str, str]) -> None:
 
 
 def _name(environment: Mapping[str, str]) -> str | None:
-    """Says where Spark is, then which Java and jars: of one Spark the newest archive alone is kept."""
+    """Return the archive's name: a digest of Spark's place, then one of Java and the jars, so that of one Spark the
+    newest archive alone is kept."""
     java, home = find_java(environment), spark_home(environment)
     if java is None or home is None:
         return None
@@ -123,7 +125,7 @@ def _identity(path: Path) -> str:
 
 
 def spark_home(environment: Mapping[str, str]) -> Path | None:
-    """As spark-submit finds it."""
+    """Return Spark's home as spark-submit finds it."""
     if home := environment.get("SPARK_HOME"):
         return Path(home)
     package = find_spec("pyspark")
@@ -131,7 +133,8 @@ def spark_home(environment: Mapping[str, str]) -> Path | None:
 
 
 def _folders(environment: Mapping[str, str]) -> tuple[Path, Path]:
-    """Python's own environment; the user's cache where that is somebody else's."""
+    """Return the folders that may hold archives: Python's own environment, and the user's cache where that is somebody
+    else's."""
     cache = environment.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache"
     return Path(sys.prefix, "var", "cache", "tranrepl"), Path(cache, "tranrepl")
 
@@ -144,7 +147,8 @@ def _writable_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _is_whole(archive: Path) -> bool:
-    """A JVM that maps a file which ends too soon dies of it."""
+    """Return whether the archive has the size that its name says: a JVM that maps a file which ends too soon dies of
+    it."""
     try:
         return archive.stat().st_size == int(archive.stem.rpartition("-")[2])
     except (OSError, ValueError):

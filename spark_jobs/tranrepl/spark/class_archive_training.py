@@ -20,7 +20,7 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def train(spark: SparkSession, folder: Path) -> None:
-    """One task without SQL, then a stored batch written, read, put in order, divided and delivered."""
+    """Run one task without SQL, then write a stored batch, read, sort, divide and deliver it."""
     from pyspark.sql import functions as F  # noqa: N812
 
     accumulator = spark.sparkContext.accumulator(0)

@@ -57,7 +57,7 @@ SESSION_SETTINGS = {
 
 
 def spark_session(name: str) -> SparkSession:
-    """The job's session. What runs where is spark-submit's business: no master and no resources are set here."""
+    """Return the job's session. What runs where is spark-submit's business: no master and no resources are set here."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -105,7 +105,7 @@ def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
 
 
 def _started(name: str, job: Callable[[], Run[Request]]) -> tuple[SparkSession, Run[Request]]:
-    """The session, and the job, whose imports take as long as the session's start."""
+    """Return the session and the job, whose imports take as long as the session's start."""
     # Before the other thread begins: the job's modules import it too.
     import pyspark.sql  # noqa: F401
 

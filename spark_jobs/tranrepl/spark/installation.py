@@ -48,14 +48,15 @@ def hadoop_version() -> str | None:
 
 
 def _home_of(binary: Path) -> Path:
-    """Of pip's spark-submit, which is beside Python, or of the one in a Spark's own bin folder."""
+    """Return Spark's home for pip's spark-submit, which is beside Python, or for the one in a Spark's own bin
+    folder."""
     home = binary.resolve().parent.parent
     packages = sorted(home.glob("lib/python3*/site-packages/pyspark"))
     return packages[-1] if packages and not (home / "jars").is_dir() else home
 
 
 def _spark_version(home: Path) -> str | None:
-    """Major and minor, by its jars: to ask Spark itself takes a JVM's start."""
+    """Return Spark's major and minor version by its jars: asking Spark itself takes a JVM's start."""
     names = (_CORE.fullmatch(it.name) for it in home.glob("jars/spark-core_*"))
     return next((it[1] for it in names if it is not None), None)
 

@@ -16,14 +16,14 @@ MINIMUM_JAVA = 17
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The Java that spark-submit starts; None where there is none."""
+    """Return the Java that spark-submit starts; None where there is none."""
     home = environment.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
     return Path(java) if java is not None and Path(java).is_file() else None
 
 
 def require_java() -> None:
-    """Raises ConfigurationError where there is no Java, or one too old for Spark 4."""
+    """Raise ConfigurationError where there is no Java, or one too old for Spark 4."""
     home, java = os.environ.get("JAVA_HOME"), find_java()
     remedy = "install Java 17 (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one"
     if java is None:
@@ -43,5 +43,5 @@ def require_java() -> None:
 
 @cache
 def _what_it_says(java: Path) -> str:
-    """Of its version. Asked once a process: a JVM is started for it."""
+    """Return what Java says of its version. Asked once a process: a JVM is started for it."""
     return subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr

@@ -30,13 +30,13 @@ def write_private(path: Path, text: str) -> None:
 
 
 def entry_point(job: Literal["log_reader", "distribution", "snapshot", "validation", "store_check"]) -> Path:
-    """The script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
+    """Return the script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).parents[1]
     candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")
     return next(path for path in candidates if path.is_file())
 
 
 def spark_submit_binary() -> str:
-    """spark-submit beside this Python, where pyspark is installed there; else whatever PATH has."""
+    """Return the spark-submit beside this Python, where pyspark is installed there; else whatever PATH has."""
     beside_python = Path(sys.executable).with_name("spark-submit")
     return str(beside_python) if beside_python.exists() else "spark-submit"

@@ -68,7 +68,7 @@ class _Status:
         return self._with_distributor(record, publisher)
 
     def _record(self) -> PublicationRecord | _NotSetUp:
-        """The publication as registered. Raises what keeps the database from answering at all."""
+        """Return the publication as registered. Raises what keeps the database from answering at all."""
         self.database.ping()
         try:
             return self.database.publication(self.publication.publication)
@@ -104,7 +104,7 @@ class _Status:
         return self._report(log_reader_status(None, publisher, None, None), subscriptions, error)
 
     def _system(self) -> str | None:
-        """The Publisher's system identifier, which is registered otherwise."""
+        """Return the Publisher's system identifier as its server gives it, which may differ from the registered one."""
         log = self._asked(self._publisher, lambda: read_log_identity(self._publisher)).answer()
         return log.system if isinstance(log, LogIdentity) else None
 
@@ -162,7 +162,7 @@ class _Status:
 
 
 def _with_subscriber(status: SubscriptionStatus, watermark: bytes | ReplicationError | None) -> SubscriptionStatus:
-    """With what kept the Subscriber from answering."""
+    """Return the status with the error that kept the Subscriber from answering."""
     if not isinstance(watermark, ReplicationError):
         return status
     return status.model_copy(update={"subscriber_problem": said("the Subscriber", watermark)})

@@ -53,7 +53,7 @@ class SubscriptionQuestion:
     settings_file: str
 
     def ask(self) -> SubscriptionStatus:
-        """Raises ConfigurationError where the subscription is not registered."""
+        """Return the subscription's status. Raises ConfigurationError where it is not registered."""
         subscription = self.database.subscription(self.record, self.name)
         watermark = self.watermark or self._last_known(subscription)
         uninitialized = subscription.status in _WITHOUT_SNAPSHOT
@@ -131,7 +131,7 @@ def unasked_subscription(name: str, watermark: bytes | None, error: ReplicationE
 def _state(
     publication: Publication, subscription: SubscriptionRecord, last: LastRun | None, latency: float | None
 ) -> SubscriptionState:
-    """`latency`: seconds that the first undelivered command has waited."""
+    """Return the subscription's state; `latency` is how many seconds the first undelivered command has waited."""
     threshold = publication.latency_threshold
     longest = publication.distributor.max_distretention * 3600
     run = RunStatus[last.status.upper()] if last else None
