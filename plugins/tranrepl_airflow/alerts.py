@@ -85,12 +85,12 @@ class TaskFailedAlert:
 def task_failed_alerts(
     publication: Publication, event: AlertEvent, subscription: str = "", only: ErrorKind | None = None
 ) -> list[Callable[[Context], None]]:
-    """One for each of the publication's notifiers."""
+    """Return a callback for each of the publication's notifiers."""
     return [TaskFailedAlert(it, event, publication.publication, subscription, only) for it in publication.alerts]
 
 
 def alert_fields(event: AlertEvent, publication: str, place: Place, error: ErrorReport, run_id: str) -> AlertFields:
-    """What there is to say of an error."""
+    """Return the facts of an error that an alert tells."""
     where = "/".join(filter(None, [publication, place.subscription]))
     number = f" with error {error.shown_number}" if error.shown_number else ""
     steps = list(step_lines(error, place))
@@ -135,7 +135,7 @@ def notify_all(alerts: Iterable[Alert], fields: AlertFields, context: Mapping[st
 
 
 def new_notifier(alert: Alert) -> BaseNotifier:
-    """The notifier with its arguments. Raises ConfigurationError where the settings do not give one."""
+    """Return the notifier with its arguments. Raises ConfigurationError where the settings do not give one."""
     module, _, name = alert.notifier.rpartition(".")
     try:
         found = getattr(import_module(module), name)
@@ -154,7 +154,7 @@ def new_notifier(alert: Alert) -> BaseNotifier:
 
 
 def run_is_late(context: Mapping[str, Any], publication: str, threshold: int, alerts: Sequence[Any]) -> None:
-    """The callback of a run's deadline. It runs in the executor, with no more of a context than the run."""
+    """Send the alerts of a run's missed deadline. It runs in the executor, with no more of a context than the run."""
     fields = AlertFields(
         event=AlertEvent.RUN_IS_LATE,
         summary=f"{publication}: run is late",

@@ -13,12 +13,13 @@ from tranrepl.settings.publication import Publication
 
 
 def subscriber_table(publication: str, subscription: str, table: TableName) -> Asset:
-    """The asset of a Subscriber's table: `x-tranrepl://publication/subscription/schema.table`."""
+    """Return the asset of a Subscriber's table: `x-tranrepl://publication/subscription/schema.table`."""
     return Asset(uri=f"x-tranrepl://{publication}/{subscription}/{quote(str(table))}")
 
 
 def subscription_alias(publication: str, subscription: str) -> AssetAlias:
-    """The outlet of a task that writes to the subscription's tables; which of them it wrote to, it says as it runs."""
+    """Return the outlet of a task that writes to the subscription's tables; which of them it wrote to, it says as it
+    runs."""
     return AssetAlias(f"{publication}/{subscription}")
 
 

@@ -19,5 +19,5 @@ class BrokenSettingsOperator(BaseOperator):
         self.message = message
 
     def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
-        """Always raises ReplicationStopped."""
+        """Raise ReplicationStopped, always."""
         raise logged_failure(ErrorReport(kind=ErrorKind.CONFIGURATION, message=self.message), Place())

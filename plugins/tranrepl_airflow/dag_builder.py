@@ -47,12 +47,12 @@ _HOURLY = "0 * * * *"
 
 
 def dag_id_of(path: Path) -> str:
-    """The id of a settings file's DAG: the file's name, which is the publication's."""
+    """Return the id of a settings file's DAG: the file's name, which is the publication's."""
     return re.sub(r"[^\w.-]", "_", path.stem)
 
 
 def build_dag(path: Path) -> DAG:
-    """The DAG of one settings file. Where the file cannot be used, a DAG that says so: other files go on."""
+    """Build the DAG of one settings file. Where the file cannot be used, a DAG that says so: other files go on."""
     try:
         publication = load_publication(path)
         _require_own_name(publication, path)
@@ -62,7 +62,7 @@ def build_dag(path: Path) -> DAG:
 
 
 def publication_dag(publication: Publication, settings_file: str | None = None) -> DAG:
-    """The DAG of a publication, whose tasks name its file in the commands that they tell.
+    """Build the DAG of a publication, whose tasks name its file in the commands that they tell.
 
     Raises ConfigurationError for a schedule that is no cron expression, a subscription named as a task, or an alert
     whose notifier cannot be had.
@@ -97,7 +97,7 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
 
 
 def broken_dag(path: Path, message: str) -> DAG:
-    """A DAG whose name and tag show in the list that the file cannot be used, and whose page and runs say why.
+    """Build a DAG whose name and tag show in the list that the file cannot be used, and whose page and runs say why.
 
     It keeps the file's schedule (hourly where that cannot be read), so that a publication which was running shows
     as failing and does not just stop. It does not unpause itself: mending a new file must not start it.
@@ -118,7 +118,7 @@ def broken_dag(path: Path, message: str) -> DAG:
 
 
 def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
-    """The DAG that cleans up after every publication: a task for each settings file.
+    """Build the DAG that cleans up after every publication: a task for each settings file.
 
     The task of a file that cannot be used fails with its message, and the others go on.
     """

@@ -85,7 +85,7 @@ class DeliveredOperator(BaseOperator):
 
 
 def _extras(delivery: Delivery) -> dict[str, Any]:
-    """By article, where something was written."""
+    """Return the asset event's extra by article, for the articles to which something was written."""
     extras: dict[str, Any] = {
         article: {"commands": commands, "last_xact_seqno": delivery.last_xact_seqno}
         for article, commands in delivery.commands_by_article.items()

@@ -65,7 +65,7 @@ CLEANUP = (
 
 
 def publication_doc(publication: Publication) -> str:
-    """Markdown for the DAG's page."""
+    """Return Markdown for the DAG's page."""
     articles = _table(
         ["article", "Subscriber table", "columns", *(operation.name for operation in _PROPAGATED)],
         [_article(article) for article in publication.articles],
@@ -87,7 +87,7 @@ def publication_doc(publication: Publication) -> str:
 
 
 def validation_doc(publication: Publication) -> str:
-    """Markdown for the page of its validation's DAG."""
+    """Return Markdown for the page of its validation's DAG."""
     return (
         f"Compares the Subscribers of `{publication.publication}` with its Publisher, both at one transaction, "
         "while writes go on. A task fails where rows differ and were not repaired.\n\n"
@@ -96,7 +96,7 @@ def validation_doc(publication: Publication) -> str:
 
 
 def reinitialization_doc(publication: Publication) -> str:
-    """Markdown for the page of the DAG that begins its subscriptions anew."""
+    """Return Markdown for the page of the DAG that reinitializes its subscriptions."""
     return (
         f"Begins subscriptions of `{publication.publication}` anew: they get the Publisher's rows again by a snapshot, "
         "as `pre_creation_cmd` says. An inactive subscription is active again.\n\n"

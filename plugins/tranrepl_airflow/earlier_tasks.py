@@ -12,7 +12,7 @@ ERROR_KEY = "error"
 
 
 def state_of(task_id: str, context: Context) -> str | None:
-    """The task's state in this run, as Airflow spells it."""
+    """Return the task's state in this run, as Airflow spells it."""
     ti = context["ti"]
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     state = states.get(ti.run_id, {}).get(task_id)
@@ -20,16 +20,16 @@ def state_of(task_id: str, context: Context) -> str | None:
 
 
 def error_of(task_id: str, context: Context) -> ErrorReport | None:
-    """What the task failed with; None where it did not, or its worker was killed."""
+    """Return what the task failed with; None where it did not, or its worker was killed."""
     report = context["ti"].xcom_pull(task_ids=task_id, key=ERROR_KEY)
     return ErrorReport.model_validate(report) if report else None
 
 
 def log_reader_error(context: Context) -> ErrorReport | None:
-    """What the run's log reader failed with."""
+    """Return what the run's log reader failed with."""
     return error_of(LOG_READER, context)
 
 
 def went_back(error: ErrorReport | None) -> bool:
-    """Whether the log reader found that what is registered does not lie on the Publisher's log."""
+    """Return whether the log reader found that what is registered does not lie on the Publisher's log."""
     return error is not None and error.number == INCONSISTENT_DISTRIBUTION_DATABASE

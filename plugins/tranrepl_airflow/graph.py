@@ -67,7 +67,7 @@ class Graph:
     groups: tuple[Group, ...]
 
     def tasks(self) -> Iterator[Task]:
-        """Every task, each after those it waits for."""
+        """Yield every task, each after those it waits for."""
         yield from (self.log_reader, self.log_was_read)
         for group in self.groups:
             yield from [group.initialize] if group.initialize is not None else []
@@ -75,8 +75,8 @@ class Graph:
 
 
 def replication_graph(publication: Publication) -> Graph:
-    """`log_reader` and `log_was_read`, and for each subscription `initialize` where it takes a snapshot, `distribute`,
-    `retry_on_single_connection` and `delivered`."""
+    """Return the tasks: `log_reader` and `log_was_read`, and for each subscription `initialize` where it takes a
+    snapshot, `distribute`, `retry_on_single_connection` and `delivered`."""
     log_reader = Task(LOG_READER, retries=SEVERAL_TRIES)
     log_was_read = Task(LOG_WAS_READ, after=(Dependency(LOG_READER),))
     return Graph(log_reader, log_was_read, tuple(_group(subscription) for subscription in publication.subscriptions))

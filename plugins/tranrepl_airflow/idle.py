@@ -12,7 +12,7 @@ JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest | Validati
 
 
 def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
-    """The finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
+    """Return the finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
     if isinstance(request, ValidationRequest):
         return None
     # Imported here: database drivers are not for whoever parses a DAG file.

@@ -30,7 +30,7 @@ class JobConnections:
         return list(self.by_id)
 
     def redact(self, text: str) -> str:
-        """`text` without the passwords, in each of the spellings that a driver or a URL may give them."""
+        """Return `text` without the passwords, in each of the spellings that a driver or a URL may give them."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
@@ -64,7 +64,7 @@ def resolve_connections(connection_ids: Iterable[str]) -> JobConnections:
 
 
 def find_connection(connection_id: str) -> AirflowConnection | None:
-    """The connection, or None where no secrets backend has it. Whatever else goes wrong is raised."""
+    """Return the connection, or None where no secrets backend has it. Whatever else goes wrong is raised."""
     try:
         return BaseHook.get_connection(connection_id)
     except AirflowNotFoundException:

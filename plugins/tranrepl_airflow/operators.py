@@ -85,7 +85,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
 
     @abstractmethod
     def request(self) -> JobRequest:
-        """What the job is asked to do."""
+        """Return what the job is asked to do."""
 
     def in_words(self, result: JobResult) -> str:
         """Return what the job did, for the list of task instances."""
@@ -305,7 +305,7 @@ class SingleConnectionRetryOperator(DistributionOperator):
 
 
 def _read_result(path: Path) -> JobResult | None:
-    """None where the job ended before it wrote a whole one."""
+    """Read the job's result; return None where the job ended before it wrote a whole one."""
     try:
         return JobResult.model_validate_json(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValidationError):

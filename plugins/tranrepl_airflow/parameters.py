@@ -16,7 +16,8 @@ REPAIR = "repair"
 
 
 def reinitialization_parameters(publication: Publication, subscriptions: Sequence[str]) -> dict[str, Param]:
-    """Those of the DAG that begins subscriptions of the publication anew; `subscriptions` are those that can."""
+    """Return the parameters of the DAG that reinitializes subscriptions of the publication; `subscriptions` are those
+    that can."""
     return {
         SUBSCRIPTIONS: _required_choice(
             subscriptions, "Subscriptions", "They get the Publisher's rows again, as pre_creation_cmd says."
@@ -30,7 +31,7 @@ def reinitialization_parameters(publication: Publication, subscriptions: Sequenc
 
 
 def validation_parameters(publication: Publication) -> dict[str, Param]:
-    """Those of a publication's validation DAG."""
+    """Return the parameters of a publication's validation DAG."""
     names = [it.name for it in publication.subscriptions]
     return {
         SUBSCRIPTIONS: _choice(names, "Subscriptions", "Compare only these with the Publisher. None chosen: all."),
@@ -51,7 +52,7 @@ def chosen_articles(context: Context) -> tuple[str, ...]:
 
 
 def is_to_be_validated(context: Context, subscription: str) -> bool:
-    """Whether this subscription was chosen, or none was."""
+    """Return whether this subscription was chosen, or none was."""
     return subscription in (_chosen(context, SUBSCRIPTIONS) or [subscription])
 
 

@@ -27,13 +27,13 @@ from tranrepl_airflow.parameters import chosen_articles, reinitialization_parame
 
 
 def reinitialization_dag_id(path: Path) -> str:
-    """Of the publication in this settings file."""
+    """Return the DAG's id for the publication in this settings file."""
     return f"{REINITIALIZATION_PREFIX}{dag_id_of(path)}"
 
 
 def build_reinitialization_dag(path: Path) -> DAG | None:
-    """None where no subscription takes a snapshot, and where the file cannot be used: the publication's own DAG says
-    so."""
+    """Build the DAG; return None where no subscription takes a snapshot, and where the file cannot be used: the
+    publication's own DAG says so."""
     try:
         publication = load_publication(path)
         if publication.publication != path.stem:
@@ -44,8 +44,8 @@ def build_reinitialization_dag(path: Path) -> DAG | None:
 
 
 def reinitialization_dag(publication: Publication, settings_file: str | None = None) -> DAG | None:
-    """None where no subscription takes a snapshot. Raises ConfigurationError for an alert whose notifier cannot be
-    had."""
+    """Build the DAG; return None where no subscription takes a snapshot. Raises ConfigurationError for an alert whose
+    notifier cannot be had."""
     for alert in publication.alerts:
         new_notifier(alert)
     subscriptions = [it.name for it in publication.subscriptions if it.sync_type is SyncType.AUTOMATIC]

@@ -115,7 +115,7 @@ def _write_note(dag_run: DagRun) -> None:
 
 
 def _groups(dag_run: DagRun) -> list[DeliveryTasks]:
-    """None for a DAG that is not ours."""
+    """Return the tasks of each delivery of the run; none for a DAG that is not ours."""
     dag = dag_run.dag
     delivering = [it for it in dag.tasks if it.task_type == "DeliveredOperator"] if dag is not None else []
     return [
@@ -131,7 +131,7 @@ def _groups(dag_run: DagRun) -> list[DeliveryTasks]:
 
 
 def _reinitializations(dag_run: DagRun) -> list[ReinitializationTask]:
-    """None for a DAG that is not ours."""
+    """Return the reinitialization tasks of the run; none for a DAG that is not ours."""
     dag = dag_run.dag
     tasks = [it for it in dag.tasks if it.task_type == "ReinitializeOperator"] if dag is not None else []
     return [ReinitializationTask(it.task_id.removeprefix("reinitialize_"), it.task_id) for it in tasks]

@@ -26,7 +26,7 @@ class SparkConnection:
     """`spark-binary` of the connection's extras."""
 
     def default_conf(self) -> Mapping[str, str]:
-        """Settings for a job on this master, under those that the user gave.
+        """Return settings for a job on this master, under those that the user gave.
 
         The driver runs here in any case (client mode). On a cluster the executors' Python is the cluster's.
         """
@@ -36,7 +36,7 @@ class SparkConnection:
         return {**driver, "spark.pyspark.python": sys.executable, **LOCAL_MASTER_SETTINGS}
 
     def submit_binary(self) -> str | None:
-        """spark-submit beside this Python, where neither the connection nor PATH has one; else None.
+        """Return the spark-submit beside this Python, where neither the connection nor PATH has one; else None.
 
         Raises ConfigurationError where there is none at all, or it cannot be started.
         """
@@ -74,7 +74,7 @@ def find_spark(connection_id: str, deploy_mode: str | None) -> SparkConnection:
 
 
 def _master(connection: Connection) -> str:
-    """As the provider builds it (source: `SparkSubmitHook._resolve_connection`)."""
+    """Return the master as the provider builds it (source: `SparkSubmitHook._resolve_connection`)."""
     host = connection.host or ""
     is_master = connection.conn_type == "spark" and host and ("://" in host or not connection.port)
     address = host if is_master else f"{connection.conn_type}://{host}"

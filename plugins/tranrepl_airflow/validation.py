@@ -33,12 +33,12 @@ _MOST_ROWS = 20
 
 
 def validation_dag_id(path: Path) -> str:
-    """Of the publication in this settings file."""
+    """Return the DAG's id for the publication in this settings file."""
     return f"{VALIDATION_PREFIX}{dag_id_of(path)}"
 
 
 def build_validation_dag(path: Path) -> DAG | None:
-    """None where the file cannot be used: the publication's own DAG says so."""
+    """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
     try:
         publication = load_publication(path)
         if publication.publication != path.stem:
@@ -49,7 +49,8 @@ def build_validation_dag(path: Path) -> DAG | None:
 
 
 def validation_dag(publication: Publication, settings_file: str | None = None) -> DAG:
-    """Raises ConfigurationError for an alert whose notifier cannot be had."""
+    """Build the DAG that compares the publication's Subscribers. Raises ConfigurationError for an alert whose notifier
+    cannot be had."""
     for alert in publication.alerts:
         new_notifier(alert)
     schedule = publication.validation_schedule
@@ -143,7 +144,7 @@ class ValidationOperator(ReplicationSparkOperator):
         return f"compared {counted(articles, 'article')}"
 
     def _run(self, context: Context) -> JobResult:
-        """What differs is in the log and, shortened, in the XCom."""
+        """Run the validation, and log what differs; the XCom has it shortened."""
         result = super()._run(context)
         if result.validation is None:
             return result

@@ -17,8 +17,8 @@ def idle_result(
     topology: Topology,
     expect: Callable[[int], object] = lambda _: None,
 ) -> JobResult | None:
-    """The finished result of a run that has nothing to deliver, recorded in the history; None where there is
-    something, which takes a Spark job. `expect` is told of how many commands, at most."""
+    """Return the finished result of a run that has nothing to deliver, recorded in the history; return None where there
+    is something, which takes a Spark job. `expect` is told of how many commands, at most."""
     clock = time.perf_counter()
     with open_distribution(topology, request.subscription) as opened:
         watermark = opened.subscriber.watermark()
@@ -34,7 +34,7 @@ def idle_result(
 
 
 def _is_deliverable(request: DistributionRequest, batch: Batch) -> bool:
-    """Whether a transaction of the batch may be before the request's bounds."""
+    """Return whether a transaction of the batch may be before the request's bounds."""
     before, last = request.committed_before, request.up_to
     in_time = before is None or batch.first_commit_time < before
     return in_time and (last is None or batch.first_xact_seqno <= bytes.fromhex(last))

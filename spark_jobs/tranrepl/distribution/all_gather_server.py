@@ -74,7 +74,7 @@ def _lost() -> TransientError:
 
 
 def _end(connection: socket.socket) -> None:
-    """Also where a file still holds it open, or somebody waits in it."""
+    """Close the connection, also where a file still holds it open or a thread waits in it."""
     # The other end may have been faster.
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
@@ -128,7 +128,7 @@ class AllGatherServer:
             _end(connection)
 
     def _greeted(self, connection: socket.socket, file: IO[str]) -> int | None:
-        """Which stream says that it has come; None for a stranger, whatever that says or does not."""
+        """Return which stream greets; None for a stranger, whatever that sends."""
         connection.settimeout(_GREETING_SECONDS)
         try:
             token, stream = json.loads(file.readline(_LONGEST_GREETING))

@@ -69,7 +69,8 @@ class Delivery:
         return Planner(bulkable, applier.with_text, piece_of)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: ordered commands in, one row with the `JobResult` out. Errors are in it, never raised."""
+        """Apply ordered commands and yield one row with the `JobResult`, for `mapInArrow`. Errors are in it, never
+        raised."""
         if self.finishing is None:
             yield result_row(deliver(self, batches))
         else:
@@ -233,12 +234,12 @@ def apply_piece(
 
 
 def take_skipped(applier: Applier, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[ErrorReport]:
-    """What was left out of these commands, as the options let it."""
+    """Return the errors of the commands that were skipped, as the options allow."""
     return [describe_command(report, commands, articles) for report in applier.take_skipped()]
 
 
 def describe_command(report: ErrorReport, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> ErrorReport:
-    """With key and text of the command that it names; as it is where it names none of these."""
+    """Return the report with key and text of the command that it names; unchanged where it names none of these."""
     if report.xact_seqno is None or report.command_id is None:
         return report
     named = pc.and_(

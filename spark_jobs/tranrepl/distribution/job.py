@@ -132,11 +132,12 @@ class _Job:
             opened.subscriber.set_up_streams(self._streams)
 
     def leave_out(self, left_out: Mapping[str, bytes | None]) -> None:
-        """Commands that the snapshots of articles have in them, as `OpenDistribution.left_out` says."""
+        """Set the commands to leave out, which the snapshots of articles have in them, as `OpenDistribution.left_out`
+        says."""
         self._left_out = dict(left_out)
 
     def pass_over(self, group: Group, total: JobResult) -> JobResult:
-        """Where a group ended in commands that were left out, nobody else sets the watermark."""
+        """Set the watermark where a group ended in commands that were left out: nobody else does."""
         last, watermark = group.batches[-1].last_xact_seqno, bytes.fromhex(total.last_xact_seqno or "")
         if not self._left_out or group.before is not None or watermark >= last:
             return total
@@ -171,7 +172,7 @@ class _Job:
         )
 
     def deliver(self, group: Group, watermark: bytes) -> JobResult:
-        """The group's commands after the watermark."""
+        """Deliver the group's commands after the watermark."""
         delivery = self._delivery(watermark, self._streams)
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
         with batch_errors(self._opened.record, group.batches):
@@ -198,7 +199,7 @@ class _Job:
         return Divider(self._articles, self._streams, assignment, self._constraints, self._limits)
 
     def finish(self, watermark: bytes, unfinished: UnfinishedBatch) -> JobResult:
-        """What is missing of a commit batch of which some streams had committed when their job was killed."""
+        """Deliver what is missing of a commit batch of which some streams had committed when their job was killed."""
         last = unfinished.record.last
         batches = self._opened.database.batches_after(self._opened.record, watermark)
         group = Group(tuple(batch for batch in batches if batch.first_xact_seqno <= last))
@@ -212,7 +213,7 @@ class _Job:
             return _collect(commands, delivery)
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
-        """The group's commands after one transaction and up to another, in order."""
+        """Return the group's commands after one transaction and up to another, in order."""
         left_out = tuple(
             LeftOut(tuple(number for number, it in self._articles.items() if str(it.source) == source), up_to)
             for source, up_to in self._left_out.items()
@@ -228,7 +229,7 @@ def _with_own_order(request: DistributionRequest, articles: Mapping[int, Registe
 
 
 def _driver_addresses(spark: SparkSession) -> tuple[str, str]:
-    """Where executors reach this process, and what it binds to for that."""
+    """Return the address at which executors reach this process, and the one it binds to."""
     configuration = spark.sparkContext.getConf()
     host = configuration.get("spark.driver.host") or "127.0.0.1"
     return host, configuration.get("spark.driver.bindAddress") or host
@@ -258,7 +259,7 @@ def _collect_streams(commands: Commands, divider: Divider, delivery: StreamDeliv
 
 
 def _results(delivered: Sequence[str], connections: int) -> list[JobResult]:
-    """Of each connection."""
+    """Return the result of each connection."""
     if len(delivered) != connections:
         raise InternalError(f"a delivery over {connections} connections gave {len(delivered)} results")
     return [JobResult.model_validate_json(result) for result in delivered]

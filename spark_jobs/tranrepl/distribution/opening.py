@@ -37,8 +37,8 @@ class OpenDistribution:
     takes_snapshots: bool
 
     def refuse_incomplete(self, watermark: bytes) -> None:
-        """Raises ConfigurationError 21074 where commands after the watermark, or an article's rows, may be gone, 21075
-        where the subscription waits for its snapshot."""
+        """Raise ConfigurationError 21074 where commands after the watermark, or an article's rows, may be gone, and
+        21075 where the subscription waits for its snapshot."""
         if self.subscription.status in (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED):
             raise _without_snapshot(f"subscription {self.subscription.subscription}")
         removed, began = self.record.removed_xact_seqno, self.subscription.subscription_seqno
@@ -61,10 +61,10 @@ class OpenDistribution:
         )
 
     def _refuse_unknown(self, watermark: bytes) -> None:
-        """A Subscriber that is ahead of a distribution database that was restored from a backup, its Publisher with
-        it: what is read then has positions that the watermark has passed.
+        """Raise an error where the Subscriber is ahead of the distribution database.
 
-        What no run has told of its end is one of the stored transactions, at which a job was killed.
+        That was restored from a backup then, its Publisher with it: what is read has positions that the watermark has
+        passed. What no run has told of its end is one of the stored transactions, at which a job was killed.
         """
         told = self.database.last_known_watermark(self.record, self.subscription)
         known = (told, FIRST_XACT_SEQNO, self.subscription.subscription_seqno, self.record.removed_xact_seqno)
@@ -84,11 +84,10 @@ class OpenDistribution:
             )
 
     def _refuse_forgotten_snapshots(self) -> None:
-        """A Subscriber that was restored from a backup of before an article's snapshot lacks its rows, and would not
-        get the commands that the snapshot had in it.
+        """Raise an error where the Subscriber was restored from a backup of before an article's snapshot.
 
-        The distribution database is asked first: a snapshot that ends meanwhile is at the Subscriber before it is
-        there.
+        It lacks the article's rows, and would not get the commands that the snapshot had in it. The distribution
+        database is asked first: a snapshot that ends meanwhile is at the Subscriber before it is there.
         """
         states = self.database.article_states(self.subscription).items()
         began = {it: state.xact_seqno or b"" for it, state in states if state.status is SubscriptionStatus.ACTIVE}
@@ -108,8 +107,8 @@ class OpenDistribution:
                 )
 
     def left_out(self, *, deliver_stopped: bool = False) -> dict[str, bytes | None]:
-        """By article (source): commands up to this transaction are in the snapshot that its table began with; None: all
-        that is registered by now will be.
+        """Return by article (source) the transaction up to which its commands are in the snapshot that its table began
+        with; None: all that is registered by now will be.
 
         It is asked for after the batches to be delivered are known: a snapshot that begins later shows all of them.
         Raises ConfigurationError 21075 where a snapshot is on its way: where it begins is not known; 21074 where an
@@ -126,7 +125,7 @@ class OpenDistribution:
         return waiting | began
 
     def stopped_articles(self) -> list[str]:
-        """Those of which nobody knows whether the Subscriber has the Publisher's rows."""
+        """Return the articles of which nobody knows whether the Subscriber has the Publisher's rows."""
         states = self.database.article_states(self.subscription).items()
         return [article for article, state in states if state.status is SubscriptionStatus.INACTIVE]
 

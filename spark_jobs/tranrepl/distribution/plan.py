@@ -54,8 +54,8 @@ def cut_after(batches: Sequence[Batch], before: bytes | None, last: bytes | None
 def groups(
     batches: Sequence[Batch], before: bytes | None, most: int, is_intact: Callable[[Batch], bool]
 ) -> Iterator[Group]:
-    """Consecutive batches of up to `most` commands together; a larger batch is a group by itself. A batch that is not
-    intact begins a group: what comes before it can be delivered."""
+    """Group consecutive batches of up to `most` commands together; a larger batch is a group by itself. A batch that is
+    not intact begins a group: what comes before it can be delivered."""
     group: list[Batch] = []
     commands = 0
     for batch in batches:

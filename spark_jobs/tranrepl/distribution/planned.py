@@ -46,7 +46,7 @@ class Planner(Generic[Item]):
 
 
 def ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
-    """The items, each made by another thread while the one before is in use."""
+    """Yield the items, each made by another thread while the one before is in use."""
     iterator = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as maker:
         following = maker.submit(next, iterator, None)

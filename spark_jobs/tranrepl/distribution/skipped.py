@@ -20,7 +20,8 @@ class SkippedCommands:
     subscription: str
 
     def record(self, errors: Sequence[ErrorReport]) -> None:
-        """Raises ReplicationError where the distribution database cannot be reached: then nothing is skipped."""
+        """Record the errors of skipped commands. Raises ReplicationError where the distribution database cannot be
+        reached: then nothing is skipped."""
         database = DistributionDatabase(self.connection)
         try:
             database.record_skipped(database.publication(self.publication), self.subscription, errors)

@@ -42,16 +42,17 @@ class Commands(Protocol):
     """A range of stored commands, in order."""
 
     def delivered(self, delivery: Delivery) -> list[str]:
-        """The results (JSON) of a delivery over one connection."""
+        """Deliver over one connection and return the results (JSON)."""
         ...
 
     def mapped(self, function: Mapped, ddl: str) -> DataFrame:
-        """What a function for `mapInArrow` makes of all commands together."""
+        """Return what a function for `mapInArrow` makes of all commands together."""
         ...
 
 
 def stored_commands(spark: SparkSession, stored: StoredRange) -> Commands:
-    """Raises ConfigurationError where a batch is not in the store as it was registered."""
+    """Return the stored commands of these batches. Raises ConfigurationError where a batch is not in the store as it
+    was registered."""
     if not is_read_in_order(stored.record):
         return _ReadBySpark(spark, stored)
     for batch in stored.batches:
@@ -60,12 +61,13 @@ def stored_commands(spark: SparkSession, stored: StoredRange) -> Commands:
 
 
 def is_read_in_order(record: PublicationRecord) -> bool:
-    """Batch by batch. Spark reads several together, and they must be put in order."""
+    """Return whether commands are read batch by batch, in order. Spark reads several together, and they must be put in
+    order."""
     return mounted_path(record.store) is not None
 
 
 def is_intact(record: PublicationRecord, batch: Batch) -> bool:
-    """As far as it costs nothing to tell."""
+    """Return whether the batch is stored whole, as far as it costs nothing to tell."""
     if not is_read_in_order(record):
         return True
     try:
@@ -124,7 +126,8 @@ def _prepared(function: Mapped, commands: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def first_at_or_after(spark: SparkSession, record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
-    """`xact_seqno` of the first transaction of a batch that was committed then; None where there is none."""
+    """Return the `xact_seqno` of the first transaction of a batch that was committed at or after the bound; None where
+    there is none."""
     if not is_read_in_order(record):
         return _first_by_spark(spark, record, batch, bound)
     _require_all_commands(record, batch)
@@ -151,7 +154,7 @@ def _read(spark: SparkSession, record: PublicationRecord, batches: Sequence[Batc
 
 
 def _require_all_commands(record: PublicationRecord, batch: Batch) -> None:
-    """Of a store that is mounted here, where it costs nothing to ask."""
+    """Raise ConfigurationError where a batch lacks commands, in a store that is mounted here."""
     try:
         count = count_commands(mounted_folder(record, batch))
     except (OSError, ValueError) as error:
@@ -162,7 +165,7 @@ def _require_all_commands(record: PublicationRecord, batch: Batch) -> None:
 
 @contextmanager
 def batch_errors(record: PublicationRecord, batches: Sequence[Batch]) -> Iterator[None]:
-    """What Spark says of a job over these batches, as errors of ours."""
+    """Translate what Spark says of a job over these batches into errors of ours."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -49,7 +49,7 @@ class StoredRange:
     left_out: tuple[LeftOut, ...] = ()
 
     def commands(self) -> Iterator[pa.RecordBatch]:
-        """In order (row layout). Raises ConfigurationError where a batch is gone or damaged."""
+        """Yield the commands in order (row layout). Raises ConfigurationError where a batch is gone or damaged."""
         for batch in self.batches:
             folder = mounted_folder(self.record, batch)
             most = rows_at_once([batch])
@@ -81,13 +81,13 @@ class StoredRange:
 
 
 def rows_at_once(batches: Sequence[Batch]) -> int:
-    """Rows to read at a time: by their average weight, about `_HANDED_OVER_BYTES`."""
+    """Return how many rows to read at a time: by their average weight, about `_HANDED_OVER_BYTES`."""
     weight = max(1, sum(it.log_bytes for it in batches) // max(1, sum(it.commands for it in batches)))
     return min(_MOST_ROWS, max(1, _HANDED_OVER_BYTES // weight))
 
 
 def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) -> Iterator[str]:
-    """For `mapPartitions` over any one element: a delivery's results."""
+    """Deliver stored commands and yield the results, for `mapPartitions` over any one element."""
     prepare_worker()
     _consume(one)
     for rows in delivery(stored.commands()):
@@ -95,20 +95,21 @@ def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) ->
 
 
 def map_stored(stored: StoredRange, function: Mapped, one: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over any one row: what the function makes of all commands."""
+    """Yield what the function makes of all commands, for `mapInArrow` over any one row."""
     prepare_worker()
     _consume(one)
     return function(stored.commands())
 
 
 def _consume(given: Iterable[object]) -> None:
-    """A worker that leaves something unread is not used again."""
+    """Read to the end: a worker that leaves something unread is not used again."""
     for _ in given:
         pass
 
 
 def first_stored_at_or_after(record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
-    """`xact_seqno` of the first transaction of a batch that was committed then; None where there is none."""
+    """Return the `xact_seqno` of the first transaction of a batch that was committed at or after the bound; None where
+    there is none."""
     time = pa.scalar(bound, ROW_LAYOUT.field("commit_time").type)
     for file in stored_files(mounted_folder(record, batch)):
         commands = pq.ParquetFile(file).read(["xact_seqno", "commit_time"])
@@ -123,12 +124,12 @@ def _binary(seqno: bytes) -> pa.Scalar:
 
 
 def mounted_folder(record: PublicationRecord, batch: Batch) -> Path:
-    """Of a batch in a store that is mounted."""
+    """Return the folder of a batch in a store that is mounted."""
     return mounted_path(folder_path(record, batch.folder)) or Path(batch.folder)
 
 
 def damaged(record: PublicationRecord, batch: Batch, problem: str) -> ConfigurationError:
-    """What is said of a batch that is not in the store as it was registered."""
+    """Return the error of a batch that is not in the store as it was registered."""
     problem = " ".join(problem.split()).rstrip(".")
     return ConfigurationError(
         f"store: batch {batch.folder} cannot be read: {problem}. It holds transactions "

@@ -59,7 +59,8 @@ class Division(BaseModel):
     constraints: Constraints = Constraints()
 
     def streams_of(self, commands: pa.Table, articles: Articles, streams: int) -> Ints:
-        """The stream of each command (row layout). Raises InternalError for a division of another version."""
+        """Return the stream of each command (row layout), shape (commands,). Raises InternalError for a division of
+        another version."""
         if self.version != VERSION:
             raise InternalError(f"a commit batch was divided by version {self.version} of the stream assignment")
         match self.method:
@@ -75,7 +76,7 @@ UNDIVIDED = Division(method=Method.UNDIVIDED)
 
 
 def division(commands: pa.Table, assignment: StreamAssignment, constraints: Constraints) -> Division:
-    """How to divide the commands of a whole commit batch."""
+    """Decide how to divide the commands of a whole commit batch."""
     if pc.any(pc.equal(commands["operation"], int(Operation.TRUNCATE))).as_py():
         # It deletes what other streams have not committed yet, and would not see it.
         return UNDIVIDED
@@ -101,7 +102,7 @@ def _by_key(commands: pa.Table, articles: Articles, streams: int) -> Ints:
 
 
 def _old_keys(commands: pa.Table, articles: Articles) -> pa.StringArray:
-    """What names each command's row: article and key, as it was before the command where there was one."""
+    """Return what names each command's row: article and key, as it was before the command where there was one."""
     keys = pa.nulls(len(commands), pa.string())
     for part in _parts(commands, articles):
         image = Image.AFTER if part.operation is Operation.INSERT else Image.BEFORE
@@ -110,7 +111,7 @@ def _old_keys(commands: pa.Table, articles: Articles) -> pa.StringArray:
 
 
 def _new_keys(commands: pa.Table, articles: Articles) -> tuple[Ints, pa.StringArray]:
-    """Rows whose UPDATE changes the key, and the keys that they get."""
+    """Return the rows whose UPDATE changes the key, shape (n,), and the n keys that they get."""
     rows, keys = [np.zeros(0, dtype=np.int64)], [pa.array([], pa.string())]
     for part in _parts(commands, articles):
         if part.operation is Operation.UPDATE:
@@ -128,7 +129,7 @@ def _of_hashes(hashes: Hashes, streams: int) -> Ints:
 
 
 def _hashes(names: pa.StringArray) -> Hashes:
-    """A polynomial over each name's bytes: the same in every process and for ever, unlike Python's."""
+    """Hash each name by a polynomial over its bytes: the same in every process and for ever, unlike Python's."""
     filled = pc.fill_null(names, "")
     lengths = pc.binary_length(filled).to_numpy().astype(np.int64)
     if not lengths.any():
@@ -163,13 +164,13 @@ def _by_dependencies(commands: pa.Table, articles: Articles, constraints: Constr
 
 
 def _transactions(commands: pa.Table) -> Ints:
-    """Each command's transaction, numbered from 0."""
+    """Return each command's transaction, numbered from 0, shape (commands,)."""
     seqnos = xact_seqno_numbers(commands["xact_seqno"].combine_chunks())
     return np.concatenate([[0], np.cumsum(seqnos[1:] != seqnos[:-1])]).astype(np.int64)[: len(commands)]
 
 
 def _unique_keys(articles: Articles, constraints: Constraints) -> Iterator[UniqueKey]:
-    """The articles' primary keys, and what else is unique at the Subscriber."""
+    """Yield the articles' primary keys, and what else is unique at the Subscriber."""
     primary = {UniqueKey(article_id=number, positions=it.key_positions) for number, it in articles.items()}
     yield from sorted(primary, key=lambda it: it.article_id)
     yield from (it for it in constraints.unique_keys if it not in primary)
@@ -195,8 +196,8 @@ class _Touches:
 
 
 def _touch_key(touches: _Touches, parts: Sequence[_Part], key: UniqueKey, foreign_keys: Sequence[Reference]) -> None:
-    """Rows that take, give up or refer to a value of the key. Where one of them does not say which, all of them stay
-    together."""
+    """Add the rows that take, give up or refer to a value of the key. Where one of them does not say which, all of them
+    stay together."""
     name = f"{key.article_id}:{','.join(map(str, key.positions))}\t"
     own = [it for it in parts if it.article.article_id == key.article_id]
     found = [_touch(part, key.positions, name, values_known=key.values_known) for part in own]
@@ -264,7 +265,7 @@ class _Part:
         return what.before if image is Image.BEFORE else what.after
 
     def knows_some(self, image: Image, positions: Sequence[int]) -> bool:
-        """Whether every column's value travels in some command at least."""
+        """Return whether every column's value travels in some command at least."""
         match self._values(image):
             case Values.NONE:
                 return False
@@ -274,7 +275,7 @@ class _Part:
                 return True
 
     def travels(self, image: Image, positions: Sequence[int]) -> Bools:
-        """For each command, whether the values of these columns do."""
+        """Return for each command whether the values of these columns travel."""
         if not self.knows_some(image, positions):
             return np.zeros(len(self.rows), dtype=np.bool_)
         if self._values(image) is Values.CHANGED:
@@ -283,7 +284,7 @@ class _Part:
         return np.full(len(self.rows), not (image is Image.BEFORE and lob))
 
     def touched(self, positions: Sequence[int]) -> Bools:
-        """Of UPDATEs: whether one of these columns changes, or may."""
+        """Return for each UPDATE whether one of these columns changes, or may."""
         if sent(self.article.propagation(self.operation), self.operation).mask:
             return ~_all([~self._changed(at) for at in positions])
         if self.knows_some(Image.BEFORE, positions):
@@ -301,7 +302,7 @@ class _Part:
         return wide_enough & ((data[places] >> np.uint8(at % 8)) & 1).astype(np.bool_)
 
     def names(self, image: Image, positions: Sequence[int], prefix: str) -> pa.StringArray:
-        """The values of these columns as one text; NULL where one of them is NULL or does not travel."""
+        """Join the values of these columns to one text a row; NULL where one of them is NULL or does not travel."""
         lists = cells(self.commands[image.value].combine_chunks())
         offsets = lists.offsets.to_numpy().astype(np.int64)
         starts, lengths = offsets[:-1], np.diff(offsets)
@@ -338,7 +339,7 @@ def _put(target: pa.StringArray, rows: Ints, values: pa.StringArray) -> pa.Strin
 
 
 def _components(count: int, left: Ints, right: Ints) -> Ints:
-    """The smallest node that each node is connected to."""
+    """Return the smallest node that each node is connected to, shape (count,)."""
     roots = np.arange(count)
     while True:
         first, second = roots[left], roots[right]

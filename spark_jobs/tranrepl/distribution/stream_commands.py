@@ -49,7 +49,7 @@ class Divider:
     limits: CommitLimits
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: ordered commands in (row layout), `STREAM_COMMANDS` out."""
+        """Divide ordered commands (row layout) into `STREAM_COMMANDS`, for `mapInArrow`."""
         limits = replace(self.limits, commands=min(self.limits.commands, PIECE_COMMANDS))
         began = False
         for piece in commit_batches(batches, limits):
@@ -80,7 +80,7 @@ class Divider:
 
 
 def stream_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[StreamPiece]:
-    """One stream's `STREAM_COMMANDS`, in order, cut at the ends of commit batches."""
+    """Cut one stream's `STREAM_COMMANDS`, in order, at the ends of commit batches."""
     for batch in batches:
         marks = np.flatnonzero(batch["transactions"].is_valid().to_numpy(zero_copy_only=False))
         start = 0
@@ -103,7 +103,7 @@ def _piece(commands: pa.RecordBatch, mark: pa.RecordBatch | None) -> StreamPiece
 def left_over(
     batches: Iterable[pa.RecordBatch], unfinished: UnfinishedBatch, articles: Mapping[int, RegisteredArticle]
 ) -> Iterator[Piece]:
-    """Of the commands of an unfinished commit batch, those of the streams that did not commit: one commit batch."""
+    """Yield the commands of an unfinished commit batch whose streams did not commit: one commit batch."""
     how = Division.model_validate_json(unfinished.record.division)
     for commands in _parts_to_divide(batches, how):
         streams = how.streams_of(commands, articles, unfinished.record.streams)
@@ -113,7 +113,7 @@ def left_over(
 
 
 def _parts_to_divide(batches: Iterable[pa.RecordBatch], how: Division) -> Iterator[pa.Table]:
-    """What was divided together must be again; what was not may be too large."""
+    """Yield the parts as they were divided: what was divided together must be again; what was not may be too large."""
     whole = map(_row_layout, batches)
     if how.method is Method.UNDIVIDED:
         pieces = commit_batches(whole, _ONE_COMMIT_BATCH)
@@ -123,5 +123,5 @@ def _parts_to_divide(batches: Iterable[pa.RecordBatch], how: Division) -> Iterat
 
 
 def _row_layout(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark's own types differ in small things."""
+    """Cast to the row layout: Spark's own types differ in small things."""
     return batch.cast(ROW_LAYOUT)

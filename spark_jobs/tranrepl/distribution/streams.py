@@ -39,7 +39,7 @@ class StreamDelivery:
     gather_at: Address
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: a stream's `STREAM_COMMANDS` in, one row with its `JobResult` out."""
+        """Apply a stream's `STREAM_COMMANDS` and yield one row with its `JobResult`, for `mapInArrow`."""
         from pyspark import TaskContext
 
         prepare_worker()
@@ -85,7 +85,7 @@ class _Worker:
     _open: bool = False
 
     def deliver(self, applier: Applier, pieces: Iterable[StreamPiece]) -> None:
-        """Until the pieces end, or some stream fails."""
+        """Deliver until the pieces end, or some stream fails."""
         planner = self.delivery.planner(applier, _piece_of)
         with closing(ahead(planner.plan(pieces))) as planned:
             for it in planned:
@@ -126,7 +126,7 @@ class _Worker:
         apply_piece(applier, planned.item.piece.commands, planned.steps, self.delivery.articles, self.tally)
 
     def _end(self, applier: Applier, piece: Piece, division: Division) -> bool:
-        """The vote and the commits; whether the delivery goes on."""
+        """Vote and commit; return whether the delivery goes on."""
         started = time.perf_counter()
         self._try(applier.ready)
         if not self.goes_on():
@@ -153,7 +153,7 @@ class _Worker:
             self.tally.committed(0)
 
     def _commit(self, applier: Applier, piece: Piece) -> None:
-        """Where it fails, the others hear of it when they begin the next commit batch."""
+        """Commit; where that fails, the other streams learn of it when they begin the next commit batch."""
         self._reach(Failpoint.BEFORE_COMMIT)
         self._try(lambda: applier.commit(piece.last_xact_seqno))
         self._reach(Failpoint.AFTER_COMMIT)
@@ -164,7 +164,7 @@ class _Worker:
         reach(point, self.stream.number)
 
     def _try(self, step: Callable[[], None]) -> None:
-        """Nothing more is tried after a failure; it is told when they gather next."""
+        """Take a step unless one has failed; its failure is told when the streams gather next."""
         if self.failure is not None:
             return
         try:
@@ -178,7 +178,8 @@ def _piece_of(piece: StreamPiece) -> Piece:
 
 
 def together(results: Sequence[JobResult]) -> JobResult:
-    """The streams' results, by stream, as one. Of their errors, one about data says most."""
+    """Add up the streams' results. Of their errors, one about data comes first. Of their errors, one about data says
+    most."""
     errors = [it.error for it in results if it.error is not None]
     first = next((it for it in errors if it.kind is ErrorKind.DATA), errors[0] if errors else None)
     total = JobResult()

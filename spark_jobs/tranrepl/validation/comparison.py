@@ -87,7 +87,7 @@ class Found:
 
 
 def compare(reader: Reader, articles: Sequence[ComparedArticle], *, rowcount_only: bool) -> list[Found]:
-    """Raises ReplicationError where an end cannot be read."""
+    """Compare both ends of each article. Raises ReplicationError where an end cannot be read."""
     totals = _totals(reader, articles, rowcount_only=rowcount_only)
     found = []
     for compared, (publisher, subscriber) in zip(articles, totals, strict=True):
@@ -104,7 +104,7 @@ Total = tuple[int, int]
 
 
 def _totals(reader: Reader, articles: Sequence[ComparedArticle], *, rowcount_only: bool) -> list[tuple[Total, Total]]:
-    """Of both ends of each article. One job for all, the ends' parts side by side."""
+    """Return the totals of both ends of each article. One job for all, the ends' parts side by side."""
     ends = [end for compared in articles for end in compared.ends]
     reads = [
         (at, end.read(end.side.count(part) if rowcount_only else end.side.checksum(part)))
@@ -132,7 +132,7 @@ def _find(reader: Reader, found: Found) -> None:
 
 
 def _by_key(found: FoundRow) -> list[tuple[bool, int, str]]:
-    """Numbers by their size, as far as text tells it."""
+    """Return a sort key for the row: numbers by their size, as far as text tells it."""
     values = found.row.key.values()
     return [(value is None, len(value or "") if (value or "").isdecimal() else 0, value or "") for value in values]
 
@@ -143,7 +143,7 @@ def _bucket_count(rows: int) -> int:
 
 
 def _buckets(reader: Reader, compared: ComparedArticle, buckets: int) -> tuple[Numbers, Numbers]:
-    """Rows and checksum of each bucket, at both ends."""
+    """Return rows and checksum of each bucket at both ends, shape (buckets, 2) each."""
     reads = [
         (at, end.read(end.side.buckets(buckets, part))) for at, end in enumerate(compared.ends) for part in end.parts
     ]
@@ -157,7 +157,7 @@ def _buckets(reader: Reader, compared: ComparedArticle, buckets: int) -> tuple[N
 
 
 def _chunks(buckets: Numbers, rows: Numbers) -> Iterator[list[int]]:
-    """Buckets of up to `_ROWS_AT_ONCE` rows together; a larger one by itself."""
+    """Yield buckets of up to `_ROWS_AT_ONCE` rows together; a larger one by itself."""
     chunk: list[int] = []
     weight = 0
     for bucket in buckets.tolist():
@@ -173,7 +173,7 @@ def _chunks(buckets: Numbers, rows: Numbers) -> Iterator[list[int]]:
 def _different_numbers(
     reader: Reader, compared: ComparedArticle, buckets: int, chosen: Sequence[int]
 ) -> dict[Difference, Numbers]:
-    """Numbers of the keys whose rows differ."""
+    """Return the numbers of the keys whose rows differ."""
     answers = reader.read([end.read(end.side.numbers(buckets, chosen)) for end in compared.ends])
     publisher, subscriber = (_pairs(rows) for rows in answers)
     only_publisher = np.setdiff1d(publisher, subscriber)["key"]
@@ -195,13 +195,13 @@ def _pairs(rows: Rows) -> npt.NDArray[np.void]:
 
 
 def _repeated(subscriber: npt.NDArray[np.void], publisher: npt.NDArray[np.void]) -> Numbers:
-    """Keys of rows that the Subscriber has more often: its table may lack the key."""
+    """Return the keys of rows that the Subscriber has more often: its table may lack the key."""
     keys, counts = np.unique(subscriber["key"], return_counts=True)
     return np.intersect1d(keys[counts > 1], publisher["key"])
 
 
 def rows_of(reader: Reader, compared: ComparedArticle, numbers: Sequence[int]) -> list[FoundRow]:
-    """The rows whose keys have these numbers, where they differ."""
+    """Return the rows whose keys have these numbers, where they differ."""
     found: list[FoundRow] = []
     read, at_once = 0, _FIRST_KEYS
     while some := list(numbers[read : read + at_once]):
@@ -213,7 +213,7 @@ def rows_of(reader: Reader, compared: ComparedArticle, numbers: Sequence[int]) -
 
 
 def _keys_at_once(keys: int, answers: Sequence[Rows]) -> int:
-    """So many more as weigh no more than `_BYTES_AT_ONCE`, if they are like these."""
+    """Return how many more keys weigh no more than `_BYTES_AT_ONCE`, if they are like these."""
     values = (value for rows in answers for row in rows for value in row)
     weight = sum(len(it) for it in values if isinstance(it, str | bytes))
     return max(1, min(_KEYS_AT_ONCE, _BYTES_AT_ONCE * keys // max(1, weight)))
@@ -237,7 +237,7 @@ Digest = tuple[str | None, ...]
 
 
 def _by_digest(article: RegisteredArticle, rows: Rows) -> Mapping[Digest, Rows]:
-    """Rows by the digests of their keys' values."""
+    """Group rows by the digests of their keys' values."""
     start = 1 + len(article.key_positions)
     by_digest: dict[Digest, Rows] = {}
     for row in rows:

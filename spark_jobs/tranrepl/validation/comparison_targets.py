@@ -139,7 +139,7 @@ class _Opener:
             yield ComparisonTargets(Reader(self.sync_point.spark, held), tuple(compared), tuple(notices))
 
     def _what(self, article: RegisteredArticle, types: Mapping[str, str], there: Sequence[str]) -> Comparison:
-        """`types` of the article's columns at the Subscriber, and all columns `there`."""
+        """Describe what is compared: `types` of the article's columns at the Subscriber, and all columns `there`."""
         compared = {column.name: column.type_name for column in article.columns}
         published = self.published.get(article.source)
         here = [] if published is None else [column.name for column in published.columns]
@@ -157,7 +157,8 @@ class _Opener:
         return self._end(self.publisher, article.source, side, read)
 
     def _checksum(self, subscriber: Session) -> Checksum:
-        """Whether both servers' hash functions give the same numbers for the same values."""
+        """Return the native checksum where both servers' hash functions give the same numbers for the same values, else
+        MD5."""
         numbers = [session.execute(_PROBE).fetchone() for session in (self.publisher, subscriber)]
         return Checksum.NATIVE if numbers[0] == numbers[1] else Checksum.MD5
 
@@ -173,8 +174,8 @@ class _Opener:
 
 
 def _part_bytes(publisher: Session, articles: Sequence[RegisteredArticle], cores: int) -> int:
-    """How much of a table is read at a time: as much as keeps all cores busy, both ends together. A whole table is read
-    faster than its parts are, in a few pages of the cache that are used again and again."""
+    """Return how much of a table is read at a time: as much as keeps all cores busy, both ends together. A whole table
+    is read faster than its parts are, in a few pages of the cache that are used again and again."""
     tables = [qualified(it.source).as_string(publisher) for it in articles]
     with translated_errors(f"Publisher {publisher.info.dbname}"):
         row = publisher.execute(_TOTAL, [tables]).fetchone()
@@ -183,7 +184,8 @@ def _part_bytes(publisher: Session, articles: Sequence[RegisteredArticle], cores
 
 
 def _not_compared(article: RegisteredArticle, error: ConfigurationError) -> str:
-    """Custom procedures may keep rows in any way they like. Raises the error for an article without."""
+    """Say why an article is not compared: custom procedures may keep rows in any way they like. Raises the error for an
+    article without."""
     operations = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
     if all(article.propagation(it).procedure is None for it in operations):
         raise error

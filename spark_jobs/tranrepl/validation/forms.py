@@ -48,7 +48,7 @@ _HASHED_AS_THEY_ARE = (
 def postgres_sides(
     article: RegisteredArticle, destination: TableDescription, checksum_by: Checksum
 ) -> tuple[PostgresSide, PostgresSide]:
-    """The article at a PostgreSQL Publisher and a PostgreSQL Subscriber."""
+    """Return both sides of an article at a PostgreSQL Publisher and a PostgreSQL Subscriber."""
     found = {column.name: column.type_name for column in destination.columns}
     pairs = [_postgres_columns(column, found[column.name]) for column in article.columns]
     return (
@@ -85,8 +85,8 @@ def _postgres_columns(column: PublishedColumn, type_name: str) -> tuple[Postgres
 
 
 def output(value: sql.Composable) -> sql.Composed:
-    """The text form that the type's output function writes, as the log has it. A cast to text would write `true` for
-    `t`, and cut the blanks of `character`."""
+    """Return the text form that the type's output function writes, as the log has it. A cast to text would write `true`
+    for `t`, and cut the blanks of `character`."""
     return sql.SQL("CASE WHEN {} IS NOT NULL THEN concat({}) END").format(value, value)
 
 
@@ -97,7 +97,7 @@ def _by_text(text: sql.Composable, shown: sql.Composable) -> PostgresColumn:
 def mariadb_sides(
     article: RegisteredArticle, target: SqlTarget, quoted: Callable[[str], str]
 ) -> tuple[PostgresSide, MariaDbSide]:
-    """The article at a PostgreSQL Publisher and at MariaDB or MySQL, which quotes names so."""
+    """Return both sides of an article at a PostgreSQL Publisher and at MariaDB or MySQL, which quotes names so."""
     pairs = [
         _mariadb_columns(column, found, quoted(found.name))
         for column, found in zip(article.columns, target.columns, strict=True)
@@ -127,7 +127,7 @@ def _mariadb_columns(column: PublishedColumn, target: SqlColumn, there: str) -> 
 def _common_form(
     family: Family, kind: types.TypeEngine[object], here: sql.Composable, there: str
 ) -> tuple[sql.Composable, str, bool]:
-    """The forms, and whether they are plain."""
+    """Return the forms of both ends, and whether they are plain."""
     if isinstance(kind, types.Float):
         return _floating(here), _floating_there(there), True
     if isinstance(kind, types.Integer | types.Boolean | types.Numeric):
@@ -152,7 +152,8 @@ _MOMENTS: tuple[tuple[type[Any], str, str], ...] = (
 
 
 def _moment(family: Family, form: sql.Composable, here: sql.Composable) -> sql.Composable:
-    """The form leaves the era out and has nothing for infinity: only for years that MariaDB has too."""
+    """Return the form of a moment, which leaves the era out and has nothing for infinity: only for years that MariaDB
+    has too."""
     if family is Family.DATE:
         held = sql.SQL("{} BETWEEN '0001-01-01'::date AND '9999-12-31'::date").format(here)
     elif family in (Family.TIMESTAMP, Family.TIMESTAMP_WITH_ZONE):

@@ -52,7 +52,7 @@ def run(spark: SparkSession, request: ValidationRequest, connections: Mapping[st
 
 
 def _with_delivered(result: JobResult, delivered: Sequence[JobResult], seconds: float) -> JobResult:
-    """The validation's result, with what was delivered on the way to where both ends met."""
+    """Add what was delivered on the way to the sync point to the validation's result."""
     total = reduce(JobResult.plus, delivered, JobResult())
     counts = {"transactions", "commands", "commands_by_article", "last_xact_seqno"}
     return result.model_copy(update={**total.model_dump(include=counts), "seconds": seconds})
@@ -103,7 +103,7 @@ class _Validation:
         )
 
     def _resume(self, settled: Sequence[str]) -> list[str]:
-        """Articles that were stopped because nobody knew whether their rows are right."""
+        """Resume articles that were stopped because nobody knew whether their rows are right; return them."""
         if self.request.rowcount_only:
             return []
         resumed = [it for it in self.opened.stopped_articles() if it in settled]
@@ -122,7 +122,7 @@ class _Validation:
         return [it for it in registered if str(it.source) in (self.request.articles or sources)]
 
     def _script(self, point: HeldSyncPoint, found: Sequence[Found]) -> dict[str, int]:
-        """Rows for which statements were written, by article."""
+        """Write the repair script; return the rows for which statements were written, by article."""
         if self.request.repair is not Repair.SCRIPT or self.request.repair_script is None:
             return {}
         chosen = _repairable(found)
@@ -131,7 +131,7 @@ class _Validation:
         return {str(it.compared.article.source): len(it.rows) for it in chosen}
 
     def _repair(self, found: Sequence[Found]) -> dict[str, int]:
-        """Rows that were corrected, by article."""
+        """Repair the Subscriber's rows; return how many were corrected, by article."""
         chosen = _repairable(found)
         if not chosen:
             return {}
@@ -162,7 +162,7 @@ class _Validation:
 
 
 def _repairable(found: Sequence[Found]) -> list[Found]:
-    """Those that differ and may be corrected. Raises ConfigurationError where too much differs."""
+    """Return the articles that differ and may be corrected. Raises ConfigurationError where too much differs."""
     chosen = [it for it in found if it.rows and not_repairable(it.compared.article) is None]
     for it in chosen:
         refuse_too_many(it.report())

@@ -86,7 +86,7 @@ class HeldSessions:
         self._threads = ThreadPoolExecutor(len(sessions), "tranrepl-validation")
 
     def start(self, reads: Sequence[HeldRead]) -> list[Any]:
-        """A future for each."""
+        """Start the reads and return a future for each."""
         return [self._threads.submit(self._rows, read) for read in reads]
 
     def _rows(self, read: HeldRead) -> Rows:
@@ -120,8 +120,8 @@ def held_sessions(dialect: SqlDialect, connection: Connection, sessions: int, wh
 
 @contextmanager
 def exported_at_subscriber(connection: Connection, tables: Sequence[TableName], where: str) -> Iterator[str]:
-    """The name of a snapshot of a PostgreSQL Subscriber as it is now, which lives until the end of this context. Until
-    then, nobody empties or rewrites the tables, which would hide rows from it."""
+    """Export a snapshot of a PostgreSQL Subscriber as it is now, and yield its name; it lives until the end of this
+    context. Until then, nobody empties or rewrites the tables, which would hide rows from it."""
     with connect(connection, "tranrepl validation", autocommit=True) as session, translated_errors(where):
         session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -139,7 +139,7 @@ class Reader:
     held: HeldSessions | None = None
 
     def read(self, reads: Sequence[SnapshotRead | HeldRead]) -> list[Rows]:
-        """The rows of each. Raises ReplicationError."""
+        """Return the rows of each read. Raises ReplicationError. Raises ReplicationError."""
         there = [read for read in reads if isinstance(read, HeldRead)]
         started = iter(self.held.start(there) if self.held else ())
         here = iter(_on_spark(self.spark, [read for read in reads if isinstance(read, SnapshotRead)]))
@@ -159,7 +159,7 @@ def _on_spark(spark: SparkSession, reads: Sequence[SnapshotRead]) -> list[Rows]:
 
 
 def _answers(reads: Iterable[SnapshotRead]) -> Iterator[Rows | ErrorReport]:
-    """Of each, up to the first that fails: an exception would come back as Spark's."""
+    """Yield the rows of each read, up to the first that fails: an exception would come back as Spark's."""
     try:
         for place, some in groupby(reads, lambda read: read.place):
             with place.session() as session:

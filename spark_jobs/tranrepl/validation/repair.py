@@ -46,7 +46,8 @@ class Correction:
 
 
 def not_repairable(article: RegisteredArticle) -> str | None:
-    """Why the article's rows are not to be corrected: they are not meant to be the Publisher's."""
+    """Say why the article's rows are not to be corrected, where they are not meant to be the Publisher's; None where
+    they are."""
     for operation, name in _COMMANDS.items():
         propagation = article.propagation(operation)
         if propagation.procedure is not None:
@@ -60,7 +61,7 @@ _COMMANDS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation
 
 
 def refuse_too_many(report: ArticleValidation) -> None:
-    """Raises ConfigurationError where not all rows that differ are known by their keys."""
+    """Raise ConfigurationError where not all rows that differ are known by their keys."""
     if report.differences > MOST_ROWS:
         raise ConfigurationError(
             f"{report.summary()}: a repair corrects at most {MOST_ROWS} rows of an article",
@@ -70,14 +71,15 @@ def refuse_too_many(report: ArticleValidation) -> None:
 
 
 def by_statements(article: RegisteredArticle) -> RegisteredArticle:
-    """The same article, applied by plain statements: a generated procedure may have been edited by hand."""
+    """Return the article as plain statements apply it: a generated procedure may have been edited by hand."""
     update = {"ins_cmd": _STATEMENT, "upd_cmd": _STATEMENT, "del_cmd": _STATEMENT}
     return article.model_copy(update=update)
 
 
 def corrections(session: Session, found: Sequence[Found]) -> Iterator[list[Correction]]:
-    """What makes the Subscriber's rows those of the Publisher's snapshot `session`: deletes, children's tables first,
-    then updates and inserts. A value of another unique key moves as a DELETE and an INSERT, as in a deferred update."""
+    """Yield what makes the Subscriber's rows those of the Publisher's snapshot `session`: deletes, children's tables
+    first, then updates and inserts. A value of another unique key moves as a DELETE and an INSERT, as in a deferred
+    update."""
     for it in reversed(found):
         article = it.compared.article
         for some in _pieces([row for row in _once(it.rows) if _is_deleted(article, row)]):
@@ -90,7 +92,7 @@ def corrections(session: Session, found: Sequence[Found]) -> Iterator[list[Corre
 
 
 def _once(rows: Sequence[FoundRow]) -> list[FoundRow]:
-    """One for each key; of repeated rows all are deleted, and one is inserted."""
+    """Return one row for each key; of repeated rows all are deleted, and one is inserted."""
     by_key: dict[tuple[str | None, ...], FoundRow] = {}
     for row in sorted(rows, key=lambda row: row.repeated):
         by_key[tuple(row.row.key.values())] = row
@@ -131,7 +133,7 @@ def _pieces(rows: Sequence[FoundRow]) -> Iterator[list[FoundRow]]:
 def _publisher_values(
     session: Session, article: RegisteredArticle, rows: Sequence[FoundRow]
 ) -> dict[tuple[str | None, ...], Values]:
-    """All values of the rows with these keys, by key."""
+    """Return all values of the rows with these keys, by key."""
     key = [article.columns[at] for at in article.key_positions]
     names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([row.row.key[column.name] for row in rows])) for column in key]
@@ -151,7 +153,7 @@ def _publisher_values(
 
 
 def command_table(xact_seqno: bytes, first_command_id: int, some: Sequence[Correction]) -> pa.Table:
-    """In the row layout."""
+    """Return corrections as commands in the row layout."""
     count = len(some)
     masks = [
         None if it.changed is None else encode_changed([at + 1 for at in it.changed], len(it.article.columns))

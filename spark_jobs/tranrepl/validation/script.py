@@ -87,7 +87,7 @@ def _writer(opened: OpenDistribution) -> Iterator[Write]:
 
 
 def postgres_statement(correction: Correction, target: Target) -> str:
-    """Values as texts, which the columns' types read."""
+    """Write a correction as a statement, with values as texts that the columns' types read."""
     article = correction.article
     table = qualified(article.destination)
     match correction.operation:

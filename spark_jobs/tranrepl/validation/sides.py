@@ -40,15 +40,15 @@ class Side(Protocol):
     """Statements that return integers, unless they say otherwise."""
 
     def count(self, pages: Pages = WHOLE) -> str:
-        """Rows, and 0."""
+        """Select the number of rows, and 0."""
         ...
 
     def checksum(self, pages: Pages = WHOLE) -> str:
-        """Rows and their checksum."""
+        """Select the number of rows and their checksum."""
         ...
 
     def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
-        """Bucket, rows, checksum. `buckets` is a power of two."""
+        """Select bucket, rows and checksum; `buckets` is a power of two. `buckets` is a power of two."""
         ...
 
     def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
@@ -56,7 +56,8 @@ class Side(Protocol):
         ...
 
     def rows(self, keys: Sequence[int]) -> str:
-        """Of the rows whose keys have these numbers: that number, the key's values as text, a digest of each column."""
+        """Select, for the rows whose keys have these numbers: that number, the key's values as text, a digest of each
+        column."""
         ...
 
 
@@ -128,7 +129,7 @@ class PostgresSide:
 
 
 def _hashed(column: PostgresColumn, seed: int) -> sql.Composed:
-    """Half the cost of `hash_record_extended`, which would form a record of every row."""
+    """Hash a column by its type's own function, which forms no record of the row as `hash_record_extended` does."""
     return sql.SQL("coalesce({}({}, {}), {})").format(
         sql.SQL(column.hash_function), column.native, sql.Literal(seed), sql.Literal(-seed)
     )

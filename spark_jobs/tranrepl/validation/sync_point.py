@@ -62,7 +62,8 @@ class SyncPoint:
 
     @contextmanager
     def held(self, articles: Mapping[int, RegisteredArticle]) -> Iterator[HeldSyncPoint]:
-        """`articles` are what the applier can apply, by article_id.
+        """Bring both ends to one transaction and hold them there; `articles` are what the applier can apply, by
+        article_id.
 
         Raises TransientError where other deliveries were faster every time.
         """
@@ -93,7 +94,8 @@ class SyncPoint:
         )
 
     def _refuse_broken_log(self) -> None:
-        """Where the log went back, what is registered may be past the snapshot, and no log reader would say so."""
+        """Raise an error where the log went back: what is registered may be past the snapshot, and no log reader would
+        say so."""
         record = self.opened.database.publication(self.request.publication.publication)
         with self.topology.publisher("tranrepl validation") as publisher:
             problem = find_break(publisher, self.publisher, self.opened.database, record)
@@ -101,7 +103,7 @@ class SyncPoint:
             raise problem
 
     def _read_log_past(self, snapshot: ExportedSnapshot) -> None:
-        """Until all that the snapshot shows is registered, by this log reader or another one."""
+        """Read the log until all that the snapshot shows is registered, by this log reader or another one."""
         deadline = time.monotonic() + _LOG_SECONDS
         while (self._registered_lsn() or 0) < snapshot.consistent_point:
             error = attempt(self._read_log).error
@@ -127,7 +129,8 @@ class SyncPoint:
         return idle or log_reader_job.run(self.spark, request, self.topology.connections)
 
     def _deliver_up_to(self, snapshot: ExportedSnapshot) -> bytes | None:
-        """Where the Subscriber stands then; None where it has more than the snapshot shows."""
+        """Deliver up to the snapshot; return the Subscriber's watermark, None where it has more than the snapshot
+        shows."""
         error = deliver_with_retry(lambda mode: self._deliver(snapshot, mode), _warn_of_failed_batch).error
         if error is not None and error.kind is not ErrorKind.FENCED:
             raise error.to_exception()
