@@ -1,4 +1,4 @@
-"""Pages can be read: every link leads somewhere, lines are short, the front page is one."""
+"""Pages can be read: every link leads somewhere, and lines are short."""
 
 from __future__ import annotations
 

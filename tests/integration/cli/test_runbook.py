@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,8 @@ from support.observed import distribution_rows
 from support.shell import Outcome, publication_file, typed
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl.distribution import job as distribution_job
-from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
-from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader import job as log_reader_job
+from support.submitted_here import run_submitted_jobs_here
 from tranrepl.next_steps import RUNBOOK
-from tranrepl.snapshot import job as snapshot_job
-from tranrepl.validation import job as validation_job
 
 _RUNBOOK = (CHECKOUT / RUNBOOK).read_text(encoding="utf-8")
 _FILE_IN_RUNBOOK = "dags/publications/purchasing.yaml"
@@ -62,8 +56,7 @@ def failed(databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.Monk
     subscriptions = [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}]
     site = Site(databases(), folder / "store", articles, SparkHere(), subscriptions)
     file = publication_file(folder, articles, subscriptions=subscriptions)
-    monkeypatch.setattr("tranrepl.cli.agents.submit", _submit(site))
-    monkeypatch.setattr("tranrepl.cli.validating.submit", _submit(site))
+    run_submitted_jobs_here(site, monkeypatch)
     site.at_publisher("CREATE TABLE item (id int PRIMARY KEY, note text)", "INSERT INTO item VALUES (1, 'first')")
     site.set_up()
     environment = site.databases.environment
@@ -71,22 +64,6 @@ def failed(databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.Monk
     site.at_subscriber("INSERT INTO item VALUES (3, 'mine')")
     site.at_publisher(*(f"INSERT INTO item VALUES ({number}, 'new')" for number in (2, 3, 4)))
     return Failed(site, file, typed("run", file, environment=environment))
-
-
-def _submit(site: Site) -> Callable[..., JobResult]:
-    """Jobs in this process, in the place of spark-submit."""
-
-    def submit(request: Any, _master: str) -> JobResult:
-        jobs: dict[type, Any] = {
-            LogReaderRequest: log_reader_job,
-            SnapshotRequest: snapshot_job,
-            DistributionRequest: distribution_job,
-            ValidationRequest: validation_job,
-        }
-        result: JobResult = jobs[type(request)].run(site.spark, request, site.connections)
-        return result
-
-    return submit
 
 
 def _rows(failed: Failed) -> list[Any]:

@@ -1,0 +1,33 @@
+"""Jobs that a verb of the shell submits, run in this process instead of by spark-submit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.site import Site
+from tranrepl.distribution import job as distribution_job
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader import job as log_reader_job
+from tranrepl.snapshot import job as snapshot_job
+from tranrepl.validation import job as validation_job
+
+_JOBS: dict[type, Any] = {
+    LogReaderRequest: log_reader_job,
+    SnapshotRequest: snapshot_job,
+    DistributionRequest: distribution_job,
+    ValidationRequest: validation_job,
+}
+
+
+def run_submitted_jobs_here(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the shell's verbs run their jobs on the site's Spark."""
+
+    def submit(request: Any, _master: str) -> JobResult:
+        result: JobResult = _JOBS[type(request)].run(site.spark, request, site.connections)
+        return result
+
+    monkeypatch.setattr("tranrepl.cli.agents.submit", submit)
+    monkeypatch.setattr("tranrepl.cli.validating.submit", submit)
