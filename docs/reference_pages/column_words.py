@@ -1,4 +1,4 @@
-"""What the model's tables and columns hold, where their definition has no comment that says it."""
+"""What the model's tables and columns hold, where their definition has no comment that says it on a page."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ COLUMNS: Mapping[str, str] = {
     "deferrable": "Whether the table has a DEFERRABLE unique constraint",
     "msarticles.status": "`active` or `inactive` (replaced by a later definition, or no longer published)",
     "mssubscriptions.subscription_id": "A number",
-    "mssubscriptions.status": "`active`, `inactive` (deactivated), `subscribed` (waits for its snapshot) or "
-    "`initiated` (being copied)",
+    "mssubscriptions.status": "`active`, `inactive`, `subscribed` (waits for its snapshot), `initiated` (being copied)",
     "subscriber_db": "The Subscriber's database",
     "subscription_time": "When it was created",
     "msarticle_subscriptions.status": "As of a subscription",
+    "msarticle_subscriptions.subscription_seqno": "The article's snapshot: commands up to here are in it",
     "batch_id": "A number",
     "first_xact_seqno": "First transaction of the batch",
     "last_xact_seqno": "Last transaction of the batch",

@@ -30,7 +30,7 @@ def _sections(tables: Iterable[sa.Table]) -> Iterator[str]:
 
 
 def _column(of: sa.Table, column: sa.Column[object]) -> list[str]:
-    words = column.comment or COLUMNS.get(f"{of.name}.{column.name}") or COLUMNS[column.name]
+    words = COLUMNS.get(f"{of.name}.{column.name}") or column.comment or COLUMNS[column.name]
     key = " (primary key)" if column.primary_key and len(of.primary_key.columns) == 1 else ""
     return [f"`{column.name}`", _type(column), words + key]
 
