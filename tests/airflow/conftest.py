@@ -27,6 +27,7 @@ from support.checkout import CHECKOUT
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
+from tranrepl.topology import Topology
 
 FAKE_SPARK_SUBMIT = Path(__file__).with_name("fake_spark_submit.py")
 PASSWORD = "p@ss /word!"  # noqa: S105
@@ -230,8 +231,8 @@ class IdleChecks:
     results: dict[str, JobResult | None] = field(default_factory=dict)
     asked: list[tuple[JobRequest, dict[str, Any]]] = field(default_factory=list)
 
-    def find(self, request: JobRequest, connections: dict[str, Any]) -> JobResult | None:
-        self.asked.append((request, dict(connections)))
+    def find(self, request: JobRequest, topology: Topology) -> JobResult | None:
+        self.asked.append((request, dict(topology.connections)))
         return self.results.get(request.job, JobResult() if request.job == "snapshot" else None)
 
 
