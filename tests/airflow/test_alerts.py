@@ -144,7 +144,7 @@ def _failing(fake_spark: FakeSpark, **errors: Exception) -> None:
         fake_spark.answer(job, JobResult(error=error.report), exit_code=1)
 
 
-def test_a_batch_that_failed_for_good_is_told_once_with_all_there_is_to_say(
+def test_a_failed_batch_sends_one_alert_with_every_fact(
     run: Callable[[], DagRun], fake_spark: FakeSpark, mailbox: Mailbox, hook: Hook, publications: Path
 ) -> None:
     _failing(fake_spark, streams=ROW_NOT_FOUND, single_connection=ROW_NOT_FOUND)
@@ -162,7 +162,7 @@ def test_a_batch_that_failed_for_good_is_told_once_with_all_there_is_to_say(
     assert hook.posts == [Posted("/services/T0/hook", f"Bearer {TOKEN}", {**fields, "run_id": run_id})]
 
 
-def test_nobody_is_told_of_a_batch_that_the_retry_saved(
+def test_a_batch_that_the_retry_delivered_sends_no_alert(
     run: Callable[[], DagRun], fake_spark: FakeSpark, mailbox: Mailbox, hook: Hook
 ) -> None:
     _failing(fake_spark, streams=ROW_NOT_FOUND)
@@ -332,7 +332,7 @@ class Remembering(BaseNotifier):
         self.told.append((self.text, cast("Any", context)["alert"]["key"]))
 
 
-def test_any_notifiers_templates_are_rendered_once_and_each_time_anew() -> None:
+def test_a_notifiers_templates_are_rendered_anew_for_each_alert() -> None:
     alert = Alert(notifier=f"{__name__}.Remembering", arguments={"text": "{{ alert.key }}"})
     for number in (1, 2):
         error = ErrorReport(kind=ErrorKind.DATA, message=f"x with Primary Key(s): id = {number} {{{{ 7 * 7 }}}}")
@@ -349,7 +349,7 @@ def test_a_webhook_tells_no_secret_when_it_fails(monkeypatch: pytest.MonkeyPatch
         WebhookNotifier(connection="pager")({"alert": {}})
 
 
-def test_a_run_has_a_deadline_where_there_is_a_threshold_and_somebody_to_tell(parse: Parse, hook: Hook) -> None:
+def test_a_run_has_a_deadline_with_a_threshold_and_an_alert(parse: Parse, hook: Hook) -> None:
     assert parse(latency_threshold=90).deadline is None
     assert parse(HOOK).deadline is None
     dag = parse({**HOOK, "arguments": {"connection": "pager", "body": "{{ alert.summary }}"}}, latency_threshold=90)

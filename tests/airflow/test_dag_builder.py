@@ -160,7 +160,7 @@ def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path,
         ({"subscriptions": [{"name": "log_was_read", "connection": "subscriber"}]}, "is the name of a task"),
     ],
 )
-def test_what_only_airflow_can_tell_is_told_in_the_same_way(
+def test_settings_that_airflow_refuses_break_the_dag(
     publications: Path, write_publication: PublicationWriter, changes: dict[str, Any], message: str
 ) -> None:
     write_publication(**changes)

@@ -44,7 +44,7 @@ def test_tasks_come_after_those_they_wait_for(publication: Publication) -> None:
     assert len(seen) == 10
 
 
-def test_a_subscription_that_takes_no_snapshot_begins_with_its_distribution(publication: Publication) -> None:
+def test_without_a_snapshot_a_group_begins_with_its_distribution(publication: Publication) -> None:
     without = publication.subscriptions[0].model_copy(update={"sync_type": SyncType.REPLICATION_SUPPORT_ONLY})
     group = replication_graph(publication.model_copy(update={"subscriptions": [without]})).groups[0]
     assert group.initialize is None

@@ -381,7 +381,7 @@ def test_missing_connections_are_all_named(
         ({"conn_type": "spark", "host": "spark://head:7077", "extra": {"deploy-mode": "cluster"}}, "cluster mode"),
     ],
 )
-def test_a_spark_connection_that_would_show_passwords_or_is_missing_is_refused(
+def test_a_missing_or_unsafe_spark_connection_is_refused(
     run: Run,
     publication: Publication,
     connections: dict[str, Any],

@@ -32,9 +32,7 @@ def _forget_pools() -> None:
         session.execute(delete(Pool).where(Pool.pool.startswith("replication_")))
 
 
-def test_setup_creates_the_pools_that_are_missing_and_teardown_removes_them(
-    airflow_home: Path, publication: Publication
-) -> None:
+def test_setup_creates_missing_pools_and_teardown_removes_them(airflow_home: Path, publication: Publication) -> None:
     _forget_pools()
     assert missing_pools(publication) == list(POOLS)
     said: list[str] = []

@@ -241,7 +241,7 @@ def test_with_nothing_to_do_no_spark_job_is_started(run: Run, fake_spark: FakeSp
     assert events_of(finished) == {}
 
 
-def test_a_worker_that_was_killed_leaves_its_batch_to_the_single_connection(
+def test_a_killed_workers_batch_is_retried_over_one_connection(
     dag: DAG, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def end_without_a_report(_: Context) -> None:

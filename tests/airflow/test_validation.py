@@ -112,7 +112,7 @@ def test_the_runs_parameters_reach_the_job(
     assert request["subscription"] == "reporting"
 
 
-def test_where_rows_were_counted_the_log_says_that_contents_were_not_compared(
+def test_the_log_says_that_only_rows_were_counted(
     dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, capfd: pytest.CaptureFixture[str]
 ) -> None:
     article = ArticleValidation(article="purchasing.vendor", destination="v", publisher_rows=2, subscriber_rows=2)

@@ -36,7 +36,7 @@ def test_a_log_that_went_back_is_told_from_the_one_that_lives_on(second: Event) 
     assert search({_RESTORED, second}, faults=2).violation is None
 
 
-def test_a_slot_that_somebody_makes_by_hand_on_a_log_that_went_back_proves_nothing() -> None:
+def test_a_slot_made_by_hand_on_a_log_that_went_back_is_refused() -> None:
     """Nothing at the Publisher tells it from the one that was there."""
     found = search({_RESTORED, Event.SLOT_MADE_ANEW}, faults=2)
     assert found.violation == _UNEQUAL

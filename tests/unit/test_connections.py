@@ -65,7 +65,7 @@ _NOTICING_DEAD_PEERS = {
 }
 
 
-def test_what_is_left_out_is_libpqs_business() -> None:
+def test_parts_left_out_are_left_to_libpq() -> None:
     for value in ("postgres://", '{"conn_type": "postgres"}', '{"conn_type": "postgres", "extra": "", "port": ""}'):
         connection = _read(value)
         assert connection == Connection("Sales-DB", "postgres")

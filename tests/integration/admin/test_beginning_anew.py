@@ -108,7 +108,7 @@ def test_a_distribution_database_that_is_lost_is_set_up_and_begins_anew(
     assert_goes_on(site, tmp_path)
 
 
-def test_it_does_not_begin_anew_where_a_table_holds_rows_that_must_not_be_touched(site: Site, tmp_path: Path) -> None:
+def test_reinitialization_is_refused_where_rows_must_stay(site: Site, tmp_path: Path) -> None:
     site.publication = site.publication.model_copy(
         update={
             "articles": tuple(it.model_copy(update={"pre_creation_cmd": "none"}) for it in site.publication.articles)
@@ -124,7 +124,7 @@ def test_it_does_not_begin_anew_where_a_table_holds_rows_that_must_not_be_touche
     assert site.differences() == []
 
 
-def test_nothing_is_delivered_until_it_has_begun_wherever_it_was_interrupted(
+def test_nothing_is_delivered_before_an_interrupted_beginning_ends(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between any two of its steps; then it is done again."""

@@ -103,7 +103,7 @@ def test_two_sessions_are_one_where_the_last_slot_is_gone(site: Site) -> None:
 
 
 @pytest.mark.usefixtures("short_ranges")
-def test_a_second_reading_that_finds_no_slot_is_done_later(
+def test_a_second_range_without_a_free_slot_is_read_later(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another job takes what was free when the readings were planned."""

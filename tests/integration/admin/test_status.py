@@ -253,7 +253,7 @@ def test_an_error_has_its_place_and_is_healed_by_what_comes_after(site: Site, tm
         assert "    tranrepl " not in healed.out
 
 
-def test_an_earlier_run_that_ends_well_before_the_transaction_heals_nothing(site: Site) -> None:
+def test_a_run_that_ends_before_the_transaction_heals_nothing(site: Site) -> None:
     insert_transactions(site, 1)
     site.run()
     site.at_subscriber("DELETE FROM item")

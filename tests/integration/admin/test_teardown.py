@@ -295,7 +295,7 @@ def test_an_interrupted_teardown_goes_on(site: Site, parts: int) -> None:
     assert _everything(site.databases) == before
 
 
-def test_identities_that_an_earlier_version_changed_stay_with_the_statement(site: Site) -> None:
+def test_identities_changed_by_an_earlier_version_stay(site: Site) -> None:
     site.set_up()
     distribution_rows(site, "DELETE FROM msreplica_identities")
     site.set_up()

@@ -41,7 +41,7 @@ def test_streams_are_as_many_as_spark_has_cores(
     assert_each_change_was_made_once_in_any_order(site)
 
 
-def test_a_batch_that_fails_over_streams_is_delivered_over_a_single_connection(
+def test_a_batch_that_fails_over_streams_is_delivered_over_one_connection(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     """Parents and children in different streams, under the Subscriber's foreign key."""
@@ -62,7 +62,7 @@ def test_a_batch_that_fails_over_streams_is_delivered_over_a_single_connection(
     assert errors[0][2].startswith("{CALL [sp_MSins_publicchild] (")
 
 
-def test_rows_that_refer_to_one_another_are_deleted_over_a_single_connection(
+def test_referring_rows_are_deleted_over_a_single_connection(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     """By one statement at the Publisher: the streams cannot, nor can the log's order."""

@@ -102,7 +102,7 @@ def test_a_commit_holds_at_most_commit_batch_size_transactions(
     assert (result.transactions, result.commands, result.batches) == (10, 20, 4)
 
 
-def test_a_commit_ends_with_the_transaction_that_reaches_commit_batch_threshold(
+def test_a_commit_ends_where_a_transaction_reaches_the_threshold(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     site = _item_site(databases(), tmp_path, spark, commit_batch_threshold=10)
@@ -111,9 +111,7 @@ def test_a_commit_ends_with_the_transaction_that_reaches_commit_batch_threshold(
     assert commits(site) == [[1, 2, 3], [4], [5, 6], [7, 8], [9]]
 
 
-def test_the_watermark_moves_with_each_commit_from_transaction_to_transaction(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
-) -> None:
+def test_the_watermark_moves_with_each_commit(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
     site = _item_site(databases(), tmp_path, spark, commit_batch_size=2)
     site.at_subscriber(_TRAIL)
     insert_transactions(site, 3, 1, 5, 1, 2)
@@ -289,7 +287,7 @@ _ALTERATIONS = {
 
 
 @pytest.mark.parametrize("alteration", _ALTERATIONS.values(), ids=list(_ALTERATIONS))
-def test_an_altered_column_stops_the_publication_which_goes_on_without_loss(
+def test_an_altered_column_stops_the_publication_without_loss(
     alteration: _Alteration, databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     ends = databases()
@@ -374,7 +372,7 @@ _REPLACED = {
 
 
 @pytest.mark.parametrize(("statements", "problem"), _REPLACED.values(), ids=list(_REPLACED))
-def test_what_is_dropped_and_created_anew_under_its_name_stops_the_publication(
+def test_a_table_recreated_under_its_name_stops_the_publication(
     statements: tuple[str, ...], problem: str, databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     """The log does not tell; without a stop the Subscriber would keep what is gone, and nobody would know."""

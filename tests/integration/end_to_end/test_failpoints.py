@@ -68,7 +68,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 
 @pytest.mark.parametrize("failpoint", _OF_LOG_READER)
-def test_a_log_reader_killed_anywhere_stores_everything_once_when_run_again(failpoint: Failpoint, site: Site) -> None:
+def test_a_log_reader_killed_anywhere_stores_all_once_when_rerun(failpoint: Failpoint, site: Site) -> None:
     make_transactions(site, _TRANSACTIONS)
     _kill_first_and_second_time(LOG_READER, site, failpoint)
     _run(LOG_READER, site)
@@ -78,7 +78,7 @@ def test_a_log_reader_killed_anywhere_stores_everything_once_when_run_again(fail
 
 
 @pytest.mark.parametrize("failpoint", [Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REGISTERED])
-def test_a_log_reader_killed_at_either_of_two_ranges_stores_everything_once(
+def test_a_log_reader_killed_at_either_of_two_ranges_stores_all_once(
     failpoint: Failpoint, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
     site = audited_site(databases(), tmp_path / "store", step=1000)
@@ -122,7 +122,7 @@ def crashing_server(server_folder: Path) -> Iterator[PostgresServer]:
 
 
 @pytest.mark.parametrize("failpoint", _OF_STREAMS)
-def test_a_subscriber_backend_killed_anywhere_makes_every_change_once_when_run_again(
+def test_a_killed_subscriber_backend_gets_every_change_once(
     failpoint: str, crashing_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
     name = f"subscriber_{_OF_STREAMS.index(failpoint)}"
@@ -153,7 +153,7 @@ def _accepts(connection: Connection) -> bool:
         return False
 
 
-def test_a_clean_up_killed_between_row_and_folder_leaves_a_folder_that_goes_later(site: Site) -> None:
+def test_a_folder_left_by_a_killed_clean_up_is_removed_later(site: Site) -> None:
     make_transactions(site, _TRANSACTIONS)
     _run(LOG_READER, site)
     _run(DISTRIBUTION, site)

@@ -182,7 +182,7 @@ def _rerun(job: Callable[[], JobResult]) -> JobResult:
 
 
 @pytest.mark.submit
-def test_a_log_reader_killed_in_the_middle_stores_everything_once_when_run_again(
+def test_a_log_reader_killed_midway_stores_all_once_when_rerun(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     site = _audited_site(databases(), tmp_path, spark)
@@ -222,7 +222,7 @@ def _registered_folders(site: Site) -> set[str]:
 
 
 @pytest.mark.submit
-def test_a_distribution_whose_driver_is_killed_leaves_its_processes_to_end_by_themselves(
+def test_processes_end_by_themselves_when_their_driver_is_killed(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     site = _audited_site(databases(), tmp_path, spark)
@@ -243,7 +243,7 @@ def test_a_distribution_whose_driver_is_killed_leaves_its_processes_to_end_by_th
 
 
 @pytest.mark.submit
-def test_streams_that_are_all_killed_in_the_middle_deliver_everything_once_when_run_again(
+def test_killed_streams_deliver_everything_once_when_rerun(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     site = _audited_site(databases(), tmp_path, spark)
@@ -262,7 +262,7 @@ def test_streams_that_are_all_killed_in_the_middle_deliver_everything_once_when_
 
 
 @pytest.mark.submit
-def test_a_stream_that_is_killed_after_it_committed_leaves_a_batch_that_is_finished(
+def test_a_batch_is_finished_after_one_stream_committed_and_died(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
     """The other stream's process lives on: Spark tells it that the stage has failed."""

@@ -101,7 +101,7 @@ _REGISTERS = b"INSERT INTO msrepl_batches"
 _SETS_WATERMARK = b"SET transaction_timestamp"
 
 
-def test_a_log_reader_whose_connection_is_cut_stores_everything_once_when_run_again(site: Site) -> None:
+def test_a_cut_log_reader_stores_all_once_when_rerun(site: Site) -> None:
     cuts = [
         ("publisher", Cut(b"pg_logical_slot_get_binary_changes", When.AFTER)),
         ("publisher", Cut(b"pg_replication_slot_advance", When.AFTER)),
@@ -123,7 +123,7 @@ def test_a_log_reader_whose_connection_is_cut_stores_everything_once_when_run_ag
 _MORE = ("UPDATE item SET xact = xact + 1 WHERE id % 7 = 0", "UPDATE item SET xact = xact + 1 WHERE id % 5 = 0")
 
 
-def test_a_delivery_whose_connection_is_cut_makes_every_change_once_when_run_again(site: Site) -> None:
+def test_a_cut_delivery_makes_every_change_once_when_rerun(site: Site) -> None:
     cuts = [
         (Cut(b"COPY", When.AFTER), False),
         (Cut(b"COMMIT", When.BEFORE, _SETS_WATERMARK), False),
@@ -144,9 +144,7 @@ def test_a_delivery_whose_connection_is_cut_makes_every_change_once_when_run_aga
         assert_each_change_was_made_once(site)
 
 
-def test_a_subscriber_that_crashes_takes_its_watermark_back_with_its_commits(
-    databases: DatabasesFactory, tmp_path: Path
-) -> None:
+def test_a_crashed_subscriber_loses_watermark_and_rows_together(databases: DatabasesFactory, tmp_path: Path) -> None:
     with PostgresServer(ServerSettings(tmp_path / "server", fsync=False)) as server:
         server.create_database("subscriber")
         others = databases()
@@ -202,7 +200,7 @@ def test_a_delivery_that_goes_on_where_another_one_has_delivered_is_fenced(site:
     assert_each_change_was_made_once(site)
 
 
-def test_a_delivery_that_goes_on_in_a_transaction_that_its_server_has_ended_changes_nothing(site: Site) -> None:
+def test_a_delivery_changes_nothing_after_its_transaction_was_ended(site: Site) -> None:
     """It stands inside its transaction; the server ends sessions whose client it believes dead."""
     read_log_into_store(site).raise_error()
     with ChildJob(DISTRIBUTION, site) as job:
@@ -219,9 +217,7 @@ def test_a_delivery_that_goes_on_in_a_transaction_that_its_server_has_ended_chan
     assert_each_change_was_made_once(site)
 
 
-def test_a_log_reader_that_another_one_overtakes_while_it_opens_goes_on_after_it(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_reader_goes_on_after_one_that_overtook_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads how far the log is registered; the other one registers more, and advances; it looks at the slot."""
     original = DistributionDatabase.publication
 
@@ -352,7 +348,7 @@ def batches(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> _Batches
     return _Batches(site, [store / folder for folder, _ in rows], [bytes(last) for _, last in rows])
 
 
-def test_a_batch_that_is_gone_or_damaged_is_named_and_nothing_is_passed_over(batches: _Batches) -> None:
+def test_a_missing_or_damaged_batch_is_named_and_not_passed_over(batches: _Batches) -> None:
     site, first = batches.site, batches.folders[0]
     before = watermark(site)
     for damage in _DAMAGES:

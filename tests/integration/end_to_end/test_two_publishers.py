@@ -68,9 +68,7 @@ def test_two_publishers_of_one_name_deliver_to_one_subscriber(shards: tuple[Site
         assert command(site, tmp_path, "check").status == 0
 
 
-def test_a_second_publisher_of_one_name_is_refused_at_one_distribution_database(
-    shards: tuple[Site, Site], tmp_path: Path
-) -> None:
+def test_a_second_publisher_of_one_name_is_refused(shards: tuple[Site, Site], tmp_path: Path) -> None:
     one, two = shards
     one.set_up()
     insert(one, 1, 3, "one")
@@ -169,9 +167,7 @@ def test_a_publication_of_an_earlier_version_goes_on_after_setup(shards: tuple[S
     assert site.at_subscriber("SELECT publisher_system FROM msreplication_subscriptions") == [(system,)]
 
 
-def test_of_two_publishers_that_shared_a_watermark_the_second_must_begin_anew(
-    shards: tuple[Site, Site], tmp_path: Path
-) -> None:
+def test_the_second_of_two_sharing_publishers_must_reinitialize(shards: tuple[Site, Site], tmp_path: Path) -> None:
     one, two = shards
     for site in shards:
         site.set_up()

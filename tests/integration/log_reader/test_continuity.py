@@ -47,7 +47,7 @@ def site(server: PostgresServer, databases: DatabasesFactory, tmp_path: Path) ->
 # Restored from a backup
 
 
-def test_a_publisher_restored_from_an_older_backup_is_refused_though_its_log_has_grown_again(
+def test_an_older_backup_is_refused_though_its_log_has_grown_again(
     server: PostgresServer, site: Site, tmp_path: Path
 ) -> None:
     insert(site, 1, 3, "before")
@@ -70,7 +70,7 @@ def test_a_publisher_restored_from_an_older_backup_is_refused_though_its_log_has
     assert_begins_anew(site, tmp_path)
 
 
-def test_a_publisher_restored_from_an_older_backup_is_refused_while_its_log_is_shorter(
+def test_an_older_backup_is_refused_while_its_log_is_shorter(
     server: PostgresServer, site: Site, tmp_path: Path
 ) -> None:
     insert(site, 1, 3, "before")
@@ -108,7 +108,7 @@ def test_the_rows_of_the_subscribers_may_stay_and_be_corrected(
     assert site.differences() == []
 
 
-def test_a_publisher_restored_from_a_backup_that_has_all_that_was_read_goes_on_by_itself(
+def test_a_restored_publisher_that_has_all_that_was_read_goes_on(
     server: PostgresServer, site: Site, tmp_path: Path
 ) -> None:
     insert(site, 1, 5, "before")
@@ -123,9 +123,7 @@ def test_a_publisher_restored_from_a_backup_that_has_all_that_was_read_goes_on_b
     assert site.differences() == []
 
 
-def test_a_publisher_that_crashes_forgets_where_its_slot_was_and_nothing_else(
-    server: PostgresServer, site: Site
-) -> None:
+def test_a_crashed_publisher_forgets_only_where_its_slot_was(server: PostgresServer, site: Site) -> None:
     insert(site, 1, 5, "before")
     run(site)
     before = slot_rows(site)
@@ -174,7 +172,7 @@ def test_a_publisher_restored_from_before_a_snapshot_is_refused(
     assert_refused_everywhere(site, tmp_path, "the log went back. Rows were copied from it as of")
 
 
-def test_a_publisher_restored_with_its_distribution_database_is_refused_where_a_subscriber_is_ahead(
+def test_a_subscriber_ahead_of_both_restored_databases_is_refused(
     server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
     server.create_database("distribution")
@@ -199,7 +197,7 @@ def test_a_publisher_restored_with_its_distribution_database_is_refused_where_a_
     assert_begins_anew(site, tmp_path)
 
 
-def test_a_delivery_that_was_killed_goes_on_where_no_run_has_told_of_its_end(site: Site) -> None:
+def test_a_killed_delivery_goes_on_though_no_run_recorded_its_end(site: Site) -> None:
     insert(site, 1, 3, "before")
     run(site)
     tell_history(site)

@@ -139,7 +139,7 @@ def _pgbench(server: PostgresServer, database: str, script: Path) -> Iterator[su
         yield process
 
 
-def test_pgbench_at_full_speed_during_the_snapshot_ten_rounds_and_a_validation(
+def test_pgbench_runs_through_snapshot_ten_rounds_and_validation(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     """About 20 s."""

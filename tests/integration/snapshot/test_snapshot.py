@@ -438,7 +438,7 @@ def test_a_subscription_begins_at_an_lsn_whose_commands_are_kept(
     assert site.take_snapshot(subscription="second").snapshot == ()
 
 
-def test_commands_that_an_interrupted_snapshot_needs_are_kept_until_they_are_too_old(
+def test_an_interrupted_snapshots_commands_are_kept_for_the_maximum(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:
     site = _site(databases, tmp_path)

@@ -148,7 +148,7 @@ _DECLARED = {
 
 
 @pytest.mark.parametrize("declaration", _DECLARED.values(), ids=list(_DECLARED))
-def test_a_procedure_that_cannot_be_called_is_found_with_the_signature_it_should_have(
+def test_check_names_the_signature_that_a_procedure_should_have(
     declaration: str, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
     site = _site(databases(), tmp_path, {"upd_cmd": "SCALL mine"})
@@ -349,9 +349,7 @@ def _rows_that_went_and_came(account: Rows) -> Rows:
 # Regeneration
 
 
-def test_a_column_that_is_added_regenerates_what_was_generated_and_leaves_custom_procedures_alone(
-    databases: DatabasesFactory, tmp_path: Path
-) -> None:
+def test_an_added_column_regenerates_only_generated_procedures(databases: DatabasesFactory, tmp_path: Path) -> None:
     ends = databases()
     site = _site(ends, tmp_path, {"upd_cmd": "SCALL mine", "update_policy": "singleton_update"})
     site.at_subscriber(*_texts_of(_skeletons(site)))
@@ -381,7 +379,7 @@ def test_a_column_that_is_added_regenerates_what_was_generated_and_leaves_custom
     assert site.differences() == []
 
 
-def test_a_trigger_on_a_column_fires_for_each_update_as_under_the_procedure(
+def test_a_column_trigger_fires_as_often_as_under_the_procedure(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "WORTH_A_STATEMENT", 1)

@@ -93,7 +93,7 @@ _MIXED = (
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-def test_what_needs_the_logs_order_and_what_cannot_have_it_are_delivered_in_one_commit(
+def test_serial_and_bulk_commands_are_delivered_in_one_commit(
     databases: DatabasesFactory, tmp_path: Path, streams: int
 ) -> None:
     site = _site(databases, tmp_path, subscription_streams=streams)

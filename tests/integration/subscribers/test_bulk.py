@@ -124,7 +124,7 @@ def test_rows_of_a_key_of_two_columns_are_updated_and_deleted_in_bulk(plain_bulk
     assert (result.error, result.in_bulk, result.fallbacks) == (None, 5, {})
 
 
-def test_an_update_that_changes_nothing_at_the_subscriber_has_met_its_row_in_bulk(bulk_site: Site) -> None:
+def test_an_update_without_effect_still_meets_its_row_in_bulk(bulk_site: Site) -> None:
     site = bulk_site
     vendor = site.article("vendor", VENDOR)
     before = ("DELETE FROM vendor", "INSERT INTO vendor VALUES (1, 'one', 10, 'first'), (2, 'two', 20, NULL)")
@@ -183,7 +183,7 @@ def test_what_fails_in_bulk_ends_as_serial_apply_does(plain_bulk_site: Site) -> 
     assert (swapped.error, swapped.in_bulk) == (None, 4)
 
 
-def test_what_fell_back_is_counted_with_its_reason_and_leaves_nothing_behind(mariadb_site: Site) -> None:
+def test_fallbacks_are_counted_by_reason_and_leave_nothing_behind(mariadb_site: Site) -> None:
     site = mariadb_site
     vendor = site.article("vendor", VENDOR)
     site.execute("CREATE UNIQUE INDEX by_rating ON vendor (rating)")

@@ -92,7 +92,7 @@ def test_an_update_that_changes_nothing_at_the_subscriber_has_met_its_row(site: 
 
 
 @pytest.mark.parametrize("operation", ["UPDATE", "DELETE"])
-def test_a_missing_row_is_error_20598_and_nothing_of_the_commit_batch_stays(site: Site, operation: str) -> None:
+def test_a_missing_row_is_error_20598_and_rolls_the_batch_back(site: Site, operation: str) -> None:
     vendor = site.article("vendor", VENDOR)
     history = History().insert(vendor, ONE)
     history.transaction().insert(vendor, TWO).update(vendor, TWO, ["2", "two", "21", None])

@@ -156,9 +156,7 @@ _OWN_KEYS = (
 )
 
 
-def test_a_subscribers_own_cascades_do_not_act_where_they_are_not_for_replication(
-    request: pytest.FixtureRequest, kind: str
-) -> None:
+def test_cascades_not_for_replication_do_not_act(request: pytest.FixtureRequest, kind: str) -> None:
     place = _place(request, kind, not_for_replication=True)
     place.execute(*_OWN_KEYS)
     place.site.at_publisher(*CHANGES)
@@ -166,9 +164,7 @@ def test_a_subscribers_own_cascades_do_not_act_where_they_are_not_for_replicatio
     assert place.differing() == []
 
 
-def test_a_subscribers_own_cascades_act_and_take_rows_away_that_commands_then_miss(
-    request: pytest.FixtureRequest, kind: str
-) -> None:
+def test_a_subscribers_own_cascades_delete_rows_that_commands_miss(request: pytest.FixtureRequest, kind: str) -> None:
     place = _place(request, kind)
     place.execute(*_OWN_KEYS)
     place.site.at_publisher(CHANGES[0])

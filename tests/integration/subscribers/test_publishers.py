@@ -38,7 +38,7 @@ def test_each_publisher_has_a_watermark_of_its_own(plain_site: Site) -> None:
     assert site.watermark() == seqno(1)
 
 
-def test_a_watermark_of_an_earlier_version_is_kept_by_the_publisher_it_was_written_for(plain_site: Site) -> None:
+def test_its_publisher_keeps_an_earlier_versions_watermark(plain_site: Site) -> None:
     site = plain_site
     vendor = site.article("vendor", VENDOR)
     site.deliver(History().insert(vendor, ["1", "one"])).raise_error()
@@ -49,7 +49,7 @@ def test_a_watermark_of_an_earlier_version_is_kept_by_the_publisher_it_was_writt
     assert site.rows("vendor") == [(1, "one"), (2, "two")]
 
 
-def test_a_publisher_that_is_new_there_leaves_a_watermark_of_an_earlier_version_alone(plain_site: Site) -> None:
+def test_a_new_publisher_leaves_an_earlier_versions_watermark_alone(plain_site: Site) -> None:
     site = plain_site
     vendor = site.article("vendor", VENDOR)
     site.deliver(History().insert(vendor, ["1", "one"])).raise_error()

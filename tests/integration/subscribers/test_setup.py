@@ -43,7 +43,7 @@ def _custom_problems(site: Site, **settings: Any) -> list[CustomProcedureError]:
         return list(subscriber.custom_problems(registered(article, table, 1), table))
 
 
-def test_procedures_are_refused_where_there_are_none_and_the_way_out_is_named(sqlite_site: Site) -> None:
+def test_procedures_are_refused_where_a_database_has_none(sqlite_site: Site) -> None:
     site = sqlite_site
     article, table = _vendor(site, del_cmd="NONE")
     with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
@@ -104,7 +104,7 @@ def test_a_missing_and_a_generated_column_are_found(plain_site: Site) -> None:
     assert "is generated" in problems[1]
 
 
-def test_a_procedure_edited_by_hand_is_left_alone_and_a_changed_table_makes_it_anew(procedures: Site) -> None:
+def test_an_edited_procedure_stays_until_its_table_changes(procedures: Site) -> None:
     site = procedures
     vendor = site.article("vendor", VENDOR)
     drop = "DROP PROCEDURE sp_MSdel_" + f"{site.schema}vendor"
@@ -202,9 +202,7 @@ def _connect(connection: Connection) -> None:
         subscriber.find_watermark()
 
 
-def test_a_server_that_refuses_us_is_a_configuration_error_without_the_password(
-    mariadb: MariaDbServer, mariadb_database: str
-) -> None:
+def test_a_refused_login_is_an_error_without_the_password(mariadb: MariaDbServer, mariadb_database: str) -> None:
     connection = replace(mariadb.connection(mariadb_database), password=_PASSWORD)
     with pytest.raises(ConfigurationError, match="Access denied") as caught:
         _connect(connection)

@@ -85,7 +85,7 @@ def test_ranges_are_loaded_once_and_the_watermark_comes_last(plain_site: Site) -
         plain_site.execute("INSERT INTO item (id, name) VALUES (1, 'again')")
 
 
-def test_mariadb_takes_many_rows_at_a_time_and_names_the_one_that_does_not_fit(
+def test_mariadbs_bulk_insert_names_the_row_that_does_not_fit(
     mariadb_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = _article(mariadb_site, PreCreation.NONE)

@@ -82,7 +82,7 @@ def test_the_shell_says_what_was_compared(shell: Callable[..., Outcome]) -> None
     assert everything[1]["compared"]["row_filter"] is None
 
 
-def test_of_another_database_the_types_are_said_that_values_were_compared_as(
+def test_the_report_names_the_types_that_values_were_compared_as(
     databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
 ) -> None:
     article = {"source": "public.item", "destination": f"{mariadb_database}.item", "columns": ["id", "name", "at"]}

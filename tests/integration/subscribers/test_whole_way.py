@@ -90,9 +90,7 @@ def test_changes_reach_mariadb_by_procedures_and_a_missing_row_stops_them(
     assert "vendor_id = 3" in error.message
 
 
-def test_the_shell_scripts_for_sql_server_and_refuses_procedures_where_there_are_none(
-    databases: DatabasesFactory, tmp_path: Path
-) -> None:
+def test_the_shell_scripts_procedures_where_a_database_has_them(databases: DatabasesFactory, tmp_path: Path) -> None:
     ends = databases()
     site = Site(ends, tmp_path / "store", ["public.vendor"])
     site.at_publisher(_TABLE)

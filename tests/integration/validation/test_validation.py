@@ -51,7 +51,7 @@ def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
     return Site(databases(), tmp_path / "store", [{"source": "public.item", "filter": "region <> 0"}], spark)
 
 
-def test_planted_differences_in_a_million_rows_are_found_exactly_and_repaired(site: Site) -> None:
+def test_planted_differences_are_found_exactly_and_repaired(site: Site) -> None:
     """About 20 s."""
     rows = (
         f"SELECT g AS id, g % 3 AS region, 'name ' || g, CASE WHEN g % 2 = 0 THEN 'note' END, g / 7.0, "
@@ -430,9 +430,7 @@ def test_nothing_is_found_under_load(databases: DatabasesFactory, tmp_path: Path
     assert article_of(result).publisher_rows > 0
 
 
-def test_delivery_is_held_until_the_snapshots_are_open_and_not_for_the_comparison(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_delivery_is_held_only_until_the_snapshots_are_open(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     _delivered_once(site)
     delivering: list[Future[JobResult]] = []
 

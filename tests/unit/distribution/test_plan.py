@@ -67,7 +67,7 @@ def _delivered(backlog: Sequence[Transactions], bound: datetime | None, last: in
 
 
 @given(_backlogs(), st.none() | st.integers(-6, 6))
-def test_a_run_delivers_what_was_committed_before_its_bound_and_nothing_after(
+def test_a_run_delivers_only_what_was_committed_before_its_bound(
     backlog: list[Transactions], minutes: int | None
 ) -> None:
     bound = None if minutes is None else NOON + timedelta(minutes=minutes)

@@ -43,9 +43,7 @@ def _seqno(number: int) -> bytes:
     return number.to_bytes(XACT_SEQNO_BYTES, "big")
 
 
-def test_a_batch_of_wide_rows_is_read_in_parts_beside_any_number_of_narrow_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_rows_are_read_few_at_a_time_among_narrow_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_range, "_HANDED_OVER_BYTES", 1_000_000)
     record = PublicationRecord(1, "purchasing", str(tmp_path), "slot", None, None)
     batches = (_stored(tmp_path, 1, 30_000, "1\tx"), _stored(tmp_path, 40_000, 200, "y" * 20_000))

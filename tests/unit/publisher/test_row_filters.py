@@ -47,14 +47,14 @@ def _matches(filters: RowFilters, values: list[str]) -> list[bool]:
     return matching
 
 
-def test_so_many_bytes_are_asked_about_at_once(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_is_limited_in_bytes(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_filters, "_ASKED_BYTES", 10)
     values = ["a", "bcde", "fghij", "kl", "x" * 50, "mno", "a"]
     assert _matches(RowFilters(_SESSION, {}), values) == [False, True, True, False, True, False, False]
     assert questions == [["a", "bcde"], ["fghij", "kl"], ["x" * 50, "mno"]]
 
 
-def test_so_many_bytes_are_remembered(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_answers_are_limited_in_bytes(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_filters, "_REMEMBERED_BYTES", 100)
     filters = RowFilters(_SESSION, {})
     for _ in range(2):

@@ -109,7 +109,7 @@ def test_a_table_that_is_held_comes_together(transactions: list[list[list[int]]]
 
 
 @given(_tables, st.integers(1, 5))
-def test_of_other_tables_nothing_is_held(transactions: list[list[list[int]]], size: int) -> None:
+def test_other_tables_are_not_held(transactions: list[list[list[int]]], size: int) -> None:
     messages = _changes([[it for it in changed if _HELD not in it] for changed in transactions])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_HELD_BYTES", 0)
@@ -119,7 +119,7 @@ def test_of_other_tables_nothing_is_held(transactions: list[list[list[int]]], si
 
 
 @given(_batches(), st.integers(20, 100))
-def test_what_one_array_does_not_hold_comes_in_several(batches: list[pa.BinaryArray], largest: int) -> None:
+def test_messages_too_long_for_one_array_come_in_several(batches: list[pa.BinaryArray], largest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_LARGEST_ARRAY", largest)
         cut = list(whole_transactions(batches, _UNBOUNDED))

@@ -104,9 +104,7 @@ def test_commits_hold_whole_transactions_within_the_limits(
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=12), st.lists(st.integers(0, 60), max_size=8), st.integers(1, 9)
 )
-def test_the_first_piece_is_whole_transactions_and_comes_as_soon_as_there_are_enough(
-    sizes: list[int], cuts: list[int], first: int
-) -> None:
+def test_the_first_piece_is_small_and_of_whole_transactions(sizes: list[int], cuts: list[int], first: int) -> None:
     ordered = _transactions(sizes)
     flat = [command for transaction in ordered for command in transaction]
     taken: list[Command] = []
@@ -223,7 +221,7 @@ def test_commands_out_of_order_are_refused(commands: list[Command], cuts: list[i
         list(commit_batches(_cut(commands, cuts), CommitLimits(1, 1)))
 
 
-def test_nothing_gives_nothing() -> None:
+def test_no_commands_make_no_commit_batch() -> None:
     assert list(commit_batches([_record_batch([])], CommitLimits(1, 1))) == []
     assert list(commit_batches([], CommitLimits(1, 1))) == []
 

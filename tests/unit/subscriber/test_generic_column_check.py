@@ -35,7 +35,7 @@ def test_an_identity_that_takes_no_value_is_refused(settings: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("settings", [_CUSTOM, {"ins_cmd": "NONE", "upd_cmd": "NONE"}])
-def test_an_identity_that_we_do_not_set_is_nobodys_problem(settings: dict[str, str]) -> None:
+def test_an_identity_that_is_not_set_is_no_problem(settings: dict[str, str]) -> None:
     assert _problems(_IDENTITY, **settings) == []
 
 

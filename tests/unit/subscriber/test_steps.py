@@ -28,7 +28,7 @@ _ALL: Operations = frozenset({Operation.INSERT, Operation.UPDATE, Operation.DELE
     st.sets(st.integers(1, 3)),
     st.sets(st.integers(1, 3)),
 )
-def test_what_comes_right_behind_a_truncate_goes_with_it(
+def test_consecutive_truncates_stay_in_one_step(
     transactions: list[list[tuple[bool, int]]], bulk: set[int], own_order: set[int]
 ) -> None:
     history = History()
@@ -60,6 +60,6 @@ def _together(one: dict[str, object], other: dict[str, object]) -> bool:
     return one["operation"] == other["operation"] == Operation.TRUNCATE and one["xact_seqno"] == other["xact_seqno"]
 
 
-def test_of_no_commands_there_is_nothing_to_divide() -> None:
+def test_no_commands_make_no_steps() -> None:
     (step,) = Bulkable({}, {}).steps(pa.table(History().table())).steps
     assert len(step.commands) == 0
