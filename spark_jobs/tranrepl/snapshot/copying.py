@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate
-from tranrepl.publisher.postgres.exported_snapshot import article_query, set_search_path, snapshot_session
+from tranrepl.publisher.postgres.exported_snapshot import article_query, set_search_path
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
 from tranrepl.snapshot.ranges import TableRange

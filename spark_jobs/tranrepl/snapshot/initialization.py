@@ -30,11 +30,11 @@ from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport, ReplicationEr
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
+from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.publisher.postgres.exported_snapshot import (
     ExportedSnapshot,
     exported_snapshot,
     hold_tables,
-    snapshot_session,
 )
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.opening import OpenSnapshot

@@ -20,6 +20,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Apply, Article, Subscription
 from tranrepl.subscriber.batching.steps import Operations, Step
+from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
@@ -354,6 +355,15 @@ class Dialect(Protocol):
         self, connection: Connection, key: SubscriptionKey, application_name: str
     ) -> AbstractContextManager[SubscriberTeardown]:
         """Connect to remove what setup made for a publication."""
+        ...
+
+    def comparison(
+        self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int
+    ) -> AbstractContextManager[SubscriberComparison]:
+        """Hold the articles' tables as they are now, to be compared; `sessions` is how many may be read at a time.
+
+        Raises ConfigurationError where the rows of this kind of database cannot be compared.
+        """
         ...
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import types
 
 from tranrepl.model.catalogue import ColumnDescription
-from tranrepl.subscriber.source_types import Family, SourceType, source_type
+from tranrepl.model.source_types import Family, SourceType, source_type
 from tranrepl.subscriber.values import ColumnType
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import types
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.subscriber.source_types import Family, SourceType
+from tranrepl.model.source_types import Family, SourceType
 
 Value = str | int | float | bytes | Decimal | date | time | datetime
 Convert = Callable[[str], Value]

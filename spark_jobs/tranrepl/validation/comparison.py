@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Comparison, Difference, DifferingRow
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.validation.reading import HeldRead, Reader, Rows, SnapshotRead
-from tranrepl.validation.sides import WHOLE, Pages, Side
+from tranrepl.model.comparison import ComparedEnd, Rows
+from tranrepl.validation.reading import Reader
 
 Numbers = npt.NDArray[np.int64]
 
@@ -24,18 +24,6 @@ _KEYS_AT_ONCE = 2_000
 _FIRST_KEYS = 16
 """How large rows are is not known before."""
 _BYTES_AT_ONCE = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedEnd:
-    """One end of an article: its statements, where they are executed, and the parts that its table is read in."""
-
-    side: Side
-    place: SnapshotRead | HeldRead
-    parts: tuple[Pages, ...] = (WHOLE,)
-
-    def read(self, statement: str) -> SnapshotRead | HeldRead:
-        return replace(self.place, statement=statement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,15 @@ from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.postgres.exported_snapshot import hold_tables, snapshot_session
+from tranrepl.publisher.postgres.exported_snapshot import hold_tables
 from tranrepl.subscriber.batching.steps import SerialStep
+from tranrepl.subscriber.comparison import SubscriberComparison, by_statements
 from tranrepl.topology import Topology
 from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.comparison_targets import open_comparison_targets
-from tranrepl.validation.repair import by_statements, command_table, corrections, not_repairable, refuse_too_many
+from tranrepl.validation.repair import command_table, corrections, not_repairable, refuse_too_many
 from tranrepl.validation.script import write_script
 from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
 
@@ -84,7 +86,7 @@ class _Validation:
             met = time.perf_counter()
             found = compare(targets.reader, targets.compared, rowcount_only=self.request.rowcount_only)
             compared = time.perf_counter()
-            scripted = self._script(point, found)
+            scripted = self._script(point, targets.subscriber, found)
         reports = [_report(it, scripted) for it in found]
         repaired = self._repair(found) if self.request.repair is Repair.APPLY else {}
         validation = SubscriptionValidation(
@@ -121,13 +123,13 @@ class _Validation:
                 )
         return [it for it in registered if str(it.source) in (self.request.articles or sources)]
 
-    def _script(self, point: HeldSyncPoint, found: Sequence[Found]) -> dict[str, int]:
+    def _script(self, point: HeldSyncPoint, subscriber: SubscriberComparison, found: Sequence[Found]) -> dict[str, int]:
         """Write the repair script; return the rows for which statements were written, by article."""
         if self.request.repair is not Repair.SCRIPT or self.request.repair_script is None:
             return {}
         chosen = _repairable(found)
         with self._publisher_rows(point, chosen) as session:
-            write_script(self.request, self.opened, point, corrections(session, chosen))
+            write_script(self.request, subscriber, point, corrections(session, chosen))
         return {str(it.compared.article.source): len(it.rows) for it in chosen}
 
     def _repair(self, found: Sequence[Found]) -> dict[str, int]:

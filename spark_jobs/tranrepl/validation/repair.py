@@ -7,7 +7,6 @@ delivery is held until the corrections are committed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -18,31 +17,17 @@ from psycopg import sql
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Difference
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import ROW_LAYOUT, Method, Operation, Propagation, encode_changed
+from tranrepl.model.commands import ROW_LAYOUT, Method, Operation
 from tranrepl.model.row_images import lines
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.comparison_forms import output
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.exported_snapshot import set_search_path
+from tranrepl.subscriber.comparison import Correction, Values
 from tranrepl.validation.comparison import Found, FoundRow
-from tranrepl.validation.forms import output
 
 _ROWS_AT_ONCE = 100
 """Whose values are in memory."""
-
-_STATEMENT = Propagation(Method.STATEMENT)
-Values = list[str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """One command. Values are in the Publisher's text form, by published column; None where they do not travel too."""
-
-    article: RegisteredArticle
-    operation: Operation
-    before: Values | None
-    after: Values | None
-    changed: tuple[int, ...] | None = None
-    """Positions of the columns that an UPDATE sets."""
 
 
 def not_repairable(article: RegisteredArticle) -> str | None:
@@ -68,12 +53,6 @@ def refuse_too_many(report: ArticleValidation) -> None:
             remedy="reinitialize the article",
             article=report.article,
         )
-
-
-def by_statements(article: RegisteredArticle) -> RegisteredArticle:
-    """Return the article as plain statements apply it: a generated procedure may have been edited by hand."""
-    update = {"ins_cmd": _STATEMENT, "upd_cmd": _STATEMENT, "del_cmd": _STATEMENT}
-    return article.model_copy(update=update)
 
 
 def corrections(session: Session, found: Sequence[Found]) -> Iterator[list[Correction]]:
@@ -155,10 +134,6 @@ def _publisher_values(
 def command_table(xact_seqno: bytes, first_command_id: int, some: Sequence[Correction]) -> pa.Table:
     """Return corrections as commands in the row layout."""
     count = len(some)
-    masks = [
-        None if it.changed is None else encode_changed([at + 1 for at in it.changed], len(it.article.columns))
-        for it in some
-    ]
     columns = [
         pa.array([xact_seqno] * count, pa.binary()),
         pa.array(range(first_command_id, first_command_id + count), pa.int64()),
@@ -167,7 +142,7 @@ def command_table(xact_seqno: bytes, first_command_id: int, some: Sequence[Corre
         pa.array([int(it.operation) for it in some], pa.int8()),
         _images([it.before for it in some]),
         _images([it.after for it in some]),
-        pa.array(masks, pa.binary()),
+        pa.array([it.mask for it in some], pa.binary()),
     ]
     return pa.Table.from_arrays(columns, schema=ROW_LAYOUT)
 

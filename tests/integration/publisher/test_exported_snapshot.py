@@ -20,12 +20,12 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.publisher.postgres.exported_snapshot import (
     article_query,
     exported_snapshot,
     hold_tables,
     set_search_path,
-    snapshot_session,
 )
 
 

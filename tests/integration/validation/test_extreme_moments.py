@@ -12,7 +12,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.jobs.requests import Repair
 from tranrepl.jobs.results import JobResult
-from tranrepl.validation.sides import Checksum
+from tranrepl.model.comparison import Checksum
 
 _EXTREMES = {
     "date": (
@@ -41,7 +41,7 @@ def _named(result: JobResult) -> set[tuple[str, str]]:
 @pytest.fixture(params=list(Checksum), ids=lambda it: it.name.lower())
 def checksum_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Checksum:
     """Both ways a row becomes a number."""
-    monkeypatch.setattr("tranrepl.validation.comparison_targets._Opener._checksum", lambda *_: request.param)
+    monkeypatch.setattr("tranrepl.validation.comparison_targets._checksum", lambda *_: request.param)
     chosen: Checksum = request.param
     return chosen
 

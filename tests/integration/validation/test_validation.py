@@ -26,10 +26,10 @@ from tranrepl.errors import TransientError
 from tranrepl.jobs.requests import Repair
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation
+from tranrepl.postgres.compared_table import SnapshotPlace
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.validation import comparison, comparison_targets, job
 from tranrepl.validation.comparison import Found
-from tranrepl.validation.reading import SnapshotRead
 
 _COLUMNS = "id int PRIMARY KEY, region int NOT NULL, name text, note text, price numeric(9, 2), body text"
 _ROWS = 1_000_000
@@ -456,8 +456,8 @@ def test_delivery_is_held_only_until_the_snapshots_are_open(site: Site, monkeypa
 
 
 def test_the_end_whose_snapshot_is_gone_is_named(databases: DatabasesFactory) -> None:
-    read = SnapshotRead(databases().subscriber, "00000003-00000001-1", "SELECT 1", "Subscriber reporting")
-    with pytest.raises(TransientError, match=r"^Subscriber reporting: the exported snapshot"), read.session():
+    place = SnapshotPlace(databases().subscriber, "00000003-00000001-1", "Subscriber reporting")
+    with pytest.raises(TransientError, match=r"^Subscriber reporting: the exported snapshot"), place.session():
         pass
 
 

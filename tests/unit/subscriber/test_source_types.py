@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits, source_type
+from tranrepl.model.source_types import Family, SourceType, decimal_digits, source_type
 
 
 @pytest.mark.parametrize(

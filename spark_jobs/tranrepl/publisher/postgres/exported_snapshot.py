@@ -20,11 +20,11 @@ import psycopg
 from psycopg import sql
 
 from tranrepl.connections import Connection
-from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, connect, translate, translated_errors
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS
 from tranrepl.publisher.postgres.lsn import lsn_number
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _COMMIT_SECONDS = 60.0
 _TABLE_LOCK_TIMEOUT = "60s"
-_GONE = ("22023", "42704", "55000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,36 +196,6 @@ def _running_though_visible(observer: Session, reader: Session) -> bool:
         running,
     ).fetchone()
     return visible != (0,)
-
-
-@contextmanager
-def snapshot_session(
-    connection: Connection, snapshot_name: str, application_name: str, where: str | None = None
-) -> Iterator[Session]:
-    """A session whose one read-only transaction sees the exported snapshot, and writes values as the log does.
-
-    `where` names the end in messages; None: it is the Publisher. Raises TransientError where the snapshot does not live
-    any more. A table whose row security would hide rows from this login is refused when it is read.
-    """
-    where = where or f"Publisher {connection.database}"
-    with connect(connection, application_name, autocommit=True) as session:
-        with translated_errors(where):
-            session.execute("SELECT set_config('row_security', 'off', false)")
-            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        try:
-            session.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
-        except psycopg.Error as error:
-            raise _not_imported(where, snapshot_name, error) from error
-        yield session
-
-
-def _not_imported(where: str, snapshot_name: str, error: psycopg.Error) -> ReplicationError:
-    if error.sqlstate not in _GONE:
-        return translate(where, error)
-    return TransientError(
-        f"{where}: the exported snapshot {snapshot_name} is gone: the job that held it has ended",
-        **Codes.POSTGRES.value.numbered(error.sqlstate),
-    )
 
 
 def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None:

@@ -8,8 +8,7 @@ does not, or on an error, they are rolled back to a savepoint and applied serial
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -48,6 +47,7 @@ from tranrepl.subscriber.dialect import (
 from tranrepl.subscriber.generic.bulk import SqlBulk
 from tranrepl.subscriber.generic.constraints import parents_first_among
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
     ParameterError,
     Parameters,
@@ -312,12 +312,3 @@ def _bind(command: Command, of_shape: SqlTarget, prepared: Statement) -> _Bound:
         return _Bound(command, parameters(command, of_shape, prepared.passed))
     except ParameterError as error:
         return _Bound(command, {}, error)
-
-
-@contextmanager
-def translated_errors(where: str, database: SqlDatabase) -> Iterator[None]:
-    """Turn SQLAlchemy's error, or a driver's, into one of ours."""
-    try:
-        yield
-    except SQLAlchemyError as error:
-        raise database.translate(where, error) from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,11 +30,12 @@ from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, Replic
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
-from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.values import Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
@@ -159,6 +161,20 @@ class SqlDatabase:
         """What applies in bulk what the catalogue lets it; None where there is no way but serially."""
         del session, articles
         return None
+
+    def comparison(
+        self,
+        connect: Callable[[], AbstractContextManager[sa.Connection]],
+        articles: Sequence[RegisteredArticle],
+        sessions: int,
+        where: str,
+    ) -> AbstractContextManager[SubscriberComparison]:
+        """What compares the articles' tables. Raises ConfigurationError where the database has no way."""
+        del connect, articles, sessions
+        raise ConfigurationError(
+            f"{where}: rows of {self.capabilities.title} cannot be compared",
+            remedy="allowed: a Subscriber in PostgreSQL, MariaDB or MySQL",
+        )
 
     # Names and types
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -11,9 +12,11 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, Capabilities, SubscriptionKey
-from tranrepl.subscriber.generic.apply import SqlApplier, translated_errors
+from tranrepl.subscriber.generic.apply import SqlApplier
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.generic.subscriber import SqlSubscriber, not_for_replication_problems
 from tranrepl.subscriber.generic.teardown import SqlTeardown
@@ -84,11 +87,11 @@ class SqlDialect:
             writing = session.execution_options(**{APPLIES: True})
             yield SqlTeardown(writing, self._database.of_server(session), key)
 
-    @contextmanager
-    def reading(self, connection: Connection) -> Iterator[tuple[sa.Connection, SqlDatabase]]:
-        """A session to read tables in, and the database as its server speaks it."""
-        with self._connected(connection) as session:
-            yield session, self._database.of_server(session)
+    def comparison(
+        self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int
+    ) -> AbstractContextManager[SubscriberComparison]:
+        where = f"Subscriber {key.subscription}"
+        return self._database.comparison(partial(self._connected, connection), articles, sessions, where)
 
     @contextmanager
     def _connected(self, connection: Connection) -> Iterator[sa.Connection]:

@@ -23,9 +23,9 @@ from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.generic.apply import translated_errors
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
     ParameterError,
     Parameters,

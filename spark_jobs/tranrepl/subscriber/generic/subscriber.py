@@ -15,6 +15,7 @@ from tranrepl.model.call_syntax import argument_count, arguments
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
+from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
@@ -26,7 +27,6 @@ from tranrepl.subscriber.dialect import (
     not_set_up,
 )
 from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.generic.apply import translated_errors
 from tranrepl.subscriber.generic.column_check import column_problems, column_warnings
 from tranrepl.subscriber.generic.constraints import constraints_of, foreign_key_problems
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -39,6 +39,7 @@ from tranrepl.subscriber.generic.procedures import (
     name_of,
     scripted,
 )
+from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.target import (
     Destination,
     SqlTarget,
@@ -50,7 +51,6 @@ from tranrepl.subscriber.generic.target import (
 from tranrepl.subscriber.generic.watermark import MODEL_TABLES, OBJECTS, SNAPSHOTS, Watermark, create_tables
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
-from tranrepl.subscriber.source_types import is_unbounded
 from tranrepl.subscriber.stream_rows import position_of
 
 _LOCK_SECONDS = 300

@@ -16,8 +16,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.source_types import Family, source_type
 from tranrepl.subscriber.values import ColumnType, Conversion, conversion
 
 

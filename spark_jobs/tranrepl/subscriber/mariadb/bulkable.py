@@ -17,13 +17,13 @@ from sqlalchemy.exc import DBAPIError
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method, Operation
+from tranrepl.model.source_types import source_type
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.generic.watermark import OBJECTS
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, Literals, literals
 from tranrepl.subscriber.mariadb.procedures import LONGEST_NAME, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
-from tranrepl.subscriber.source_types import source_type
 
 Place = tuple[str, str]
 """Schema and name of a table."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -20,12 +21,14 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulkable import BulkRules, bulk_rules, bulk_target
+from tranrepl.subscriber.mariadb.comparison import MariaDbComparison, open_comparison
 from tranrepl.subscriber.mariadb.procedures import LONGEST_NAME, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems
 from tranrepl.subscriber.mariadb.session import (
@@ -35,7 +38,6 @@ from tranrepl.subscriber.mariadb.session import (
     larger_packets,
     set_session,
 )
-from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.values import ColumnType
 
 _CHARSET = "utf8mb4"
@@ -159,6 +161,15 @@ class MariaDb(NumberedDatabase):
         schema, name = self.place(article.destination)
         found = bulk_target(session, article, (schema or session.engine.url.database or "", name))
         return None if found is None else partial(MariaDbBulk(session, BulkRules()).insert, found)
+
+    def comparison(
+        self,
+        connect: Callable[[], AbstractContextManager[sa.Connection]],
+        articles: Sequence[RegisteredArticle],
+        sessions: int,
+        where: str,
+    ) -> AbstractContextManager[MariaDbComparison]:
+        return open_comparison(connect, self, articles, sessions, where)
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """With character sets and collations, which SQLAlchemy does not see where they are the table's."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.model.row_images import NULL, contents
+from tranrepl.model.source_types import Family, SourceType
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.source_types import Family, SourceType
 
 Literals = Callable[[pa.StringArray], pa.StringArray]
 

@@ -13,10 +13,10 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ROW_NOT_FOUND
+from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.dialect import Capabilities, NameCase
 from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC, NumberedDatabase, first_line, spelled
 from tranrepl.subscriber.mssql.procedures import LONGEST_NAME, MOST_ARGUMENTS, SqlServerScripter
-from tranrepl.subscriber.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.values import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"

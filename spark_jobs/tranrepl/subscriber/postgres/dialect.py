@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 
 from tranrepl.connections import Connection
@@ -18,6 +18,7 @@ from tranrepl.subscriber.dialect import (
     SubscriptionKey,
 )
 from tranrepl.subscriber.postgres.apply import PostgresApplier
+from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, MOST_ARGUMENTS
 from tranrepl.subscriber.postgres.snapshot import PostgresLoader, PostgresSnapshot
@@ -63,7 +64,7 @@ class PostgresDialect:
             session.execute("SET synchronous_commit = off")
             # Compiling a statement over so many rows takes longer than running it.
             session.execute("SET jit = off")
-            _obey(session, f"Subscriber {key.subscription}", options)
+            _configure_session(session, f"Subscriber {key.subscription}", options)
             name = f"tranrepl {key.subscription} prefetch"
             prefetch = Prefetch(partial(connect, connection, name, autocommit=True), key, articles)
             applier = PostgresApplier(session, key, articles, prefetch, options)
@@ -85,7 +86,7 @@ class PostgresDialect:
         with connect(connection, f"tranrepl {key.subscription}", autocommit=True) as session:
             # The commit that sets the watermark waits for the disk, and for all that was written before it.
             session.execute("SET synchronous_commit = off")
-            _obey(session, f"Subscriber {key.subscription}", options)
+            _configure_session(session, f"Subscriber {key.subscription}", options)
             yield PostgresLoader(session, key, snapshot)
 
     @contextmanager
@@ -95,8 +96,15 @@ class PostgresDialect:
         with connect(connection, application_name, autocommit=True) as session:
             yield PostgresTeardown(session, key)
 
+    def comparison(
+        self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int
+    ) -> AbstractContextManager[PostgresComparison]:
+        # Any session can import the snapshot: those of Spark's tasks do.
+        del sessions
+        return open_comparison(connection, key, articles)
 
-def _obey(session: Session, where: str, options: ApplierOptions) -> None:
+
+def _configure_session(session: Session, where: str, options: ApplierOptions) -> None:
     if options.not_for_replication:
         for problem in replica_role_problems(session, where):
             raise problem

@@ -12,9 +12,9 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.model.names import TableName
+from tranrepl.model.source_types import Family, SourceType
 from tranrepl.subscriber.dialect import Capabilities, NameCase
 from tranrepl.subscriber.generic.database import SqlDatabase, first_line
-from tranrepl.subscriber.source_types import Family, SourceType
 from tranrepl.subscriber.values import Binding, Decimals
 
 _BUSY_SECONDS = 60

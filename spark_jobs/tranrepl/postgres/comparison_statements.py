@@ -1,64 +1,13 @@
-"""An article's table at one end, and the statements that compare it without moving its rows.
-
-Every row has two 64-bit numbers, alike at both ends: one of its key, one of all that is published of it. A table's or a
-bucket's checksum is the exclusive or of its rows' numbers; a bucket holds the keys whose numbers end alike, so that it
-means the same whatever either database thinks of order. The number of a row is no sum of its columns' numbers: two rows
-that have exchanged a value do not cancel out.
-"""
+"""The statements that compare a PostgreSQL table without moving its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Protocol
 
 from psycopg import sql
 
-
-class Checksum(Enum):
-    """How a row becomes a number."""
-
-    NATIVE = auto()
-    """PostgreSQL's own hash functions over the values as they are: for two servers whose functions agree."""
-    MD5 = auto()
-    """Over the values in a text form that both databases can write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """A part of a table; None: from its first, up to its last page."""
-
-    first: int | None = None
-    end: int | None = None
-
-
-WHOLE = Pages()
-
-
-class Side(Protocol):
-    """Statements that return integers, unless they say otherwise."""
-
-    def count(self, pages: Pages = WHOLE) -> str:
-        """Select the number of rows, and 0."""
-        ...
-
-    def checksum(self, pages: Pages = WHOLE) -> str:
-        """Select the number of rows and their checksum."""
-        ...
-
-    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
-        """Select bucket, rows and checksum; `buckets` is a power of two. `buckets` is a power of two."""
-        ...
-
-    def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
-        """Number of the key and number of the row, of the rows in these buckets."""
-        ...
-
-    def rows(self, keys: Sequence[int]) -> str:
-        """Select, for the rows whose keys have these numbers: that number, the key's values as text, a digest of each
-        column."""
-        ...
+from tranrepl.model.comparison import WHOLE, Checksum, Pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,60 +104,3 @@ def _bigint(number: int) -> sql.Composed:
 
 def _bigints(numbers: Sequence[int]) -> sql.Composed:
     return sql.SQL("{}::bigint[]").format(sql.Literal("{" + ",".join(map(str, numbers)) + "}"))
-
-
-@dataclass(frozen=True, slots=True)
-class MariaDbColumn:
-    """Expressions, as in `PostgresColumn`."""
-
-    text: str
-    shown: str
-    plain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MariaDbSide:
-    """In MariaDB and MySQL, where a table is read as a whole."""
-
-    table: str
-    columns: tuple[MariaDbColumn, ...]
-    key: tuple[int, ...]
-
-    def count(self, pages: Pages = WHOLE) -> str:
-        del pages
-        return f"SELECT COUNT(*), 0 FROM {self.table}"
-
-    def checksum(self, pages: Pages = WHOLE) -> str:
-        del pages
-        return f"SELECT COUNT(*), CAST(BIT_XOR({self._number(range(len(self.columns)))}) AS SIGNED) FROM {self.table}"
-
-    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
-        del pages
-        number = self._number(range(len(self.columns)))
-        return (
-            f"SELECT {self._number(self.key)} & {buckets - 1} AS bucket, COUNT(*), "
-            f"CAST(BIT_XOR({number}) AS SIGNED) FROM {self.table} GROUP BY bucket"
-        )
-
-    def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
-        key, row = self._number(self.key), self._number(range(len(self.columns)))
-        return (
-            f"SELECT CAST({key} AS SIGNED), CAST({row} AS SIGNED) FROM {self.table} "
-            f"WHERE {key} & {buckets - 1} IN ({', '.join(map(str, chosen))})"
-        )
-
-    def rows(self, keys: Sequence[int]) -> str:
-        key = f"CAST({self._number(self.key)} AS SIGNED)"
-        shown = [self.columns[at].shown for at in self.key]
-        digests = [f"MD5(CONVERT({column.text} USING utf8mb4))" for column in self.columns]
-        selected = ", ".join([key, *shown, *digests])
-        return f"SELECT {selected} FROM {self.table} WHERE {key} IN ({', '.join(map(str, keys))})"
-
-    def _number(self, positions: Sequence[int]) -> str:
-        texts = ", ".join(_marked(self.columns[at]) for at in positions)
-        return f"CAST(CONV(LEFT(MD5(CONCAT_WS('|', {texts})), 16), 16, 10) AS UNSIGNED)"
-
-
-def _marked(column: MariaDbColumn) -> str:
-    text = column.text if column.plain else f"MD5(CONVERT({column.text} USING utf8mb4))"
-    return f"COALESCE({text}, '~')"

@@ -1,0 +1,77 @@
+"""A PostgreSQL Publisher's end of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from tranrepl.connections import Connection
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import describe_tables, qualified
+from tranrepl.postgres.compared_table import SnapshotPlace, compared_end, native_hashes
+from tranrepl.postgres.comparison_forms import publisher_column
+from tranrepl.postgres.comparison_statements import PostgresSide
+from tranrepl.postgres.imported_snapshot import snapshot_session
+from tranrepl.postgres.session import Session, connect, translated_errors
+from tranrepl.publisher.postgres.exported_snapshot import hold_tables
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherComparison:
+    connection: Connection
+    snapshot: str
+    _session: Session
+
+    @property
+    def where(self) -> str:
+        return f"Publisher {self.connection.database}"
+
+    def describe(self, articles: Sequence[RegisteredArticle]) -> dict[TableName, TableDescription]:
+        with translated_errors(self.where):
+            return describe_tables(self._session, [it.source for it in articles])
+
+    def native_hashes(self) -> tuple[object, ...]:
+        """Return what the server's hash functions make of sample values."""
+        return native_hashes(self._session)
+
+    def table_bytes(self, articles: Sequence[RegisteredArticle]) -> int:
+        """Return the size of all these articles' tables, in bytes."""
+        tables = [qualified(it.source).as_string(self._session) for it in articles]
+        with translated_errors(self.where):
+            row = self._session.execute(_TOTAL, [tables]).fetchone()
+        return int(row[0]) if row else 0
+
+    def end(
+        self, article: RegisteredArticle, forms: Sequence[ColumnForm], checksum_by: Checksum, part_bytes: int
+    ) -> ComparedEnd:
+        """Return the article's end, its columns in these forms, read in parts of about that many bytes."""
+        columns = tuple(publisher_column(it, form) for it, form in zip(article.columns, forms, strict=True))
+        condition = None if article.filter is None else sql.SQL(article.filter)
+        table = sql.SQL("ONLY {}").format(qualified(article.source))
+        side = PostgresSide(table, columns, article.key_positions, checksum_by, condition)
+        place = SnapshotPlace(
+            self.connection, self.snapshot, f"{self.where}, article {article.source}", article.filter is not None
+        )
+        return compared_end(self._session, article.source, side, place, part_bytes)
+
+
+@contextmanager
+def publisher_comparison(
+    connection: Connection, snapshot: str, articles: Sequence[RegisteredArticle]
+) -> Iterator[PublisherComparison]:
+    """Open the Publisher's exported snapshot; until the end, nobody empties or rewrites the articles' tables."""
+    with (
+        connect(connection, "tranrepl validation", autocommit=True) as session,
+        snapshot_session(connection, snapshot, "tranrepl validation") as holding,
+    ):
+        hold_tables(holding, articles)
+        yield PublisherComparison(connection, snapshot, session)
+
+
+_TOTAL = "SELECT coalesce(sum(pg_catalog.pg_relation_size(t::regclass)), 0)::bigint FROM unnest(%s::text[]) t"

@@ -1,0 +1,94 @@
+"""A PostgreSQL Subscriber's end of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from psycopg import sql
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd, Form
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.compared_table import SnapshotPlace, compared_end, native_hashes
+from tranrepl.postgres.comparison_forms import subscriber_column
+from tranrepl.postgres.comparison_statements import PostgresSide
+from tranrepl.postgres.session import Session, connect, translated_errors
+from tranrepl.subscriber.comparison import ComparableTable, Correction
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.postgres.correction import correcting_statement
+from tranrepl.subscriber.postgres.procedures import Target
+from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
+
+_TABLE_LOCK_TIMEOUT = "60s"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresComparison:
+    tables: tuple[ComparableTable, ...]
+    problems: tuple[tuple[RegisteredArticle, ConfigurationError], ...]
+    _session: Session
+    _place: SnapshotPlace
+    _targets: Mapping[int, Target]
+    """By article_id."""
+
+    def native_hashes(self) -> tuple[object, ...]:
+        return native_hashes(self._session)
+
+    def end(self, table: ComparableTable, checksum_by: Checksum, part_bytes: int) -> ComparedEnd:
+        article = table.article
+        columns = tuple(subscriber_column(it, table.types[it.name]) for it in article.columns)
+        side = PostgresSide(qualified(article.destination), columns, article.key_positions, checksum_by)
+        return compared_end(self._session, article.destination, side, self._place, part_bytes)
+
+    def statement(self, correction: Correction) -> str:
+        target = self._targets[correction.article.article_id]
+        return correcting_statement(correction, replace(target, article=correction.article))
+
+
+@contextmanager
+def open_comparison(
+    connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle]
+) -> Iterator[PostgresComparison]:
+    """Look at the tables, and hold a snapshot of them as they are now."""
+    with connect(connection, "tranrepl validation", autocommit=True) as session:
+        subscriber = PostgresSubscriber(session, key)
+        targets: dict[int, Target] = {}
+        problems: list[tuple[RegisteredArticle, ConfigurationError]] = []
+        for article in articles:
+            try:
+                targets[article.article_id] = subscriber.target(article)
+            except ConfigurationError as error:
+                problems.append((article, error))
+        destinations = [it.article.destination for it in targets.values()]
+        with _exported(connection, destinations, subscriber.where) as snapshot:
+            yield PostgresComparison(
+                tuple(_comparable(it) for it in targets.values()),
+                tuple(problems),
+                session,
+                SnapshotPlace(connection, snapshot, subscriber.where),
+                targets,
+            )
+
+
+def _comparable(target: Target) -> ComparableTable:
+    types = {column.name: column.type_name for column in target.columns}
+    forms = tuple(ColumnForm(Form.NATIVE, types[column.name]) for column in target.article.columns)
+    return ComparableTable(target.article, forms, types, tuple(column.name for column in target.table.columns))
+
+
+@contextmanager
+def _exported(connection: Connection, tables: Sequence[TableName], where: str) -> Iterator[str]:
+    """The name of a snapshot of the Subscriber as it is now, which lives until the end of this context. Until then,
+    nobody empties or rewrites the tables, which would hide rows from it."""
+    with connect(connection, "tranrepl validation", autocommit=True) as session, translated_errors(where):
+        session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        for table in tables:
+            session.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(qualified(table)))
+        row = session.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
+        yield str(row[0]) if row else ""
