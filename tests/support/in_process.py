@@ -30,6 +30,7 @@ from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.postgres.pgoutput import Limits
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
+from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text
 from tranrepl.subscriber.dialect import ApplierOptions
 
@@ -50,7 +51,10 @@ class ReadCommands:
 
     def texts(self) -> list[str]:
         """As `tranrepl browse` shows them."""
-        return [command_text(self.articles[row["article_id"]], Operation(row["operation"]), row) for row in self.rows()]
+        return [
+            command_text(self.articles[row["article_id"]], Operation(row["operation"]), row, NameLimit())
+            for row in self.rows()
+        ]
 
 
 def read_commands(site: Site) -> ReadCommands:

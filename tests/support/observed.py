@@ -16,6 +16,7 @@ from tranrepl.admin.browse import BrowsedCommand, Selection, browse
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.subscriber.dialects import dialect_of
 
 _PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.03
@@ -99,7 +100,8 @@ def stored_commands(site: Site) -> list[BrowsedCommand]:
     try:
         record = database.publication(site.publication.publication)
         batches = database.batches_after(record, b"")
-        return list(browse(record, batches, database.all_articles(record), Selection()))
+        names = dialect_of(site.connections[site.publication.subscriptions[0].connection]).capabilities.procedure_names
+        return list(browse(record, batches, database.all_articles(record), Selection(), names))
     finally:
         database.close()
 

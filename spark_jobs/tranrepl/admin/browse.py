@@ -15,6 +15,7 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
+from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text
 
 
@@ -42,9 +43,12 @@ def browse(
     batches: Sequence[Batch],
     articles: Mapping[int, RegisteredArticle],
     selection: Selection,
+    procedure_names: NameLimit,
 ) -> Iterator[BrowsedCommand]:
-    """Yield the selected stored commands in order. Raises ConfigurationError where the store cannot be read from
-    here."""
+    """Yield stored commands in order, their procedures named as a Subscriber of that limit has them.
+
+    Raises ConfigurationError where the store cannot be read from here.
+    """
     for batch in batches:
         if selection.first is not None and batch.last_xact_seqno < selection.first:
             continue
@@ -52,7 +56,7 @@ def browse(
             return
         for commands in _read(folder_path(record, batch.folder), selection, articles):
             for row in commands.to_pylist():
-                yield _browsed(row, articles[row["article_id"]])
+                yield _browsed(row, articles[row["article_id"]], procedure_names)
 
 
 def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> Iterator[pa.Table]:
@@ -72,7 +76,7 @@ def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArti
         yield table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)
 
 
-def _browsed(row: Mapping[str, Any], article: RegisteredArticle) -> BrowsedCommand:
+def _browsed(row: Mapping[str, Any], article: RegisteredArticle, procedure_names: NameLimit) -> BrowsedCommand:
     operation = Operation(row["operation"])
     return BrowsedCommand(
         row["xact_seqno"].hex(),
@@ -80,5 +84,5 @@ def _browsed(row: Mapping[str, Any], article: RegisteredArticle) -> BrowsedComma
         row["commit_time"],
         str(article.source),
         operation.name,
-        command_text(article, operation, row),
+        command_text(article, operation, row, procedure_names),
     )

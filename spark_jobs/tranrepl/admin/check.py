@@ -36,7 +36,7 @@ from tranrepl.settings.publication import Article, Publication, Subscription, Sy
 from tranrepl.settings.registration import registered_article
 from tranrepl.spark.installation import require_fitting_spark
 from tranrepl.spark.java import require_java
-from tranrepl.subscriber.dialect import Capabilities
+from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.topology import Topology
@@ -145,7 +145,7 @@ def _clashes(topology: Topology) -> Iterator[ReplicationError]:
 
 def _clashes_at(publication: Publication, able: Capabilities) -> Iterator[ConfigurationError]:
     if able.procedures:
-        yield from shared_names(publication.articles, able.longest_name, able.name_case)
+        yield from shared_names(publication.articles, able.procedure_names, able.name_case)
     if not able.schemas:
         yield from shared_tables(publication.articles, able.title)
 

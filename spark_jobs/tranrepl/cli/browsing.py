@@ -11,7 +11,8 @@ from rich.markup import escape
 from tranrepl.admin.browse import BrowsedCommand, Selection
 from tranrepl.admin.browse import browse as browse_commands
 from tranrepl.cli.app import app
-from tranrepl.cli.arguments import File, JsonOption, chosen_article, load
+from tranrepl.cli.arguments import File, JsonOption, chosen, chosen_article, load
+from tranrepl.cli.completion import complete_subscription
 from tranrepl.cli.output import err, failing_clearly, out, print_json
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError
@@ -29,6 +30,17 @@ def browse(
     last: Annotated[
         str | None, typer.Option("--to", metavar="XACT_SEQNO", help="End with this transaction, hexadecimal.")
     ] = None,
+    subscription: Annotated[
+        str | None,
+        typer.Option(
+            "--subscription",
+            "-s",
+            metavar="NAME",
+            help="Name procedures as this Subscriber has them.",
+            show_default="the first",
+            autocompletion=complete_subscription,
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Show at most this many commands.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
@@ -37,10 +49,11 @@ def browse(
         topology = load(file)
         selection = Selection(_seqno(first), _seqno(last), article)
         chosen_article(topology.publication, article)
+        names = topology.dialect(chosen(topology.publication, subscription)[0]).capabilities.procedure_names
         with topology.distributor() as database:
             record = database.publication(topology.publication.publication)
             batches = database.batches_after(record, b"")
-            found = browse_commands(record, batches, database.all_articles(record), selection)
+            found = browse_commands(record, batches, database.all_articles(record), selection, names)
             commands = [command for command, _ in zip(found, range(limit), strict=False)]
         if not commands:
             err.print(escape(_why_none(file, record, batches)), highlight=False)

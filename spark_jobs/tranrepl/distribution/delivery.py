@@ -195,10 +195,10 @@ class _Connection:
             reach(Failpoint.BEGIN)
         self._tally.planned(planned)
         try:
-            apply_piece(self._applier, piece.commands, planned.steps, self._delivery.articles, self._tally)
+            apply_piece(self._applier, piece.commands, planned.steps, self._delivery, self._tally)
         finally:
             self._tally.seconds["apply"] += time.perf_counter() - started
-        self._skipped += take_skipped(self._applier, piece.commands, self._delivery.articles)
+        self._skipped += take_skipped(self._applier, piece.commands, self._delivery)
         reach(Failpoint.APPLIED)
         self._tally.notices |= dict.fromkeys(self._applier.take_notices())
 
@@ -221,24 +221,22 @@ def _itself(piece: Piece) -> Piece:
     return piece
 
 
-def apply_piece(
-    applier: Applier, commands: pa.Table, steps: Steps, articles: Mapping[int, RegisteredArticle], tally: Tally
-) -> None:
+def apply_piece(applier: Applier, commands: pa.Table, steps: Steps, delivery: Delivery, tally: Tally) -> None:
     """Apply in the open transaction, and count. Errors about a command say its key, and what it was."""
     try:
         applier.apply(steps.steps)
     except ReplicationError as problem:
-        raise describe_command(problem.report, commands, articles).to_exception() from problem
+        raise describe_command(problem.report, commands, delivery).to_exception() from problem
     finally:
-        tally.applied(commands, articles, applier.take_applied())
+        tally.applied(commands, delivery.articles, applier.take_applied())
 
 
-def take_skipped(applier: Applier, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[ErrorReport]:
+def take_skipped(applier: Applier, commands: pa.Table, delivery: Delivery) -> list[ErrorReport]:
     """Return the errors of the commands that were skipped, as the options allow."""
-    return [describe_command(report, commands, articles) for report in applier.take_skipped()]
+    return [describe_command(report, commands, delivery) for report in applier.take_skipped()]
 
 
-def describe_command(report: ErrorReport, commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> ErrorReport:
+def describe_command(report: ErrorReport, commands: pa.Table, delivery: Delivery) -> ErrorReport:
     """Return the report with key and text of the command that it names; unchanged where it names none of these."""
     if report.xact_seqno is None or report.command_id is None:
         return report
@@ -246,9 +244,10 @@ def describe_command(report: ErrorReport, commands: pa.Table, articles: Mapping[
         pc.equal(commands["xact_seqno"], pa.scalar(bytes.fromhex(report.xact_seqno), pa.binary())),
         pc.equal(commands["command_id"], report.command_id),
     )
+    names = dialect_of(delivery.connection).capabilities.procedure_names
     for row in commands.filter(named).to_pylist():
-        article, operation = articles[row["article_id"]], Operation(row["operation"])
+        article, operation = delivery.articles[row["article_id"]], Operation(row["operation"])
         key = command_key(article, operation, row)
-        text = command_text(article, operation, row)[:_LONGEST_COMMAND]
+        text = command_text(article, operation, row, names)[:_LONGEST_COMMAND]
         return report.model_copy(update={"key": key, "command": text})
     return report

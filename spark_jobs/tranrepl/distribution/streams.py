@@ -123,7 +123,7 @@ class _Worker:
         self.tally.seconds["apply"] += time.perf_counter() - started
 
     def _apply_steps(self, applier: Applier, planned: Planned[StreamPiece]) -> None:
-        apply_piece(applier, planned.item.piece.commands, planned.steps, self.delivery.articles, self.tally)
+        apply_piece(applier, planned.item.piece.commands, planned.steps, self.delivery, self.tally)
 
     def _end(self, applier: Applier, piece: Piece, division: Division) -> bool:
         """Vote and commit; return whether the delivery goes on."""

@@ -14,7 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
-from tranrepl.subscriber.postgres.procedures import LONGEST_NAME
+from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import key_text
 
@@ -33,8 +33,13 @@ def command_key(article: RegisteredArticle, operation: Operation, row: Mapping[s
     return key_text((article.columns[at].name, found[at] if at < len(found) else None) for at in article.key_positions)
 
 
-def command_text(article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]) -> str:
-    """`{CALL [procedure] (arguments)}`, or the statement in the same spirit."""
+def command_text(
+    article: RegisteredArticle, operation: Operation, row: Mapping[str, Any], procedure_names: NameLimit
+) -> str:
+    """Return `{CALL [procedure] (arguments)}`, or the statement in the same spirit.
+
+    `procedure_names` is the Subscriber's limit, by which the procedure is named that is called there.
+    """
     if operation is Operation.TRUNCATE:
         return f"TRUNCATE TABLE {article.destination}"
     passed = arguments(article, operation)
@@ -43,7 +48,7 @@ def command_text(article: RegisteredArticle, operation: Operation, row: Mapping[
     text = ",".join(_value(article, operation, argument, images, row["changed"], changed) for argument in passed)
     propagation = article.propagation(operation)
     if propagation.method is Method.PROCEDURE:
-        called = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
+        called = called_procedure(propagation, operation, article.destination, procedure_names)
         return f"{{CALL {'.'.join(f'[{part}]' for part in called if part)} ({text})}}"
     return f"{operation.name} {article.destination} ({text})"
 

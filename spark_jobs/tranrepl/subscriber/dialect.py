@@ -20,6 +20,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Apply, Article, Subscription
 from tranrepl.subscriber.batching.steps import Operations, Step
+from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
@@ -38,51 +39,6 @@ class SubscriptionKey:
     publisher_db: str
     publication: str
     subscription: str
-
-
-class NameCase(Enum):
-    """Whether two names that differ in case alone name two procedures."""
-
-    SENSITIVE = auto()
-    INSENSITIVE = auto()
-
-
-class ForeignKeyCheck(Enum):
-    """When a database checks the foreign keys that setup makes."""
-
-    NONE = auto()
-    """Setup makes none there."""
-    AT_COMMIT = auto()
-    AT_ONCE = auto()
-    """A cascade's own commands come after their parent's: such a key can be there only where it does not act."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a database can do, as far as `check` and the delivery ask."""
-
-    title: str
-    """The database's name, as in "a PostgreSQL procedure"."""
-    procedures: bool
-    """Commands can be applied by procedures. Without them, every operation of an article must say `SQL` or `NONE`."""
-    most_arguments: int | None
-    """Arguments that a procedure takes at most; None where there is no limit that a table could reach."""
-    longest_name: int
-    """Bytes that a procedure's name holds at most; a longer one is cut, and ends in a hash."""
-    name_case: NameCase
-    """Of procedures."""
-    streams: bool
-    """Several sessions can write at once, and wait for a row only so long as they are told."""
-    schemas: bool
-    """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
-    foreign_keys: ForeignKeyCheck = ForeignKeyCheck.NONE
-    """When a foreign key that setup makes is checked."""
-    not_for_replication: bool = False
-    """A session can keep foreign keys (and, where they can be told from others, triggers) from acting."""
-    script_start: str = ""
-    """What the database's own shell must be told before procedures."""
-    script_end: str = ";\n\n"
-    """What ends each procedure there."""
 
 
 @dataclass(frozen=True, slots=True)

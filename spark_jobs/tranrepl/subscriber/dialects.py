@@ -10,7 +10,8 @@ from tranrepl.connections import POSTGRES_KINDS, Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.subscriber.dialect import Capabilities, Dialect, Scripted
+from tranrepl.subscriber.capabilities import Capabilities
+from tranrepl.subscriber.dialect import Dialect, Scripted
 from tranrepl.subscriber.postgres.dialect import PostgresDialect
 
 if TYPE_CHECKING:

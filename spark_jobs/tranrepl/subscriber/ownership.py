@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.procedure_names import PREFIXES, procedure_name
 from tranrepl.subscriber.teardown import Destinations, ModelRow, SharedProcedure, SubscriberRemoval
@@ -49,7 +50,7 @@ def judged(
     rows: Sequence[ModelRow],
     registered: Sequence[RegisteredProcedure],
     known: Destinations,
-    longest_name: int,
+    procedure_names: NameLimit,
     tables: TablesThere,
     created: Iterable[str] = (),
 ) -> SubscriberRemoval:
@@ -59,7 +60,7 @@ def judged(
     mine = [it for it in registered if _is_ours(it, key, others)]
     shared: list[SharedProcedure] = []
     for it in mine:
-        heir = _heir(it.name, others, known, longest_name)
+        heir = _heir(it.name, others, known, procedure_names)
         shared += [SharedProcedure(it.name, heir)] if heir is not None and it.exists else []
     kept = {it.name for it in shared}
     free = [it for it in mine if it.name not in kept]
@@ -88,12 +89,12 @@ def _is_ours(it: RegisteredProcedure, key: SubscriptionKey, others: Iterable[Mod
     )
 
 
-def _heir(name: str, others: Iterable[ModelRow], known: Destinations, longest_name: int) -> ModelRow | None:
+def _heir(name: str, others: Iterable[ModelRow], known: Destinations, procedure_names: NameLimit) -> ModelRow | None:
     """Another publication that calls the procedure; of one that is of another distribution database nobody can tell."""
     for row in others:
         tables = known.get(row.key)
         if tables is None or any(
-            procedure_name(it, table, longest_name) == name for table in tables for it in PREFIXES
+            procedure_name(it, table, procedure_names) == name for table in tables for it in PREFIXES
         ):
             return row
     return None

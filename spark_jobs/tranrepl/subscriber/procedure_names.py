@@ -12,19 +12,17 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import Method, Operation, Propagation
 from tranrepl.model.names import TableName, name_parts
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialect import NameCase
+from tranrepl.subscriber.capabilities import NameCase, NameLimit
 
 PREFIXES = {Operation.INSERT: "sp_MSins_", Operation.UPDATE: "sp_MSupd_", Operation.DELETE: "sp_MSdel_"}
 
 
-def procedure_name(operation: Operation, destination: TableName, longest: int) -> str:
-    """The generated procedure's name. One longer than `longest` bytes is cut, and ends in a stable hash."""
+def procedure_name(operation: Operation, destination: TableName, limit: NameLimit) -> str:
+    """Return the generated procedure's name. One beyond the database's limit is cut, and ends in a stable hash."""
     name = f"{PREFIXES[operation]}{destination.schema}{destination.table}"
-    if len(name.encode()) <= longest:
+    if limit.fits(name):
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    kept = name.encode()[: longest - len(digest) - 1].decode(errors="ignore")
-    return f"{kept}_{digest}"
+    return limit.cut(name, "_" + hashlib.sha256(name.encode()).hexdigest()[:8])
 
 
 def generates(propagation: Propagation) -> bool:
@@ -33,17 +31,17 @@ def generates(propagation: Propagation) -> bool:
 
 
 def called_procedure(
-    propagation: Propagation, operation: Operation, destination: TableName, longest: int
+    propagation: Propagation, operation: Operation, destination: TableName, limit: NameLimit
 ) -> tuple[str | None, str]:
     """Schema (None: where generated procedures live) and name of the procedure that a command calls."""
     if propagation.procedure is None:
-        return None, procedure_name(operation, destination, longest)
+        return None, procedure_name(operation, destination, limit)
     *schema, name = name_parts(propagation.procedure)
     return (schema[0] if schema else None), name
 
 
 def shared_names(
-    articles: Iterable[Article], longest: int, case: NameCase = NameCase.SENSITIVE
+    articles: Iterable[Article], limit: NameLimit, case: NameCase = NameCase.SENSITIVE
 ) -> Iterator[ConfigurationError]:
     """Two articles whose generated procedures would have one name, as `a.bc` and `ab.c` have."""
     owners: dict[str, TableName] = {}
@@ -51,7 +49,7 @@ def shared_names(
         for operation in PREFIXES:
             if not generates(article.propagation(operation)):
                 continue
-            name = procedure_name(operation, article.destination_table, longest)
+            name = procedure_name(operation, article.destination_table, limit)
             same = name if case is NameCase.SENSITIVE else name.lower()
             other = owners.setdefault(same, article.destination_table)
             if other != article.destination_table:

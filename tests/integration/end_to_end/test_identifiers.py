@@ -15,6 +15,7 @@ from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
+from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.procedure_names import procedure_name
 
 SQL = {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"}
@@ -168,7 +169,7 @@ def test_a_procedures_name_is_cut_to_63_bytes_and_stays_the_same(site: SiteFacto
     here.at_publisher(f"CREATE SCHEMA {'s' * 63}", *(_create(it, ["id", "value"], ["id"]) for it in tables))
     here.set_up()
     expected = {
-        procedure_name(operation, table, 63)
+        procedure_name(operation, table, NameLimit(63, NameUnit.BYTES))
         for table in tables
         for operation in (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
     }

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
-from support.in_process import replicate
+from support.in_process import deliver_stored, read_log_into_store, replicate
 from support.mariadb import MariaDbServer
+from support.observed import stored_commands
 from support.site import Site, execute
 from support.subscribers import Execute
 from tranrepl.admin.check import check
@@ -74,6 +75,35 @@ def test_names_and_values_are_no_sql(
     replicate(site)
     assert run(f"SELECT * FROM {quoted} ORDER BY 1") == [(51, VALUE, "own")]
     assert run("SELECT * FROM canary") == []
+
+
+@pytest.mark.parametrize(("kind", "letters"), [("postgres", 31), ("mariadb", 35)])
+def test_a_commands_text_names_the_procedure_that_is_called(
+    request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, kind: str, letters: int
+) -> None:
+    """PostgreSQL counts bytes, and cuts; MariaDB counts characters, and has room."""
+    ends, schema = databases(), "public"
+    run: Execute = _executing(ends.subscriber)
+    if kind == "mariadb":
+        server: MariaDbServer = request.getfixturevalue("mariadb")
+        schema = request.getfixturevalue("mariadb_database")
+        ends = replace(ends, subscriber=server.connection(schema))
+        run = _of_mariadb(server, schema)
+    table = "ü" * letters
+    site = Site(ends, tmp_path / "store", [{"source": "public.t", "destination": f"{schema}.{table}"}])
+    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, note text)")
+    site.set_up()
+    site.at_publisher("INSERT INTO t VALUES (1, 'a')")
+    assert read_log_into_store(site).error is None
+    run(f"INSERT INTO {table} VALUES (1, 'already')")
+    error = deliver_stored(site).error
+    procedures = {name for (name,) in run("SELECT routine_name FROM information_schema.routines")}
+    (stored,) = stored_commands(site)
+    assert error is not None
+    assert error.command == stored.command
+    called = stored.command.removeprefix("{CALL [").split("]")[0]
+    assert called in procedures
+    assert called.endswith("ü") == (kind == "mariadb")
 
 
 def _executing(connection: Connection) -> Execute:

@@ -10,6 +10,7 @@ from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import Operation, encode_changed
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text
 
 _DEFAULTS = Article(source=TableName("dbo", "t"))
@@ -41,6 +42,10 @@ def _article(table: str, types: list[str], key: list[int], command: str | None =
         upd_cmd=article.upd_cmd,
         del_cmd=article.del_cmd,
     )
+
+
+def _text(article: RegisteredArticle, operation: Operation, row: dict[str, Any]) -> str:
+    return command_text(article, operation, row, NameLimit())
 
 
 def _line(image: list[str | None]) -> str:
@@ -100,36 +105,36 @@ UPDATES = [
 def test_an_update_reads_as_sql_server_shows_it(
     text: str, article: RegisteredArticle, key: dict[int, str], changed: dict[int, str | None]
 ) -> None:
-    assert command_text(article, Operation.UPDATE, _update(article, key, changed)) == text
+    assert _text(article, Operation.UPDATE, _update(article, key, changed)) == text
 
 
 def test_a_value_set_to_null_differs_from_one_that_does_not_travel() -> None:
     article = _article("t", [_INT, _TEXT, _TEXT], [1])
     row = _update(article, {1: "7"}, {2: None})
-    assert command_text(article, Operation.UPDATE, row) == "{CALL [sp_MSupd_dbot] (,NULL,,7,0x02)}"
+    assert _text(article, Operation.UPDATE, row) == "{CALL [sp_MSupd_dbot] (,NULL,,7,0x02)}"
 
 
 def test_an_insert_sends_every_value() -> None:
     article = _article("AccessTransaction", [_INT, _TEXT, _INT], [1])
     row = {"before": None, "after": _line(["1147781754", None, "2"]), "changed": None}
-    assert command_text(article, Operation.INSERT, row) == "{CALL [sp_MSins_dboAccessTransaction] (1147781754,NULL,2)}"
+    assert _text(article, Operation.INSERT, row) == "{CALL [sp_MSins_dboAccessTransaction] (1147781754,NULL,2)}"
 
 
 def test_a_delete_sends_the_key_in_key_order() -> None:
     article = _article("TTLanguages", [_INT, _INT, _TEXT], [2, 1])
     row = {"before": _line(["1", "1000824", None]), "after": None, "changed": None}
-    assert command_text(article, Operation.DELETE, row) == "{CALL [sp_MSdel_dboTTLanguages] (1000824,1)}"
+    assert _text(article, Operation.DELETE, row) == "{CALL [sp_MSdel_dboTTLanguages] (1000824,1)}"
 
 
 def test_a_truncate_takes_no_arguments() -> None:
     row = {"before": None, "after": None, "changed": None}
-    assert command_text(_article("t", [_INT], [1]), Operation.TRUNCATE, row) == "TRUNCATE TABLE dbo.t"
+    assert _text(_article("t", [_INT], [1]), Operation.TRUNCATE, row) == "TRUNCATE TABLE dbo.t"
 
 
 def test_a_statement_shows_its_table_and_values() -> None:
     article = _article("Order Lines", [_INT, _TEXT], [1], "SQL")
     assert (
-        command_text(article, Operation.UPDATE, _update(article, {1: "7"}, {2: "it's"}))
+        _text(article, Operation.UPDATE, _update(article, {1: "7"}, {2: "it's"}))
         == "UPDATE dbo.\"Order Lines\" (,'it''s',7,0x02)"
     )
 
@@ -155,4 +160,4 @@ def test_a_statement_shows_its_table_and_values() -> None:
 )
 def test_only_numbers_and_times_stand_bare(type_name: str, value: str, shown: str) -> None:
     row = {"before": None, "after": _line([value]), "changed": None}
-    assert command_text(_article("t", [type_name], [1]), Operation.INSERT, row) == f"{{CALL [sp_MSins_dbot] ({shown})}}"
+    assert _text(_article("t", [type_name], [1]), Operation.INSERT, row) == f"{{CALL [sp_MSins_dbot] ({shown})}}"

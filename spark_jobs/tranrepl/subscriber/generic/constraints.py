@@ -9,8 +9,8 @@ from sqlalchemy.engine.interfaces import ReflectedForeignKeyConstraint
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Subscription
+from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey, between_articles, parents_first
-from tranrepl.subscriber.dialect import Capabilities, ForeignKeyCheck
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.target import SqlTarget
 

@@ -32,8 +32,9 @@ from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
-from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, NameCase
+from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
 from tranrepl.subscriber.values import Binding, ColumnType
@@ -66,7 +67,7 @@ class SqlDatabase:
             title=self.kind,
             procedures=False,
             most_arguments=None,
-            longest_name=63,
+            procedure_names=NameLimit(),
             name_case=NameCase.INSENSITIVE,
             streams=False,
             schemas=True,

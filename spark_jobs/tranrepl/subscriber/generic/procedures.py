@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from tranrepl.model.call_syntax import Argument, arguments
 from tranrepl.model.commands import Operation
+from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
 
@@ -42,7 +43,7 @@ class Procedure:
 class ProcedureScripter(Protocol):
     """Writes procedures in one database's language, and the statements that call them."""
 
-    longest_name: int
+    names: NameLimit
 
     def procedure(self, target: SqlTarget, operation: Operation) -> Procedure:
         """The procedure that applies `operation`; of a custom one, the skeleton."""
@@ -73,10 +74,10 @@ class ProcedureScripter(Protocol):
         ...
 
 
-def name_of(target: SqlTarget, operation: Operation, longest: int) -> ProcedureName:
+def name_of(target: SqlTarget, operation: Operation, names: NameLimit) -> ProcedureName:
     """The procedure that a command calls, generated or custom."""
     propagation = target.article.propagation(operation)
-    return ProcedureName(*called_procedure(propagation, operation, target.article.destination, longest))
+    return ProcedureName(*called_procedure(propagation, operation, target.article.destination, names))
 
 
 def generated_procedures(scripter: ProcedureScripter, target: SqlTarget) -> list[Procedure]:
@@ -104,7 +105,7 @@ def ends_transaction(body: str) -> bool:
 
 
 def call_of(scripter: ProcedureScripter, target: SqlTarget, operation: Operation) -> str:
-    return scripter.call(name_of(target, operation, scripter.longest_name), arguments(target.article, operation))
+    return scripter.call(name_of(target, operation, scripter.names), arguments(target.article, operation))
 
 
 def mask_bytes(target: SqlTarget) -> int:

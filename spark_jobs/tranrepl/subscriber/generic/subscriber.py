@@ -17,9 +17,9 @@ from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
+from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
-    Capabilities,
     Scripted,
     SubscriptionKey,
     SubscriptionPosition,
@@ -145,7 +145,7 @@ class SqlSubscriber:
             return
         intended = self._intended_target(article, source)
         for operation in custom_operations(intended):
-            name = name_of(intended, operation, scripter.longest_name)
+            name = name_of(intended, operation, scripter.names)
             expected = len(arguments(article, operation))
             with self._transaction():
                 body = scripter.stored_body(self._session, name)

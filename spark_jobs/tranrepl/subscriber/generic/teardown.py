@@ -34,9 +34,9 @@ class SqlTeardown:
         """What is there. Raises TransientError where a delivery goes on."""
         with self._transaction():
             self._lock()
-            longest = self._database.capabilities.longest_name
+            names = self._database.capabilities.procedure_names
             tables = TablesThere(bool(self._of_subscriptions()), OBJECTS in self._there())
-            return judged(self._key, self._rows(), self._registered(), others, longest, tables)
+            return judged(self._key, self._rows(), self._registered(), others, names, tables)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.generic.watermark import OBJECTS
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, Literals, literals
-from tranrepl.subscriber.mariadb.procedures import LONGEST_NAME, ends_with_body
+from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 
 Place = tuple[str, str]
@@ -217,7 +217,7 @@ def _unedited(session: sa.Connection, articles: Mapping[int, RegisteredArticle])
         for operation in PREFIXES:
             propagation = article.propagation(operation)
             if generates(propagation):
-                name = procedure_name(operation, article.destination, LONGEST_NAME)
+                name = procedure_name(operation, article.destination, PROCEDURE_NAMES)
                 generated.setdefault(name, []).append((number, operation))
             elif propagation.method is Method.STATEMENT:
                 plain.add((number, operation))

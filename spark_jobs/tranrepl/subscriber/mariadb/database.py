@@ -23,13 +23,14 @@ from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialect import ApplierOptions, Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulkable import BulkRules, bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.comparison import MariaDbComparison, open_comparison
-from tranrepl.subscriber.mariadb.procedures import LONGEST_NAME, MariaDbScripter
+from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems
 from tranrepl.subscriber.mariadb.session import (
     PACKET_TOO_LARGE,
@@ -83,7 +84,7 @@ class MariaDb(NumberedDatabase):
             title="MariaDB",
             procedures=True,
             most_arguments=None,
-            longest_name=LONGEST_NAME,
+            procedure_names=PROCEDURE_NAMES,
             name_case=NameCase.INSENSITIVE,
             streams=True,
             schemas=True,

@@ -16,11 +16,12 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Operation
+from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.row_not_found import row_not_found_text
 
-LONGEST_NAME = 64
+PROCEDURE_NAMES = NameLimit(64, NameUnit.CHARACTERS)
 _LONGEST_MESSAGE = 512
 _DIALECT = mysql.dialect()
 _BEFORE_BODY = "MODIFIES SQL DATA\n"
@@ -29,10 +30,10 @@ _BEFORE_BODY = "MODIFIES SQL DATA\n"
 class MariaDbScripter:
     """Writes in MariaDB's language; MySQL's is the same."""
 
-    longest_name = LONGEST_NAME
+    names = PROCEDURE_NAMES
 
     def procedure(self, target: SqlTarget, operation: Operation) -> Procedure:
-        name = name_of(target, operation, self.longest_name)
+        name = name_of(target, operation, self.names)
         declared = ",\n  ".join(
             f"IN {_quoted(argument.name)} {_parameter_type(target, argument)}"
             for argument in arguments(target.article, operation)

@@ -14,9 +14,9 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
-from tranrepl.subscriber.dialect import Capabilities, NameCase
+from tranrepl.subscriber.capabilities import Capabilities, NameCase
 from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC, NumberedDatabase, first_line, spelled
-from tranrepl.subscriber.mssql.procedures import LONGEST_NAME, MOST_ARGUMENTS, SqlServerScripter
+from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
 from tranrepl.subscriber.values import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"
@@ -48,7 +48,7 @@ class SqlServer(NumberedDatabase):
             title="SQL Server",
             procedures=True,
             most_arguments=MOST_ARGUMENTS,
-            longest_name=LONGEST_NAME,
+            procedure_names=PROCEDURE_NAMES,
             name_case=NameCase.INSENSITIVE,
             streams=True,
             schemas=True,

@@ -13,10 +13,11 @@ import sqlalchemy as sa
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Operation
+from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
 
-LONGEST_NAME = 128
+PROCEDURE_NAMES = NameLimit(128, NameUnit.UTF_16)
 """Characters, and so never more bytes than a name may have."""
 MOST_ARGUMENTS = 2100
 SCHEMA = "dbo"
@@ -50,10 +51,10 @@ end"""
 class SqlServerScripter:
     """Writes T-SQL that SQL Server 2008 takes too: no `create or alter`."""
 
-    longest_name = LONGEST_NAME
+    names = PROCEDURE_NAMES
 
     def procedure(self, target: SqlTarget, operation: Operation) -> Procedure:
-        name = name_of(target, operation, self.longest_name)
+        name = name_of(target, operation, self.names)
         passed = arguments(target.article, operation)
         # Of SCALL and MCALL every parameter but the mask may be left out; of the others none.
         default = " = NULL" if BITMAP in passed else ""

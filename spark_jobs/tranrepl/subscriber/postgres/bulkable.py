@@ -20,7 +20,7 @@ from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import between_articles, parents_first
 from tranrepl.subscriber.postgres.bulk import fits_a_row_table
 from tranrepl.subscriber.postgres.model_tables import OBJECTS
-from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, SCHEMA, ends_with_body
+from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 
 _TRIGGER_EVENTS = {Operation.INSERT: 4, Operation.DELETE: 8, Operation.UPDATE: 16}
@@ -100,7 +100,7 @@ def unedited_procedures(
     for number, article in articles.items():
         for operation in PREFIXES:
             if generates(article.propagation(operation)):
-                name = procedure_name(operation, article.destination, LONGEST_NAME)
+                name = procedure_name(operation, article.destination, PROCEDURE_NAMES)
                 generated.setdefault(name, []).append((number, operation))
     if session.execute(_MAY_READ_OBJECTS, [OBJECTS.as_string(session)]).fetchone() != (True,):
         return frozenset()

@@ -9,18 +9,12 @@ from functools import partial
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session, connect, translated_errors
-from tranrepl.subscriber.dialect import (
-    AS_CONFIGURED,
-    ApplierOptions,
-    Capabilities,
-    ForeignKeyCheck,
-    NameCase,
-    SubscriptionKey,
-)
+from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.postgres.apply import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
 from tranrepl.subscriber.postgres.prefetch import Prefetch
-from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, MOST_ARGUMENTS
+from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES
 from tranrepl.subscriber.postgres.snapshot import PostgresLoader, PostgresSnapshot
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber, replica_role_problems
 from tranrepl.subscriber.postgres.teardown import PostgresTeardown
@@ -33,7 +27,7 @@ class PostgresDialect:
         title="PostgreSQL",
         procedures=True,
         most_arguments=MOST_ARGUMENTS,
-        longest_name=LONGEST_NAME,
+        procedure_names=PROCEDURE_NAMES,
         name_case=NameCase.SENSITIVE,
         streams=True,
         schemas=True,

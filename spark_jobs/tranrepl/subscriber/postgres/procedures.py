@@ -16,12 +16,13 @@ from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_a
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
 from tranrepl.model.commands import Operation
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import row_not_found_text
 
 SCHEMA = "public"
 """Where procedures and the model's tables live, as in SQL Server's `dbo`."""
-LONGEST_NAME = 63
+PROCEDURE_NAMES = NameLimit(63, NameUnit.BYTES)
 MOST_ARGUMENTS = 100
 MASK_TYPE = "bytea"
 
@@ -75,7 +76,7 @@ class Procedure:
 def called_by(article: RegisteredArticle, operation: Operation) -> sql.Identifier:
     """The procedure that a command calls, generated or custom."""
     propagation = article.propagation(operation)
-    schema, name = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
+    schema, name = called_procedure(propagation, operation, article.destination, PROCEDURE_NAMES)
     return sql.Identifier(schema or SCHEMA, name)
 
 
@@ -87,7 +88,7 @@ def procedure(target: Target, operation: Operation) -> Procedure:
         statements(target, operation, lambda argument: sql.Identifier(argument.name))
     )
     propagation = article.propagation(operation)
-    schema, name = called_procedure(propagation, operation, article.destination, LONGEST_NAME)
+    schema, name = called_procedure(propagation, operation, article.destination, PROCEDURE_NAMES)
     passed = arguments(article, operation)
     return Procedure(
         schema or SCHEMA,

@@ -19,7 +19,7 @@ from tranrepl.postgres.rights import (
 )
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, PreCreation
-from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, SCHEMA
+from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 
 _MODEL_TABLES: Mapping[str, tuple[str, ...]] = {
@@ -67,7 +67,7 @@ def _there(session: Session, tables: Sequence[TableName]) -> tuple[set[str], set
 
 def _generated(articles: Sequence[Article]) -> list[str]:
     return [
-        procedure_name(operation, article.destination_table, LONGEST_NAME)
+        procedure_name(operation, article.destination_table, PROCEDURE_NAMES)
         for article in articles
         for operation in PREFIXES
         if generates(article.propagation(operation))

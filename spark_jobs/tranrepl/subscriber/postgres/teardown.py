@@ -13,7 +13,7 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
 from tranrepl.subscriber.postgres.model_tables import OBJECTS, SNAPSHOTS, WATERMARKS
-from tranrepl.subscriber.postgres.procedures import LONGEST_NAME, SCHEMA, ends_with_body, trusted
+from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 _MINE = sql.SQL(
@@ -53,7 +53,7 @@ class PostgresTeardown:
     def _found(self, others: Destinations) -> SubscriberRemoval:
         there = self._there()
         tables = TablesThere(any(it != OBJECTS for it in there), OBJECTS in there)
-        return judged(self._key, self._rows(), self._registered(), others, LONGEST_NAME, tables, self._created())
+        return judged(self._key, self._rows(), self._registered(), others, PROCEDURE_NAMES, tables, self._created())
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

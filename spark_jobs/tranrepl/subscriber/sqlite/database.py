@@ -13,7 +13,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType
-from tranrepl.subscriber.dialect import Capabilities, NameCase
+from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.generic.database import SqlDatabase, first_line
 from tranrepl.subscriber.values import Binding, Decimals
 
@@ -37,7 +37,7 @@ class Sqlite(SqlDatabase):
             title="SQLite",
             procedures=False,
             most_arguments=None,
-            longest_name=63,
+            procedure_names=NameLimit(),
             name_case=NameCase.INSENSITIVE,
             streams=False,
             schemas=False,
