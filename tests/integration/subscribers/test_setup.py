@@ -155,6 +155,45 @@ def test_a_custom_procedure_that_cannot_be_called_is_found(
     assert "remove_vendor" in found.message
 
 
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [
+        ("SELECT 'it\\'s'; COMMIT;", True),
+        ("SELECT 'it\\'; COMMIT; --';", False),
+        ("SELECT 'it''s; COMMIT;';", False),
+        ('SELECT "COMMIT", `id` AS `a``b; COMMIT` FROM vendor;', False),
+        ("/*! COMMIT */;", True),
+        ("/*M!100300 ROLLBACK */;", True),
+        ("/*!99999999 COMMIT */ DO 1;", False),
+        ("/* COMMIT */ DO 1; # COMMIT\n DO 2; -- COMMIT\n", False),
+        ("DO 5--1; COMMIT;", True),
+        ("SAVEPOINT one; ROLLBACK TO one; ROLLBACK WORK TO SAVEPOINT one;", False),
+        ("START TRANSACTION; DO 1;", True),
+        ("REPLACE INTO vendor VALUES (1, 'a;b'), (2, 'it''s; COMMIT');", False),
+    ],
+)
+def test_a_procedure_that_ends_the_transaction_is_found_by_its_text(procedures: Site, body: str, ends: bool) -> None:
+    procedures.execute(f"CREATE PROCEDURE remove_vendor(a int) BEGIN {body} END")
+    problems = _custom_problems(procedures, del_cmd="CALL remove_vendor")
+    assert ["ends the transaction" in it.message for it in problems] == [True] * ends
+
+
+@pytest.mark.parametrize(
+    ("sql_mode", "body", "ends"),
+    [
+        ("NO_BACKSLASH_ESCAPES", "SELECT 'it\\'; COMMIT;", True),
+        ("NO_BACKSLASH_ESCAPES", "SELECT 'it\\; COMMIT;';", False),
+        ("ANSI_QUOTES", 'SELECT 1 AS "a\\"; COMMIT;', True),
+        ("", 'SELECT 1 AS "a\\"; COMMIT;";', False),
+    ],
+)
+def test_a_procedures_text_is_read_by_the_mode_it_was_made_in(
+    procedures: Site, sql_mode: str, body: str, ends: bool
+) -> None:
+    procedures.execute(f"SET sql_mode = '{sql_mode}'", f"CREATE PROCEDURE remove_vendor(a int) BEGIN {body} END")
+    assert len(_custom_problems(procedures, del_cmd="CALL remove_vendor")) == ends
+
+
 def test_the_skeleton_of_a_custom_procedure_works(procedures: Site) -> None:
     site = procedures
     article, table = _vendor(site, upd_cmd="MCALL my_update")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,12 +15,6 @@ from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, gene
 
 if TYPE_CHECKING:
     from tranrepl.subscriber.generic.target import SqlTarget
-
-
-_COMMENT_OR_TEXT = re.compile(r"--[^\n]*|#[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\[[^]]*\]", re.DOTALL)
-_ENDS_TRANSACTION = re.compile(
-    r"\b(COMMIT|ROLLBACK(?!\s+(WORK\s+)?TO\b)|START\s+TRANSACTION|BEGIN\s+TRAN(SACTION)?)\b", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +58,10 @@ class ProcedureScripter(Protocol):
         """Whether the catalogue's body is what this statement made."""
         ...
 
+    def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
+        """Whether the text of the procedure in the catalogue ends the transaction that it is called in."""
+        ...
+
     def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
         """Arguments that the procedure in the catalogue takes."""
         ...
@@ -96,12 +93,6 @@ def scripted(scripter: ProcedureScripter, target: SqlTarget, what: Scripted) -> 
     else:
         procedures = generated_procedures(scripter, target)
     return [text for it in procedures for text in (scripter.drop(it.name), it.create)]
-
-
-def ends_transaction(body: str) -> bool:
-    """Whether a procedure's text holds a statement that ends the transaction it is called in."""
-    code = _COMMENT_OR_TEXT.sub(" ", body)
-    return _ENDS_TRANSACTION.search(code) is not None
 
 
 def call_of(scripter: ProcedureScripter, target: SqlTarget, operation: Operation) -> str:

@@ -34,7 +34,6 @@ from tranrepl.subscriber.generic.procedures import (
     Procedure,
     ProcedureScripter,
     custom_operations,
-    ends_transaction,
     generated_procedures,
     name_of,
     scripted,
@@ -150,7 +149,8 @@ class SqlSubscriber:
             with self._transaction():
                 body = scripter.stored_body(self._session, name)
                 count = scripter.argument_count(self._session, name)
-            problem = _custom_problem(body, count, expected)
+                ends = body is not None and scripter.ends_transaction(self._session, name)
+            problem = _custom_problem(body, count, expected, ends_transaction=ends)
             if problem is not None:
                 yield CustomProcedureError(
                     f"article {article.source}: {self.where}: procedure {name.name} {problem}",
@@ -378,11 +378,11 @@ def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[Con
         )
 
 
-def _custom_problem(body: str | None, count: int, expected: int) -> str | None:
+def _custom_problem(body: str | None, count: int, expected: int, *, ends_transaction: bool) -> str | None:
     if body is None:
         return f"does not exist; it is called with {expected} arguments"
     if count != expected:
         return f"takes {count} arguments; it is called with {expected}"
-    if ends_transaction(body):
+    if ends_transaction:
         return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
     return None

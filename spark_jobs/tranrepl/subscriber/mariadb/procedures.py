@@ -19,6 +19,8 @@ from tranrepl.model.commands import Operation
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.generic.transaction_control import ends_transaction
+from tranrepl.subscriber.mariadb.sql_text import tokenizer
 from tranrepl.subscriber.row_not_found import row_not_found_text
 
 PROCEDURE_NAMES = NameLimit(64, NameUnit.CHARACTERS)
@@ -61,6 +63,17 @@ class MariaDbScripter:
 
     def made(self, create: str, body: str) -> bool:
         return ends_with_body(create, body)
+
+    def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
+        body, sql_mode = session.execute(
+            sa.text(
+                "SELECT routine_definition, sql_mode FROM information_schema.routines WHERE "
+                "routine_type = 'PROCEDURE' AND routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :name"
+            ),
+            {"schema": name.schema, "name": name.name},
+        ).one()
+        # The catalogue has comments for the server (/*! … */) as what they are for it: its own text, or nothing.
+        return ends_transaction(body, tokenizer(sql_mode))
 
     def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
         count: int = session.scalar(

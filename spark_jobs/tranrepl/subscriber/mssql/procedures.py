@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+from sqlglot.dialects.tsql import TSQL
 
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
@@ -16,6 +17,7 @@ from tranrepl.model.commands import Operation
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
+from tranrepl.subscriber.generic.transaction_control import ends_transaction
 
 PROCEDURE_NAMES = NameLimit(128, NameUnit.UTF_16)
 """Characters, and so never more bytes than a name may have."""
@@ -86,6 +88,9 @@ class SqlServerScripter:
 
     def made(self, create: str, body: str) -> bool:
         return create == body
+
+    def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
+        return ends_transaction(self.stored_body(session, name) or "", TSQL.Tokenizer)
 
     def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
         count: int = session.scalar(
