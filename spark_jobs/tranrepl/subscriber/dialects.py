@@ -61,8 +61,8 @@ def script_of(kind: str, articles: Iterable[tuple[RegisteredArticle, TableDescri
 
     Raises ConfigurationError where that kind has no procedures, or needs its Subscriber for them.
     """
+    from tranrepl.subscriber.generic.destination import intended_target
     from tranrepl.subscriber.generic.procedures import scripted
-    from tranrepl.subscriber.generic.target import intended_target
 
     database = _sql_database(kind) if kind in SCRIPTED_KINDS else None
     if database is None or database.scripter is None:

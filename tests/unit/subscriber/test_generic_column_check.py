@@ -11,7 +11,7 @@ from support.command_history import Column, table_description
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.column_check import column_problems
-from tranrepl.subscriber.generic.target import Destination
+from tranrepl.subscriber.generic.destination import Destination
 
 _NAME = TableName("dbo", "item")
 

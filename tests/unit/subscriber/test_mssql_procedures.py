@@ -16,8 +16,8 @@ from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.dialects import script_of
+from tranrepl.subscriber.generic.destination import intended_target
 from tranrepl.subscriber.generic.statements import Shape, statement
-from tranrepl.subscriber.generic.target import intended_target
 from tranrepl.subscriber.generic.transaction_control import ends_transaction
 from tranrepl.subscriber.mssql.database import SqlServer
 

@@ -47,6 +47,7 @@ from tranrepl.subscriber.dialect import (
 from tranrepl.subscriber.generic.bulk import SqlBulk
 from tranrepl.subscriber.generic.constraints import parents_first_among
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import target
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
     ParameterError,
@@ -58,7 +59,7 @@ from tranrepl.subscriber.generic.statements import (
     shape_of,
     statement,
 )
-from tranrepl.subscriber.generic.target import SqlTarget, target
+from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.watermark import Watermark
 from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
 from tranrepl.subscriber.truncation import children_first

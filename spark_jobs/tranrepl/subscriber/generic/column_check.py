@@ -11,7 +11,7 @@ from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.commands import Method, Propagation
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.generic.target import Destination, created_type
+from tranrepl.subscriber.generic.destination import Destination, created_type
 from tranrepl.subscriber.narrower_columns import null_warning, sql_lost, warning
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -11,10 +11,8 @@ from tranrepl.model.call_syntax import Argument, arguments
 from tranrepl.model.commands import Operation
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.dialect import Scripted
+from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
-
-if TYPE_CHECKING:
-    from tranrepl.subscriber.generic.target import SqlTarget
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import target
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
     ParameterError,
@@ -35,7 +36,7 @@ from tranrepl.subscriber.generic.statements import (
     parameters,
 )
 from tranrepl.subscriber.generic.subscriber import SqlSubscriber
-from tranrepl.subscriber.generic.target import SqlTarget, target
+from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.watermark import SNAPSHOTS
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.row_not_found import key_text

@@ -30,6 +30,7 @@ from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.generic.column_check import column_problems, column_warnings
 from tranrepl.subscriber.generic.constraints import constraints_of, foreign_key_problems
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import Destination, created_type, find_destination, intended_target, target
 from tranrepl.subscriber.generic.procedures import (
     Procedure,
     ProcedureScripter,
@@ -39,14 +40,7 @@ from tranrepl.subscriber.generic.procedures import (
     scripted,
 )
 from tranrepl.subscriber.generic.session_errors import translated_errors
-from tranrepl.subscriber.generic.target import (
-    Destination,
-    SqlTarget,
-    created_type,
-    find_destination,
-    intended_target,
-    target,
-)
+from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.watermark import MODEL_TABLES, OBJECTS, SNAPSHOTS, Watermark, create_tables
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter

@@ -2,64 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import types
-from sqlalchemy.engine.interfaces import ReflectedColumn
-from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.sql import quoted_name
 
-from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ColumnDescription, TableDescription
-from tranrepl.model.names import TableName
-from tranrepl.model.source_types import Family, source_type
-from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.values import ColumnType, Conversion, conversion
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A table as the Subscriber's catalogue describes it."""
-
-    columns: dict[str, ReflectedColumn]
-    unique_keys: tuple[frozenset[str], ...]
-    """Columns of the primary key and of unique constraints."""
-
-    def settable(self, name: str) -> bool:
-        return "computed" not in self.columns[name]
-
-    def is_identity(self, name: str) -> bool:
-        """Neither INSERT nor UPDATE may give it a value."""
-        identity = self.columns[name].get("identity")
-        return identity is not None and identity.get("always", True)
-
-
-def find_destination(session: sa.Connection, database: SqlDatabase, name: TableName) -> Destination | None:
-    """Read a table from the catalogue; None where there is none."""
-    schema, table = database.place(name)
-    inspector = sa.inspect(session)
-    try:
-        columns = database.columns(session, schema, table)
-        keys = [inspector.get_pk_constraint(table, schema)["constrained_columns"]]
-        keys += [it["column_names"] for it in inspector.get_unique_constraints(table, schema)]
-    except NoSuchTableError:
-        return None
-    if not columns:
-        return None
-    return Destination(
-        {database.column_name(it["name"]): it for it in columns},
-        tuple(frozenset(database.column_name(name) for name in key if name) for key in keys if key),
-    )
-
-
-def column_names(session: sa.Connection, database: SqlDatabase, name: TableName) -> list[str]:
-    """Of all columns that the table has."""
-    found = find_destination(session, database, name)
-    return [] if found is None else list(found.columns)
+from tranrepl.subscriber.values import ColumnType, Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,59 +40,3 @@ class SqlTarget:
         ]
         schema = None if self.schema is None else quoted_name(self.schema, quote=True)
         return sa.table(quoted_name(self.name, quote=True), *columns, schema=schema)
-
-
-def target(session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, where: str) -> SqlTarget:
-    """The article as it is there. Raises ConfigurationError where the table or a column is missing."""
-    found = find_destination(session, database, article.destination)
-    if found is None:
-        raise ConfigurationError(
-            f"{where}: table {article.destination} does not exist",
-            remedy="run `tranrepl setup FILE`",
-            article=str(article.source),
-        )
-    missing = [column.name for column in article.columns if column.name not in found.columns]
-    if missing:
-        raise ConfigurationError(
-            f"{where}: table {article.destination} has no column {', '.join(missing)}",
-            remedy="add it to the table, or leave it out of the article and run `tranrepl setup FILE`",
-            article=str(article.source),
-        )
-    described = [
-        database.described_type(found.columns[column.name]["type"], session.dialect) for column in article.columns
-    ]
-    key = {article.columns[at].name for at in article.key_positions}
-    return _target(database, article, described, key_is_unique=any(unique <= key for unique in found.unique_keys))
-
-
-def intended_target(
-    database: SqlDatabase, article: RegisteredArticle, source: TableDescription, dialect: sa.Dialect
-) -> SqlTarget:
-    """The article as setup would create it."""
-    published = {column.name: column for column in source.columns}
-    described = [
-        database.described_type(created_type(database, published[column.name]), dialect) for column in article.columns
-    ]
-    return _target(database, article, described, key_is_unique=True)
-
-
-def created_type(
-    database: SqlDatabase, column: ColumnDescription, *, referencing: bool = False
-) -> types.TypeEngine[Any]:
-    """The type that setup gives a column; for a domain, by the type under it. With a foreign key (`referencing`), the
-    type that the key it references has."""
-    declared = source_type(column.type_name)
-    if declared.family is Family.OTHER:
-        declared = source_type(column.base_type_name)
-    return database.column_type(declared, indexed=referencing or column.key_ordinal is not None or column.unique)
-
-
-def _target(
-    database: SqlDatabase, article: RegisteredArticle, described: Iterable[ColumnType], *, key_is_unique: bool
-) -> SqlTarget:
-    schema, name = database.place(article.destination)
-    columns = tuple(
-        SqlColumn(column.name, it, conversion(source_type(column.type_name), it, database.binding))
-        for column, it in zip(article.columns, described, strict=True)
-    )
-    return SqlTarget(article, schema, name, columns, key_is_unique)

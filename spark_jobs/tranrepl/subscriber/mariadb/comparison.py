@@ -19,9 +19,10 @@ from tranrepl.model.source_types import source_type
 from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.comparison import ComparableTable, Correction
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import column_names, target
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import parameters, shape_of, statement
-from tranrepl.subscriber.generic.target import SqlTarget, column_names, target
+from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.mariadb.comparison_statements import MariaDbSide, compared_column, form_of
 
 Connect = Callable[[], AbstractContextManager[sa.Connection]]
