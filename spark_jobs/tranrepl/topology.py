@@ -41,7 +41,7 @@ class Topology:
 
     def dialect(self, subscription: str) -> Dialect:
         """Return what the subscription's Subscriber speaks."""
-        from tranrepl.subscriber.dialects import dialect_of
+        from tranrepl.subscriber.registry import dialect_of
 
         return dialect_of(self.subscriber_connection(subscription))
 

@@ -16,7 +16,7 @@ from tranrepl.admin.browse import BrowsedCommand, Selection, browse
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.publisher.postgres.lsn import lsn_number
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 _PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.03

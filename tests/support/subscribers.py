@@ -21,7 +21,7 @@ from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 Rows = list[tuple[Any, ...]]
 Execute = Callable[..., Rows]

@@ -26,7 +26,7 @@ from tranrepl.settings.registration import registered_article
 from tranrepl.spark.class_archive import make_archive
 from tranrepl.spark.submit import submit
 from tranrepl.subscriber.dialect import Scripted
-from tranrepl.subscriber.dialects import SCRIPTED_KINDS, Script, script_of
+from tranrepl.subscriber.registry import SCRIPTED_KINDS, Script, script_of
 from tranrepl.topology import Topology
 
 

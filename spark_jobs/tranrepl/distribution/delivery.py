@@ -33,7 +33,7 @@ from tranrepl.subscriber.dialect import (
     SubscriptionKey,
     UnfinishedBatch,
 )
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"

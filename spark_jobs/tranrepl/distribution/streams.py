@@ -27,7 +27,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.spark.arrow_alone import prepare_worker
 from tranrepl.subscriber.batching.commit_batches import Piece
 from tranrepl.subscriber.dialect import Applier, Stream, StreamRecord
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tranrepl.publisher.postgres.long_messages import reaches_the_limit
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
 from tranrepl.snapshot.ranges import TableRange
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import Loader
 
 _CHUNK_BYTES = 256 * 1024

@@ -39,7 +39,7 @@ from tranrepl.publisher.postgres.exported_snapshot import (
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.ranges import TableRange, range_bytes, table_ranges, table_size
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
 
 log = logging.getLogger(__name__)

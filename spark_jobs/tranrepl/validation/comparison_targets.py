@@ -14,7 +14,7 @@ from tranrepl.model.commands import Operation
 from tranrepl.model.comparison import Checksum
 from tranrepl.publisher.postgres.comparison import PublisherComparison, publisher_comparison
 from tranrepl.subscriber.comparison import ComparableTable, SubscriberComparison
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.validation.comparison import ComparedArticle
 from tranrepl.validation.reading import Reader
 from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint

@@ -24,7 +24,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching import staging
 from tranrepl.subscriber.dialect import ApplierOptions
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "20"))
 COLUMNS = (Column("id", "integer", key=1), Column("code", "integer"), Column("note"), Column("amount", "integer"))

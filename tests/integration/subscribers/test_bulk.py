@@ -17,7 +17,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 MakeSite = Callable[[str], Site]
 INS, UPD, DEL = Operation.INSERT, Operation.UPDATE, Operation.DELETE

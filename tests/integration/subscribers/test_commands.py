@@ -13,7 +13,7 @@ from support.subscribers import KEY, Site
 from tranrepl.errors import ErrorKind, FencedError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.batching.steps import SerialStep
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 VENDOR = [
     Column("id", "integer", key=1),

@@ -26,7 +26,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Subscription
 from tranrepl.subscriber.dialect import ApplierOptions
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 # The Publisher's children follow their parents: renumbered, deleted, set free, and a tree within one table.
 CASCADING = (

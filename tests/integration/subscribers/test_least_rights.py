@@ -26,8 +26,8 @@ from tranrepl.distribution.opening import open_distribution
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.commands import Operation
 from tranrepl.publisher.postgres.rights import FOR_OWNER, OR_GRANT
-from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.registry import dialect_of
 
 MARKER = "m@rk/er pass%41+w?rd#&é"
 SPELLINGS = {MARKER, quote(MARKER), quote(MARKER, safe=""), quote_plus(MARKER), quote_plus(MARKER, safe="@")}

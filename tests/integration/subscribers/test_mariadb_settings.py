@@ -17,7 +17,7 @@ from support.mariadb import MariaDbServer, installed
 from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import KEY, STATEMENTS
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 _SETTINGS = {
     "max_statement_time": "0.3",

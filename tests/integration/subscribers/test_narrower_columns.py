@@ -14,7 +14,7 @@ from support.subscribers import KEY, Site
 from tranrepl.admin.check import check
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 _NAME = TableName("public", "item")
 _POSTGRES = {

@@ -17,7 +17,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import Scripted, SubscriptionPosition
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]
 NAME = TableName("public", "vendor")

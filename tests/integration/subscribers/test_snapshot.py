@@ -12,10 +12,10 @@ from tranrepl.errors import ConfigurationError, DataError, FencedError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article, PreCreation
-from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.generic.snapshot import SqlLoader
 from tranrepl.subscriber.generic.statements import Parameters, Statement
 from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle
 
 _COLUMNS = (

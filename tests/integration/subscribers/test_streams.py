@@ -24,7 +24,7 @@ from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions, Subscriber, SubscriptionPosition
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 VENDOR = (Column("id", "integer", key=1), Column("name", "varchar(40)"))
 OTHER = (Column("id", "integer", key=1), Column("vendor", "integer"))

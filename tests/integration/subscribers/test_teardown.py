@@ -10,7 +10,7 @@ from support.command_history import Column, History
 from support.subscribers import KEY, Site
 from tranrepl.errors import TransientError
 from tranrepl.model.names import TableName
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.teardown import Destinations, SubscriberRemoval
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]

@@ -27,7 +27,7 @@ from tranrepl.settings.publication import Apply, StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions
-from tranrepl.subscriber.dialects import dialect_of
+from tranrepl.subscriber.registry import dialect_of
 
 COLUMNS = (Column("id", "integer", key=1), Column("within", "integer"))
 TABLES = ("area", "shelf", "item")

@@ -15,11 +15,11 @@ from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import Scripted
-from tranrepl.subscriber.dialects import script_of
 from tranrepl.subscriber.generic.destination import intended_target
 from tranrepl.subscriber.generic.statements import Shape, statement
 from tranrepl.subscriber.generic.transaction_control import ends_transaction
 from tranrepl.subscriber.mssql.database import SqlServer
+from tranrepl.subscriber.registry import script_of
 
 VENDOR = [
     Column("BusinessEntityID", "integer", key=1),

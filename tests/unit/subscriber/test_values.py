@@ -12,9 +12,9 @@ from sqlalchemy.dialects import mssql as untyped
 from tranrepl.connections import from_environment
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.source_types import source_type
-from tranrepl.subscriber.dialects import dialect_of
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.mssql.database import SqlServer
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sqlite.database import Sqlite
 from tranrepl.subscriber.values import UnfitValueError, conversion
