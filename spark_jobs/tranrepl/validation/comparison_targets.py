@@ -14,7 +14,6 @@ from tranrepl.model.commands import Operation
 from tranrepl.model.comparison import Checksum
 from tranrepl.publisher.postgres.comparison import PublisherComparison, publisher_comparison
 from tranrepl.subscriber.comparison import ComparableTable, SubscriberComparison
-from tranrepl.subscriber.registry import dialect_of
 from tranrepl.validation.comparison import ComparedArticle
 from tranrepl.validation.reading import Reader
 from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
@@ -42,7 +41,7 @@ def open_comparison_targets(
     was set up.
     """
     opened, cores = sync_point.opened, sync_point.spark.sparkContext.defaultParallelism
-    dialect = dialect_of(opened.connection)
+    dialect = sync_point.topology.dialect(sync_point.request.subscription)
     with (
         publisher_comparison(sync_point.publisher, point.snapshot.name, articles) as publisher,
         dialect.comparison(opened.connection, opened.key, articles, cores) as subscriber,
