@@ -21,8 +21,8 @@ from tranrepl.errors import CustomProcedureError, ErrorKind
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.postgres.session import connect
 from tranrepl.subscriber.batching import staging
-from tranrepl.subscriber.postgres.procedures import Procedure
-from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber, custom_procedures
+from tranrepl.subscriber.postgres.destination import find_targets
+from tranrepl.subscriber.postgres.procedures import Procedure, custom_procedures
 
 VENDOR = (
     "CREATE TABLE vendor (vendor_id int, name varchar(50), note text, rating smallint, PRIMARY KEY (vendor_id, rating))"
@@ -203,9 +203,8 @@ def _skeletons(site: Site) -> list[Procedure]:
     """What `tranrepl script --custom` prints."""
     with open_log_reader(site.topology) as opened, connect(site.databases.subscriber, "test") as session:
         articles = opened.database.active_articles(site.publication, opened.record)
-        key = site.topology.subscription_key("reporting", None)
-        subscriber = PostgresSubscriber(session, key)
-        return [it for article in articles for it in custom_procedures(subscriber.target(article))]
+        targets = find_targets(session, "Subscriber reporting", articles)
+        return [it for target in targets for it in custom_procedures(target)]
 
 
 def _texts_of(procedures: Iterable[Procedure]) -> list[str]:

@@ -7,9 +7,9 @@ does not, or on an error, they are rolled back to a savepoint and applied serial
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -33,7 +33,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.command_rows import Command, command_rows
-from tranrepl.subscriber.batching.steps import BulkStep, MismatchError, Operations, SerialStep, Step, TruncateStep
+from tranrepl.subscriber.batching.steps import Operations, SerialStep, Step, TruncateStep
+from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.dialect import (
     ALONE,
     AS_CONFIGURED,
@@ -44,10 +45,10 @@ from tranrepl.subscriber.dialect import (
     SubscriptionKey,
     UnfinishedBatch,
 )
-from tranrepl.subscriber.generic.bulk import SqlBulk
 from tranrepl.subscriber.generic.constraints import parents_first_among
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import target
+from tranrepl.subscriber.generic.savepoint import why_undone
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
     ParameterError,
@@ -99,9 +100,11 @@ class SqlApplier:
         self._statements: dict[Shape, Statement] = {}
         self._ranks: dict[tuple[int, ...], Mapping[int, int]] = {}
         with translated_errors(self._where, database):
-            self._bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
-        self._in_bulk, self._fallbacks = 0, Counter[str]()
-        self.bulk_operations: Mapping[int, Operations] = self._bulk.operations if self._bulk else {}
+            bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
+        self.bulk_operations: Mapping[int, Operations] = bulk.operations if bulk else {}
+        self._attempts: BulkAttempts | None = None
+        if bulk is not None:
+            self._attempts = BulkAttempts(bulk, partial(why_undone, session, database, self._where, bulk))
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._where, self._database):
@@ -137,43 +140,14 @@ class SqlApplier:
         for step in steps:
             if isinstance(step, TruncateStep):
                 self._apply_serially(self._children_first(step.commands))
-            elif self._bulk is None or isinstance(step, SerialStep) or not self._apply_in_bulk(self._bulk, step):
+            elif self._attempts is None or isinstance(step, SerialStep) or not self._attempts.apply(step):
                 self._apply_serially(step.commands)
 
     def with_text(self, step: Step) -> Step:
         return step
 
     def take_applied(self) -> Applied:
-        staged = self._bulk.take_stage_seconds() if self._bulk else 0.0
-        applied = Applied(self._in_bulk, self._fallbacks, staged)
-        self._in_bulk, self._fallbacks = 0, Counter()
-        return applied
-
-    def _apply_in_bulk(self, bulk: SqlBulk, step: BulkStep) -> bool:
-        """All of the step, or nothing."""
-        savepoint: sa.NestedTransaction | None = None
-        try:
-            bulk.prepare(step)
-            savepoint = self._session.begin_nested()
-            bulk.apply(step)
-        except MismatchError as mismatch:
-            why = str(mismatch)
-        except SQLAlchemyError as error:
-            problem = self._database.translate(self._where, error)
-            if not isinstance(problem, DataError | ConfigurationError):
-                # It may have ended the transaction with its savepoints.
-                raise problem from error
-            why = f"error {problem.report.shown_number}"
-        else:
-            with translated_errors(self._where, self._database):
-                savepoint.commit()
-            self._in_bulk += len(step.commands)
-            return True
-        self._fallbacks[why] += 1
-        if savepoint is not None:
-            with translated_errors(self._where, self._database):
-                savepoint.rollback()
-        return False
+        return self._attempts.take_applied() if self._attempts else Applied()
 
     def _apply_serially(self, commands: pa.Table) -> None:
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):

@@ -7,27 +7,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tranrepl.subscriber.batching.steps import BulkStep, Operations
+from tranrepl.subscriber.batching.steps import Operations
+from tranrepl.subscriber.bulk_attempts import Bulk
 
 BulkInsert = Callable[[pa.StringArray], None]
 """Inserts images of whole rows, inside the open transaction. Raises MismatchError where they are not all there then as
 they should be, and what the database says as SQLAlchemy does."""
 
 
-class SqlBulk(Protocol):
+class SqlBulk(Bulk, Protocol):
     """Of one session. Errors of the database are raised as SQLAlchemy does."""
 
     operations: Mapping[int, Operations]
     """Which operations of which articles (by article_id) may go in bulk."""
-
-    def prepare(self, step: BulkStep) -> None:
-        """Make what the step is staged in. Before the savepoint that may undo the step."""
-        ...
-
-    def apply(self, step: BulkStep) -> None:
-        """Apply inside the open transaction. Raises MismatchError: then nothing of the step may stay."""
-        ...
-
-    def take_stage_seconds(self) -> float:
-        """How long staging took since it was asked last."""
-        ...

@@ -69,7 +69,7 @@ class BulkApply:
         self._rank = parents_first
         self._made: set[str] = set()
         self._filled: set[str] = set()
-        self.stage_seconds = 0.0
+        self._stage_seconds = 0.0
 
     def prepare(self, step: BulkStep) -> None:
         """Make the staging tables. Before what may have to be undone, for it would undo them."""
@@ -98,7 +98,11 @@ class BulkApply:
                 script.update(it.folded, it.updates)
             script.insert(it.folded, it.inserts)
         seconds = run_script(self._session, script.statements)
-        self.stage_seconds += sum(seconds[place] for place in script.staging)
+        self._stage_seconds += sum(seconds[place] for place in script.staging)
+
+    def take_stage_seconds(self) -> float:
+        seconds, self._stage_seconds = self._stage_seconds, 0.0
+        return seconds
 
     def committed(self) -> None:
         """The commit emptied the staging tables."""

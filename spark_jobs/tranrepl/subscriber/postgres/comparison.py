@@ -21,8 +21,8 @@ from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.subscriber.comparison import ComparableTable, Correction
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.correction import correcting_statement
+from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.procedures import Target
-from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 
 _TABLE_LOCK_TIMEOUT = "60s"
 
@@ -56,21 +56,21 @@ def open_comparison(
 ) -> Iterator[PostgresComparison]:
     """Look at the tables, and hold a snapshot of them as they are now."""
     with connect(connection, "tranrepl validation", autocommit=True) as session:
-        subscriber = PostgresSubscriber(session, key)
+        where = f"Subscriber {key.subscription}"
         targets: dict[int, Target] = {}
         problems: list[tuple[RegisteredArticle, ConfigurationError]] = []
         for article in articles:
             try:
-                targets[article.article_id] = subscriber.target(article)
+                targets[article.article_id] = find_targets(session, where, [article])[0]
             except ConfigurationError as error:
                 problems.append((article, error))
         destinations = [it.article.destination for it in targets.values()]
-        with _exported(connection, destinations, subscriber.where) as snapshot:
+        with _exported(connection, destinations, where) as snapshot:
             yield PostgresComparison(
                 tuple(_comparable(it) for it in targets.values()),
                 tuple(problems),
                 session,
-                SnapshotPlace(connection, snapshot, subscriber.where),
+                SnapshotPlace(connection, snapshot, where),
                 targets,
             )
 

@@ -8,15 +8,16 @@ from functools import partial
 
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.session import Session, connect, translated_errors
+from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.postgres.apply import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES
+from tranrepl.subscriber.postgres.session_settings import configure_session
 from tranrepl.subscriber.postgres.snapshot import PostgresLoader, PostgresSnapshot
-from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber, replica_role_problems
+from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.teardown import PostgresTeardown
 
 
@@ -58,7 +59,7 @@ class PostgresDialect:
             session.execute("SET synchronous_commit = off")
             # Compiling a statement over so many rows takes longer than running it.
             session.execute("SET jit = off")
-            _configure_session(session, f"Subscriber {key.subscription}", options)
+            configure_session(session, f"Subscriber {key.subscription}", options)
             name = f"tranrepl {key.subscription} prefetch"
             prefetch = Prefetch(partial(connect, connection, name, autocommit=True), key, articles)
             applier = PostgresApplier(session, key, articles, prefetch, options)
@@ -80,7 +81,7 @@ class PostgresDialect:
         with connect(connection, f"tranrepl {key.subscription}", autocommit=True) as session:
             # The commit that sets the watermark waits for the disk, and for all that was written before it.
             session.execute("SET synchronous_commit = off")
-            _configure_session(session, f"Subscriber {key.subscription}", options)
+            configure_session(session, f"Subscriber {key.subscription}", options)
             yield PostgresLoader(session, key, snapshot)
 
     @contextmanager
@@ -96,14 +97,3 @@ class PostgresDialect:
         # Any session can import the snapshot: those of Spark's tasks do.
         del sessions
         return open_comparison(connection, key, articles)
-
-
-def _configure_session(session: Session, where: str, options: ApplierOptions) -> None:
-    if options.not_for_replication:
-        for problem in replica_role_problems(session, where):
-            raise problem
-        session.execute("SET session_replication_role = replica")
-    if options.lock_timeout_seconds is not None:
-        # 0 would be no timeout at all.
-        milliseconds = max(1, round(options.lock_timeout_seconds * 1000))
-        session.execute("SELECT set_config('lock_timeout', %s, false)", [f"{milliseconds}ms"])

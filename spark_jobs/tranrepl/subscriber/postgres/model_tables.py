@@ -74,6 +74,19 @@ SELECT c.conname, EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid
 """
 
 
+MINE = sql.SQL("publisher_system = %s AND publisher_db = %s AND publication = %s AND subscription = %s")
+"""Rows of one subscription. Its values are those of `key_values` without the first."""
+
+
+def key_values(key: SubscriptionKey) -> list[str]:
+    """Return the values of `publisher`, `publisher_system`, `publisher_db`, `publication` and `subscription`."""
+    return [key.publisher, key.publisher_system, key.publisher_db, key.publication, key.subscription]
+
+
+def has_table(session: Session, table: sql.Identifier) -> bool:
+    return session.execute("SELECT to_regclass(%s)", [table.as_string(None)]).fetchone() != (None,)
+
+
 def create_model_tables(session: Session) -> None:
     """Inside a transaction. Idempotent; tables of earlier versions get what they lack."""
     for statement in _TABLES:

@@ -29,7 +29,6 @@ from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.key_order import Columns, dense_range, key_order
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedures import Target, trusted
-from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.targets import Targets
 
 _FEWEST_ROWS = 100
@@ -91,7 +90,7 @@ class Prefetch:
         if self._reader is None:
             session = self._opened.enter_context(self.connect())
             session.execute(_SETTINGS)
-            self._reader = _Reader(session, Targets(PostgresSubscriber(session, self.key), self.articles))
+            self._reader = _Reader(session, Targets(session, f"Subscriber {self.key.subscription}", self.articles))
         return self._reader
 
 

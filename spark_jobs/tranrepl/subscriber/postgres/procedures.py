@@ -17,7 +17,7 @@ from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescripti
 from tranrepl.model.commands import Operation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
-from tranrepl.subscriber.procedure_names import called_procedure
+from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
 from tranrepl.subscriber.row_not_found import row_not_found_text
 
 SCHEMA = "public"
@@ -368,3 +368,13 @@ def _dollar_quoted(body: str) -> sql.SQL:
     while tag in body:
         tag = f"{tag[:-1]}_$"
     return sql.SQL(f"{tag}{body}{tag}")
+
+
+def generated_procedures(target: Target) -> list[Procedure]:
+    """The procedures that setup makes for this article."""
+    return [procedure(target, it) for it in PREFIXES if generates(target.article.propagation(it))]
+
+
+def custom_procedures(target: Target) -> list[Procedure]:
+    """The custom procedures that this article calls, as they should be declared."""
+    return [procedure(target, it) for it in PREFIXES if target.article.propagation(it).procedure is not None]

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 
 from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.postgres.session import Session
+from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.procedures import Target
-from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 
 
 class Targets:
-    def __init__(self, subscriber: PostgresSubscriber, articles: Mapping[int, RegisteredArticle]) -> None:
-        self._subscriber = subscriber
+    def __init__(self, session: Session, where: str, articles: Mapping[int, RegisteredArticle]) -> None:
+        self._session = session
+        self._where = where
         self._articles = articles
         self._found: dict[int, Target] = {}
 
@@ -23,9 +25,9 @@ class Targets:
         """
         unknown = sorted(set(article_ids).difference(self._found))
         if strange := [it for it in unknown if it not in self._articles]:
-            raise InternalError(f"{self._subscriber.where}: a stored command is of unknown article {strange[0]}")
+            raise InternalError(f"{self._where}: a stored command is of unknown article {strange[0]}")
         if unknown:
-            targets = self._subscriber.targets([self._articles[it] for it in unknown])
+            targets = find_targets(self._session, self._where, [self._articles[it] for it in unknown])
             self._found |= dict(zip(unknown, targets, strict=True))
 
     def __getitem__(self, article_id: int) -> Target:

@@ -1,0 +1,134 @@
+"""What keeps a PostgreSQL Subscriber from taking an article."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from psycopg import sql
+from psycopg.pq import ExecStatus
+
+from tranrepl.errors import ConfigurationError, CustomProcedureError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import argument_count
+from tranrepl.model.catalogue import ColumnDescription, Generation, TableDescription
+from tranrepl.model.commands import Method, Operation
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.settings.publication import Article
+from tranrepl.subscriber.narrower_columns import null_warning, postgres_lost, warning
+from tranrepl.subscriber.postgres.destination import find_destination, intended_target
+from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, Procedure, custom_procedures, trusted
+from tranrepl.subscriber.procedure_names import PREFIXES
+
+
+def article_problems(
+    session: Session, where: str, article: Article, source: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Yield what keeps this Subscriber from taking the article, each with its way out."""
+    columns = source.published(article.columns)
+    yield from _argument_problems(article, source)
+    table = find_destination(session, where, article.destination_table)
+    if table is None:
+        yield from _missing_types(session, where, article, columns)
+        return
+    if table.kind not in ("table", "partitioned table"):
+        yield ConfigurationError(
+            f"article {article.source}: {article.destination_table} at {where} is a {table.kind}",
+            remedy="allowed: a table, or none, which `tranrepl setup FILE` then creates",
+        )
+        return
+    for column in columns:
+        yield from _column_problems(where, article, table, column)
+
+
+def _argument_problems(article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+    columns = source.published(article.columns)
+    for operation in PREFIXES:
+        propagation = article.propagation(operation)
+        count = argument_count(propagation, operation, len(columns), range(len(source.key)))
+        if propagation.method is Method.PROCEDURE and count > MOST_ARGUMENTS:
+            option = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
+            yield ConfigurationError(
+                f"article {article.source}: {option[operation]}: the procedure would take {count} arguments, "
+                f"a PostgreSQL procedure takes {MOST_ARGUMENTS}",
+                remedy=f"{option[operation]}: SQL, or fewer columns",
+            )
+
+
+def _missing_types(
+    session: Session, where: str, article: Article, columns: Sequence[ColumnDescription]
+) -> Iterator[ConfigurationError]:
+    """Types of one's own that a table made by `tranrepl setup` would need."""
+    for column in columns:
+        with translated_errors(where):
+            found = session.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
+        if found == (None,):
+            yield ConfigurationError(
+                f"article {article.source}: {where}: column {column.name!r}: type {column.type_name} does not exist",
+                remedy="create the type there as it is at the Publisher, or leave the column out of the article",
+            )
+
+
+def _column_problems(
+    where: str, article: Article, table: TableDescription, column: ColumnDescription
+) -> Iterator[ConfigurationError]:
+    found = table.column(column.name)
+    if found is None:
+        yield ConfigurationError(
+            f"article {article.source}: {where}: table {table.name} has no column {column.name!r}",
+            remedy=f'ALTER TABLE {table.name} ADD COLUMN "{column.name}" {column.type_name}; '
+            "or leave the column out of the article",
+        )
+    elif found.generation is not Generation.NONE:
+        yield ConfigurationError(
+            f"article {article.source}: {where}: column {column.name!r} of {table.name} is generated",
+            remedy="a published column must be a plain one at the Subscriber",
+        )
+
+
+def article_warnings(session: Session, where: str, article: Article, source: TableDescription) -> Iterator[str]:
+    """Yield what of an article without problems may not fit into the table that is there."""
+    table = find_destination(session, where, article.destination_table)
+    at = f"article {article.source}: {where}: table {article.destination_table}"
+    pairs = [(it, table.column(it.name)) for it in source.published(article.columns)] if table is not None else []
+    for column, found in pairs:
+        if found is None:
+            continue
+        what = postgres_lost(column, found)
+        if what is not None:
+            yield f"{at}: {warning(column, found.type_name, what)}"
+        if found.not_null and not column.not_null:
+            yield f"{at}: {null_warning(column)}"
+
+
+def custom_problems(
+    session: Session, where: str, article: RegisteredArticle, source: TableDescription
+) -> Iterator[CustomProcedureError]:
+    """Yield custom procedures that are missing or declared otherwise than they are called."""
+    if not any(article.propagation(it).procedure for it in PREFIXES):
+        return
+    target = intended_target(session, where, article, source)
+    for custom in custom_procedures(target):
+        if not _accepts_call(session, custom):
+            yield CustomProcedureError(
+                f"article {target.article.source}: {where}: there is no procedure that takes the call of "
+                f"{custom.identifier.as_string(None)}",
+                remedy=f"declare it as PROCEDURE {custom.signature().as_string(None)}; "
+                "`tranrepl script FILE --custom` prints a skeleton",
+                article=str(target.article.source),
+            )
+
+
+def _accepts_call(session: Session, custom: Procedure) -> bool:
+    """Whether the server would take the call with arguments of these types. Parsing it runs nothing."""
+    values = sql.SQL(", ").join(sql.SQL("NULL::{}").format(trusted(type_name)) for _, type_name in custom.parameters)
+    call = sql.SQL("CALL {}({})").format(custom.identifier, values).as_string(session)
+    parsed = session.pgconn.prepare(b"", call.encode())
+    if parsed.status != ExecStatus.COMMAND_OK:
+        return False
+    # An argument that gives something back has nobody to give it to.
+    giving = session.execute(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = %s AND p.proname = %s AND p.proargmodes && '{o,b}')",
+        [custom.schema, custom.name],
+    ).fetchone()
+    return giving == (False,)

@@ -1,0 +1,63 @@
+"""Destination tables of a PostgreSQL Subscriber, as its catalogue has them or setup would create them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import describe_table, describe_tables
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.subscriber.postgres.procedures import Target
+
+
+def find_destination(session: Session, where: str, table: TableName) -> TableDescription | None:
+    """Describe a table; None where there is none."""
+    with translated_errors(where):
+        return describe_table(session, table)
+
+
+def has_destination(session: Session, where: str, table: TableName) -> bool:
+    """Return whether there is a table, or another relation, of that name."""
+    with translated_errors(where):
+        found = session.execute(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s)",
+            [table.schema, table.table],
+        ).fetchone()
+    return found == (True,)
+
+
+def find_targets(session: Session, where: str, articles: Sequence[RegisteredArticle]) -> list[Target]:
+    """The articles at this Subscriber. Raises ConfigurationError where a table or a column is missing."""
+    with translated_errors(where):
+        tables = describe_tables(session, [it.destination for it in articles])
+    return [_target(where, article, tables.get(article.destination)) for article in articles]
+
+
+def _target(where: str, article: RegisteredArticle, table: TableDescription | None) -> Target:
+    if table is None:
+        raise ConfigurationError(
+            f"{where}: table {article.destination} does not exist",
+            remedy="run `tranrepl setup FILE`",
+            article=str(article.source),
+        )
+    columns = [table.column(column.name) for column in article.columns]
+    missing = [column.name for column, found in zip(article.columns, columns, strict=True) if found is None]
+    if missing:
+        raise ConfigurationError(
+            f"{where}: table {article.destination} has no column {', '.join(missing)}",
+            remedy="add it to the table, or leave it out of the article and run `tranrepl setup FILE`",
+            article=str(article.source),
+        )
+    return Target(article, table, tuple(column for column in columns if column is not None))
+
+
+def intended_target(session: Session, where: str, article: RegisteredArticle, source: TableDescription) -> Target:
+    """As `find_targets`; where the table does not exist yet, as setup would create it, with the Publisher's types."""
+    if find_destination(session, where, article.destination) is not None:
+        return find_targets(session, where, [article])[0]
+    columns = [source.column(column.name) for column in article.columns]
+    return Target(article, source, tuple(column for column in columns if column is not None))

@@ -1,0 +1,100 @@
+"""Tables and foreign keys that setup creates at a PostgreSQL Subscriber."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.model.catalogue import ColumnDescription, Generation, TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.settings.publication import Article
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.postgres.destination import find_destination, has_destination
+from tranrepl.subscriber.postgres.model_tables import SNAPSHOTS, key_values
+from tranrepl.subscriber.postgres.procedures import trusted
+
+
+def create_destination(
+    session: Session, where: str, key: SubscriptionKey, article: Article, source: TableDescription
+) -> list[str]:
+    """Create the destination table where it is missing: published columns, NOT NULL, primary key.
+
+    Generated columns come along where all they need is published. Identity does not (`schema_option` 0x04 is off).
+    """
+    name = article.destination_table
+    with translated_errors(f"{where}, table {name}"), session.transaction():
+        if has_destination(session, where, name):
+            return []
+        _create_schema(session, name.schema)
+        session.execute(_create_table(session, name, article, source))
+        # A snapshot may build the indexes of such a table after it is loaded.
+        session.execute(
+            sql.SQL(
+                "INSERT INTO {} (publisher, publisher_system, publisher_db, publication, subscription, article, "
+                "range_number, snapshot, created) VALUES (%s, %s, %s, %s, %s, %s, 0, '', true) "
+                "ON CONFLICT (publisher_system, publisher_db, publication, subscription, article, range_number) "
+                "DO UPDATE SET created = true"
+            ).format(SNAPSHOTS),
+            [*key_values(key), str(article.source)],
+        )
+    return [f"created table {name} at {where}"]
+
+
+def _create_schema(session: Session, name: str) -> None:
+    """IF NOT EXISTS asks for CREATE on the database also where the schema is there."""
+    found = session.execute("SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)", [name]).fetchone()
+    if found == (False,):
+        session.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
+
+
+def _create_table(session: Session, name: TableName, article: Article, source: TableDescription) -> sql.Composed:
+    published = source.published(article.columns)
+    names = {column.name for column in published}
+    parts: list[sql.Composable] = []
+    for column in source.columns:
+        definition = sql.SQL("{} {}").format(sql.Identifier(column.name), trusted(column.type_name))
+        if column.name in names:
+            parts.append(definition + sql.SQL(" NOT NULL" if column.not_null else ""))
+        elif column.generation_expression is not None and names.issuperset(column.generated_from):
+            parts.append(definition + _generated(session, column))
+    key = sql.SQL(", ").join(sql.Identifier(column.name) for column in source.key)
+    parts.append(sql.SQL("PRIMARY KEY ({})").format(key))
+    return sql.SQL("CREATE TABLE {} (\n  {}\n)").format(qualified(name), sql.SQL(",\n  ").join(parts))
+
+
+def _generated(session: Session, column: ColumnDescription) -> sql.Composable:
+    virtual = column.generation is Generation.VIRTUAL and session.info.server_version >= 180000
+    return sql.SQL(" GENERATED ALWAYS AS ({}) {}").format(
+        trusted(column.generation_expression or ""), sql.SQL("VIRTUAL" if virtual else "STORED")
+    )
+
+
+def create_foreign_key(session: Session, where: str, key: ForeignKey, *, new: bool) -> list[str]:
+    """Checked at commit, and without cascades: the Publisher's come as commands, after their parent's."""
+    table, referenced = find_destination(session, where, key.table), find_destination(session, where, key.referenced)
+    if table is None or referenced is None or key.is_among(table.foreign_keys):
+        return []
+    statement = _foreign_key(key).as_string(session)
+    if not new:
+        return [key.left_out(f"the table was there before; add it by {statement}")]
+    try:
+        with translated_errors(where), session.transaction():
+            session.execute(_foreign_key(key))
+    except (DataError, ConfigurationError) as error:
+        return [key.left_out(error.message)]
+    return [f"created foreign key {key.name} of table {key.table} at {where}"]
+
+
+def _foreign_key(key: ForeignKey) -> sql.Composed:
+    return sql.SQL(
+        "ALTER TABLE {} ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({}) DEFERRABLE INITIALLY DEFERRED"
+    ).format(
+        qualified(key.table),
+        sql.Identifier(key.name),
+        sql.SQL(", ").join(map(sql.Identifier, key.columns)),
+        qualified(key.referenced),
+        sql.SQL(", ").join(map(sql.Identifier, key.referenced_columns)),
+    )
