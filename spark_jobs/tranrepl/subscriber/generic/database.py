@@ -36,6 +36,7 @@ from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
+from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
 from tranrepl.subscriber.values import Binding, ColumnType
 
@@ -191,9 +192,14 @@ class SqlDatabase:
         """A column's name, of what SQLAlchemy reads from the catalogue."""
         return reflected
 
-    def quoted(self, name: str) -> str:
-        """An identifier, for a statement without parameters."""
-        return '"' + name.replace('"', '""') + '"'
+    @property
+    def identifiers(self) -> Identifiers:
+        """What quotes names for statements that are text."""
+        return Identifiers(self.kind)
+
+    def qualified(self, table: TableName) -> str:
+        """A destination table's name, for a statement that is text."""
+        return self.identifiers.qualified(*self.place(table))
 
     def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
         """A table's, where setup makes any."""

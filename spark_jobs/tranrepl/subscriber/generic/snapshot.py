@@ -168,10 +168,9 @@ class SqlSnapshot:
         for it in children_first:
             if it.settings.pre_creation_cmd is PreCreation.DROP:
                 with self._transaction():
-                    schema, name = self._database.place(it.article.destination)
-                    parts = ".".join(self._database.quoted(part) for part in (schema, name) if part)
+                    table = self._database.qualified(it.article.destination)
                     self._session.exec_driver_sql(
-                        f"DROP TABLE IF EXISTS {parts}", execution_options={"no_parameters": True}
+                        f"DROP TABLE IF EXISTS {table}", execution_options={"no_parameters": True}
                     )
         for it in articles:
             self._subscriber.set_up_destination(it.settings, it.source)

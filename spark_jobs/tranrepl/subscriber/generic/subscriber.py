@@ -233,11 +233,9 @@ class SqlSubscriber:
     def _create_foreign_key(self, key: ForeignKey) -> str:
         """Under a name of the database's own: two tables of a schema may not have keys of one name, as the
         Publisher's may."""
-        quote = self._database.quoted
-        table, referenced = (
-            ".".join(quote(part) for part in self._database.place(it) if part) for it in (key.table, key.referenced)
-        )
-        columns, others = (", ".join(map(quote, it)) for it in (key.columns, key.referenced_columns))
+        table, referenced = self._database.qualified(key.table), self._database.qualified(key.referenced)
+        quoted = self._database.identifiers.quoted
+        columns, others = (", ".join(map(quoted, it)) for it in (key.columns, key.referenced_columns))
         return f"ALTER TABLE {table} ADD FOREIGN KEY ({columns}) REFERENCES {referenced} ({others})"
 
     def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:

@@ -27,6 +27,7 @@ from tranrepl.subscriber.batching.key_order import Columns
 from tranrepl.subscriber.batching.steps import BulkStep, MismatchError, Operations
 from tranrepl.subscriber.mariadb.bulkable import BulkRules, BulkTarget
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, hexadecimal
+from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
 
 _STATEMENT_BYTES = 1 << 20
 """Of an INSERT; more in one costs memory and wins nothing."""
@@ -78,9 +79,9 @@ class MariaDbBulk:
         return seconds
 
     def _make(self, stage: _Stage) -> None:
-        declared = ", ".join(f"{_quoted(name)} {declaration}" for name, declaration in stage.columns)
-        self._execute(f"DROP TEMPORARY TABLE IF EXISTS {_quoted(stage.name)}")
-        self._execute(f"CREATE TEMPORARY TABLE {_quoted(stage.name)} ({declared}) ENGINE=InnoDB")
+        declared = ", ".join(f"{quoted_name(name)} {declaration}" for name, declaration in stage.columns)
+        self._execute(f"DROP TEMPORARY TABLE IF EXISTS {quoted_name(stage.name)}")
+        self._execute(f"CREATE TEMPORARY TABLE {quoted_name(stage.name)} ({declared}) ENGINE=InnoDB")
 
     def _delete(self, folded: Folded) -> None:
         goes, absent = len(folded.deletes[0]), len(folded.absent[0])
@@ -90,7 +91,9 @@ class MariaDbBulk:
         stage = _key_stage(target)
         keys: Columns = tuple(pa.concat_arrays(both) for both in zip(folded.deletes, folded.absent, strict=True))
         self._fill(stage, [key_actions(folded), *_key_literals(target, keys)])
-        joined = f"{_quoted(stage.name)} AS staged STRAIGHT_JOIN {_table(target)} AS destination ON {_matches(target)}"
+        joined = (
+            f"{quoted_name(stage.name)} AS staged STRAIGHT_JOIN {_table(target)} AS destination ON {_matches(target)}"
+        )
         if absent and self._count(f"SELECT COUNT(*) FROM {joined} AND staged.{_ACTION} = {KeyAction.ABSENT}"):
             raise MismatchError(f"a row to be inserted is in {_shown(target)} already")
         if goes:
@@ -110,7 +113,9 @@ class MariaDbBulk:
     def _count_updated(
         self, target: BulkTarget, stage: _Stage, updates: FoldedUpdates, positions: Sequence[int]
     ) -> int:
-        joined = f"{_quoted(stage.name)} AS staged STRAIGHT_JOIN {_table(target)} AS destination ON {_matches(target)}"
+        joined = (
+            f"{quoted_name(stage.name)} AS staged STRAIGHT_JOIN {_table(target)} AS destination ON {_matches(target)}"
+        )
         assigned = [
             *_key_assignments(target, updates),
             *(_assignment(target, at, always=bool(updates.setting(at).all())) for at in positions),
@@ -134,12 +139,12 @@ class MariaDbBulk:
 
     def _fill(self, stage: _Stage, values: Sequence[pa.StringArray]) -> None:
         started = time.perf_counter()
-        if self._insert_into(_quoted(stage.name), [name for name, _ in stage.columns], values) != len(values[0]):
+        if self._insert_into(quoted_name(stage.name), [name for name, _ in stage.columns], values) != len(values[0]):
             raise MismatchError("not every row was staged")
         self._stage_seconds += time.perf_counter() - started
 
     def _insert_into(self, table: str, columns: Sequence[str], values: Sequence[pa.StringArray]) -> int:
-        start = f"INSERT INTO {table} ({', '.join(map(_quoted, columns))}) VALUES "
+        start = f"INSERT INTO {table} ({', '.join(map(quoted_name, columns))}) VALUES "
         rows = pc.binary_join_element_wise(pc.binary_join_element_wise("(", values[0], ""), *values[1:], ",")
         room = min(_STATEMENT_BYTES, self._largest - _PACKET_HEADER) - len(start.encode())
         met = 0
@@ -178,12 +183,8 @@ def _columns_of(lines: pa.StringArray, count: int) -> Iterable[pa.StringArray]:
     return [values.take(pa.array(places + at)) for at in range(count)]
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _table(target: BulkTarget) -> str:
-    return ".".join(map(_quoted, target.place))
+    return qualified_name(*target.place)
 
 
 def _shown(target: BulkTarget) -> str:
@@ -237,7 +238,7 @@ def _key_literals(target: BulkTarget, keys: Columns) -> list[pa.StringArray]:
 
 def _matches(target: BulkTarget) -> str:
     return " AND ".join(
-        f"destination.{_quoted(target.columns[at].name)} = staged.{_key_name(place)}"
+        f"destination.{quoted_name(target.columns[at].name)} = staged.{_key_name(place)}"
         for place, at in enumerate(target.article.key_positions)
     )
 
@@ -245,14 +246,14 @@ def _matches(target: BulkTarget) -> str:
 def _key_assignments(target: BulkTarget, updates: FoldedUpdates) -> list[str]:
     """An UPDATE that sets all columns gives a key of equal text its own spelling."""
     return [
-        f"destination.{_quoted(target.columns[at].name)} = staged.{_key_name(place)}"
+        f"destination.{quoted_name(target.columns[at].name)} = staged.{_key_name(place)}"
         for place, at in enumerate(target.article.key_positions)
         if at in updates.values and target.columns[at].collation is not None
     ]
 
 
 def _assignment(target: BulkTarget, at: int, *, always: bool) -> str:
-    column, value = f"destination.{_quoted(target.columns[at].name)}", f"staged.{_value_name(at)}"
+    column, value = f"destination.{quoted_name(target.columns[at].name)}", f"staged.{_value_name(at)}"
     if always:
         return f"{column} = {value}"
     is_set = f"ORD(SUBSTRING(staged.{_MASK}, {at // 8 + 1}, 1)) & {1 << at % 8}"

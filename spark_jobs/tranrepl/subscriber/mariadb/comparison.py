@@ -24,6 +24,7 @@ from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import parameters, shape_of, statement
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.mariadb.comparison_statements import MariaDbSide, compared_column, form_of
+from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
 
 Connect = Callable[[], AbstractContextManager[sa.Connection]]
 
@@ -90,12 +91,12 @@ class MariaDbComparison:
     def end(self, table: ComparableTable, checksum_by: Checksum, part_bytes: int) -> ComparedEnd:
         # A table is read as a whole, and there is one checksum.
         del checksum_by, part_bytes
-        found, quoted = self._targets[table.article.article_id], self._database.quoted
+        found = self._targets[table.article.article_id]
         columns = tuple(
-            compared_column(column, form.form, quoted(column.name))
+            compared_column(column, form.form, quoted_name(column.name))
             for column, form in zip(found.columns, table.forms, strict=True)
         )
-        name = ".".join(quoted(part) for part in (found.schema, found.name) if part)
+        name = qualified_name(found.schema, found.name)
         return ComparedEnd(MariaDbSide(name, columns, table.article.key_positions), self._held)
 
     def statement(self, correction: Correction) -> str:

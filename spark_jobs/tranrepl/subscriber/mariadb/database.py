@@ -187,9 +187,6 @@ class MariaDb(NumberedDatabase):
         """SQLAlchemy takes it from SHOW CREATE TABLE, and leaves the quotes in it doubled."""
         return reflected.replace("``", "`")
 
-    def quoted(self, name: str) -> str:
-        return "`" + name.replace("`", "``") + "`"
-
     def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
         rows = session.execute(_FOREIGN_KEYS, {"schema": table.schema, "table": table.table}).all()
         found = []

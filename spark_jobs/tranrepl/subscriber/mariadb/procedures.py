@@ -20,7 +20,7 @@ from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.transaction_control import ends_transaction
-from tranrepl.subscriber.mariadb.sql_text import tokenizer
+from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
 from tranrepl.subscriber.row_not_found import row_not_found_text
 
 PROCEDURE_NAMES = NameLimit(64, NameUnit.CHARACTERS)
@@ -37,7 +37,7 @@ class MariaDbScripter:
     def procedure(self, target: SqlTarget, operation: Operation) -> Procedure:
         name = name_of(target, operation, self.names)
         declared = ",\n  ".join(
-            f"IN {_quoted(argument.name)} {_parameter_type(target, argument)}"
+            f"IN {quoted_name(argument.name)} {_parameter_type(target, argument)}"
             for argument in arguments(target.article, operation)
         )
         body = f"BEGIN\n{_body(target, operation)}END"
@@ -94,12 +94,8 @@ def ends_with_body(text: str, body: str) -> bool:
     return text.endswith(_BEFORE_BODY + body)
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _qualified(name: ProcedureName) -> str:
-    return _quoted(name.name) if name.schema is None else f"{_quoted(name.schema)}.{_quoted(name.name)}"
+    return qualified_name(name.schema, name.name)
 
 
 def _literal(text: str) -> str:
@@ -117,7 +113,7 @@ def _parameter_type(target: SqlTarget, argument: Argument) -> str:
 
 
 def _table(target: SqlTarget) -> str:
-    return _quoted(target.name) if target.schema is None else f"{_quoted(target.schema)}.{_quoted(target.name)}"
+    return qualified_name(target.schema, target.name)
 
 
 def _body(target: SqlTarget, operation: Operation) -> str:
@@ -131,14 +127,14 @@ def _body(target: SqlTarget, operation: Operation) -> str:
 
 
 def _insert(target: SqlTarget) -> str:
-    columns = ", ".join(_quoted(column.name) for column in target.columns)
-    values = ", ".join(_quoted(argument.name) for argument in arguments(target.article, Operation.INSERT))
+    columns = ", ".join(quoted_name(column.name) for column in target.columns)
+    values = ", ".join(quoted_name(argument.name) for argument in arguments(target.article, Operation.INSERT))
     return f"  INSERT INTO {_table(target)} ({columns})\n  VALUES ({values});\n"
 
 
 def _update(target: SqlTarget) -> str:
     passed = arguments(target.article, Operation.UPDATE)
-    new = {it.position: _quoted(it.name) for it in passed if it.image is Image.AFTER}
+    new = {it.position: quoted_name(it.name) for it in passed if it.image is Image.AFTER}
     matches = _key_matches(target, Operation.UPDATE)
     everything = range(len(target.columns))
     if BITMAP not in passed:
@@ -181,7 +177,7 @@ def _declared() -> str:
 
 def _column(target: SqlTarget, at: int) -> str:
     """Qualified: an unqualified name would be the parameter's where a column is called as one."""
-    return f"destination.{_quoted(target.columns[at].name)}"
+    return f"destination.{quoted_name(target.columns[at].name)}"
 
 
 def _bit_is_set(at: int) -> str:
@@ -190,7 +186,7 @@ def _bit_is_set(at: int) -> str:
 
 def _key_matches(target: SqlTarget, operation: Operation) -> str:
     key = zip(target.article.key_positions, key_arguments(target.article, operation), strict=True)
-    return " AND ".join(f"{_column(target, at)} = {_quoted(argument.name)}" for at, argument in key)
+    return " AND ".join(f"{_column(target, at)} = {quoted_name(argument.name)}" for at, argument in key)
 
 
 def _row_not_found(target: SqlTarget, operation: Operation) -> str:
@@ -200,7 +196,7 @@ def _row_not_found(target: SqlTarget, operation: Operation) -> str:
     names = [target.columns[at].name for at in target.article.key_positions]
     parts = [_literal(text)]
     for place, (name, argument) in enumerate(zip(names, key, strict=True)):
-        parts += [_literal(f"{', ' if place else ''}{name} = "), _quoted(argument.name)]
+        parts += [_literal(f"{', ' if place else ''}{name} = "), quoted_name(argument.name)]
     absent = f"NOT EXISTS (SELECT 1 FROM {_table(target)} AS destination WHERE {matches})"
     return (
         f"  IF tranrepl_rows = 0 AND {absent} THEN\n"

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import MissingRightError
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.mariadb.sql_text import quoted_name
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 
 _ACCESS_DENIED = "1142"
@@ -47,7 +48,7 @@ def right_problems(
     user = str(session.scalar(sa.text("SELECT current_user()")))
     login, _, host = user.rpartition("@")
     grants = [
-        f"GRANT {', '.join(lacking)} ON {_quoted(schema)}.* TO {_literal(login)}@{_literal(host)}"
+        f"GRANT {', '.join(lacking)} ON {_quoted_exactly(schema)}.* TO {_literal(login)}@{_literal(host)}"
         for schema, rights in wanted.items()
         if (lacking := [it for it in rights if it not in _granted(session, ours, schema)])
     ]
@@ -78,9 +79,9 @@ def _are_there(session: sa.Connection, schema: str, tables: Sequence[str]) -> bo
     return bool(found == len(tables))
 
 
-def _quoted(name: str) -> str:
-    """In a GRANT, an underscore stands for any character, unless it is escaped."""
-    return "`" + name.replace("`", "``").replace("_", "\\_").replace("%", "\\%") + "`"
+def _quoted_exactly(schema: str) -> str:
+    """Return the schema's name for a GRANT, where an underscore stands for any character unless it is escaped."""
+    return quoted_name(schema.replace("_", "\\_").replace("%", "\\%"))
 
 
 def _literal(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How MariaDB and MySQL read SQL, as far as we read it too: strings, names and comments by `sql_mode`."""
+"""SQL as MariaDB and MySQL have it: how names are quoted, and how strings, names and comments are read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Any
 
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.tokens import Tokenizer
+
+from tranrepl.subscriber.generic.identifiers import Identifiers
+
+_IDENTIFIERS = Identifiers("mysql")
+quoted_name = _IDENTIFIERS.quoted
+qualified_name = _IDENTIFIERS.qualified
 
 
 def tokenizer(sql_mode: str) -> type[Tokenizer]:

@@ -15,10 +15,12 @@ from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Operation
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
+from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.generic.transaction_control import ends_transaction
 
+_IDENTIFIERS = Identifiers("mssql")
 PROCEDURE_NAMES = NameLimit(128, NameUnit.UTF_16)
 """Characters, and so never more bytes than a name may have."""
 MOST_ARGUMENTS = 2100
@@ -82,7 +84,7 @@ class SqlServerScripter:
                 "select case when found.id is null then null else coalesce(object_definition(found.id), N'') end "
                 "from (select coalesce(object_id(:own, N'P'), object_id(:system, N'P')) as id) as found"
             ),
-            {"own": _qualified(name), "system": f"[sys].{_bracketed(name.name)}"},
+            {"own": _qualified(name), "system": _IDENTIFIERS.qualified("sys", name.name)},
         )
         return body
 
@@ -101,18 +103,14 @@ class SqlServerScripter:
 
     def shared(self) -> tuple[Procedure, ...]:
         name = _qualified(RAISE_ERROR)
-        system = f"[sys].{_bracketed(RAISE_ERROR.name)}"
+        system = _IDENTIFIERS.qualified("sys", RAISE_ERROR.name)
         missing = f"object_id({_literal(name)}, N'P') is null and object_id({_literal(system)}) is null"
         create = f"if {missing}\n    exec({_literal(_RAISE_ERROR)})"
         return (Procedure(RAISE_ERROR, create, _RAISE_ERROR),)
 
 
-def _bracketed(name: str) -> str:
-    return "[" + name.replace("]", "]]") + "]"
-
-
 def _qualified(name: ProcedureName) -> str:
-    return f"{_bracketed(name.schema or SCHEMA)}.{_bracketed(name.name)}"
+    return _IDENTIFIERS.qualified(name.schema or SCHEMA, name.name)
 
 
 def _literal(text: str) -> str:
@@ -120,7 +118,7 @@ def _literal(text: str) -> str:
 
 
 def _table(target: SqlTarget) -> str:
-    return f"{_bracketed(target.schema or SCHEMA)}.{_bracketed(target.name)}"
+    return _IDENTIFIERS.qualified(target.schema or SCHEMA, target.name)
 
 
 def _parameter_type(target: SqlTarget, argument: Argument) -> str:
@@ -144,7 +142,7 @@ def _lines(parts: Sequence[str], indent: str = "    ") -> str:
 
 
 def _insert(target: SqlTarget) -> str:
-    columns = _lines([_bracketed(column.name) for column in target.columns])
+    columns = _lines([_IDENTIFIERS.quoted(column.name) for column in target.columns])
     values = _lines([f"@{argument.name}" for argument in arguments(target.article, Operation.INSERT)])
     return f"insert into {_table(target)} (\n{columns}\n) values (\n{values}\n)\n"
 
@@ -152,7 +150,7 @@ def _insert(target: SqlTarget) -> str:
 def _update(target: SqlTarget) -> str:
     passed = arguments(target.article, Operation.UPDATE)
     new = {it.position: f"@{it.name}" for it in passed if it.image is Image.AFTER}
-    names = [_bracketed(column.name) for column in target.columns]
+    names = [_IDENTIFIERS.quoted(column.name) for column in target.columns]
     if BITMAP not in passed:
         assigned = [f"{name} = {new[at]}" for at, name in enumerate(names)]
         return _declared() + _update_statement(target, assigned)
@@ -197,7 +195,7 @@ def _bit(at: int) -> int:
 
 def _key_matches(target: SqlTarget, operation: Operation) -> str:
     key = zip(target.key_columns, key_arguments(target.article, operation), strict=True)
-    return " and ".join(f"{_bracketed(column.name)} = @{argument.name}" for column, argument in key)
+    return " and ".join(f"{_IDENTIFIERS.quoted(column.name)} = @{argument.name}" for column, argument in key)
 
 
 def _row_not_found(target: SqlTarget, operation: Operation) -> str:
@@ -218,4 +216,4 @@ def _row_not_found(target: SqlTarget, operation: Operation) -> str:
 
 
 def _key_name(column: SqlColumn, place: int) -> str:
-    return f"{', ' if place else ''}{_bracketed(column.name)} = "
+    return f"{', ' if place else ''}{_IDENTIFIERS.quoted(column.name)} = "

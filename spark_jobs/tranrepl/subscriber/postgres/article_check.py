@@ -71,11 +71,11 @@ def _missing_types(
 def _column_problems(
     where: str, article: Article, table: TableDescription, column: ColumnDescription
 ) -> Iterator[ConfigurationError]:
-    found = table.column(column.name)
+    found, name = table.column(column.name), sql.Identifier(column.name).as_string(None)
     if found is None:
         yield ConfigurationError(
             f"article {article.source}: {where}: table {table.name} has no column {column.name!r}",
-            remedy=f'ALTER TABLE {table.name} ADD COLUMN "{column.name}" {column.type_name}; '
+            remedy=f"ALTER TABLE {table.name} ADD COLUMN {name} {column.type_name}; "
             "or leave the column out of the article",
         )
     elif found.generation is not Generation.NONE:
