@@ -13,7 +13,7 @@ from sqlalchemy import types
 
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.source_types import Family, SourceType, source_type
-from tranrepl.subscriber.values import ColumnType
+from tranrepl.subscriber.value_conversion import ColumnType
 
 
 class Holds(Enum):

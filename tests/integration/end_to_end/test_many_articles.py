@@ -11,7 +11,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.in_process import deliver_stored, read_log_into_store
 from support.site import Site
-from tranrepl.subscriber.postgres import script as postgres_script
+from tranrepl.subscriber.postgres import statement_pipeline
 
 _TABLES = 20
 _ROUNDS = 3
@@ -30,7 +30,7 @@ _SHAPES = (
 def test_each_article_keeps_to_itself(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apply: str, statements: int
 ) -> None:
-    monkeypatch.setattr(postgres_script, "_MOST_STATEMENTS", statements)
+    monkeypatch.setattr(statement_pipeline, "_MOST_STATEMENTS", statements)
     names = [f"t{number}" for number in range(_TABLES)]
     subscription = {"name": "reporting", "connection": "subscriber", "apply": apply}
     site = Site(databases(), tmp_path, [f"public.{name}" for name in names], subscriptions=[subscription])

@@ -38,7 +38,7 @@ from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
-from tranrepl.subscriber.values import Binding, ColumnType
+from tranrepl.subscriber.value_conversion import Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
 

@@ -18,7 +18,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
-from tranrepl.subscriber.values import ColumnType, conversion
+from tranrepl.subscriber.value_conversion import ColumnType, conversion
 
 
 @dataclass(frozen=True, slots=True)

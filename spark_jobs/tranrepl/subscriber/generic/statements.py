@@ -14,7 +14,7 @@ from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import call_of
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.row_filter_translation import translated_filter
-from tranrepl.subscriber.values import UnfitValueError
+from tranrepl.subscriber.value_conversion import UnfitValueError
 
 Parameters = dict[str, Any]
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.values import ColumnType, Conversion
+from tranrepl.subscriber.value_conversion import ColumnType, Conversion
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from tranrepl.subscriber.batching.fold_text import KeyAction, key_actions
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates
 from tranrepl.subscriber.batching.key_order import Columns
 from tranrepl.subscriber.batching.steps import BulkStep, MismatchError, Operations
-from tranrepl.subscriber.mariadb.bulkable import BulkRules, BulkTarget
+from tranrepl.subscriber.mariadb.bulk_rules import BulkRules, BulkTarget
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, hexadecimal
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
 

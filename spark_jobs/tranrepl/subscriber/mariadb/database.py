@@ -28,7 +28,7 @@ from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
-from tranrepl.subscriber.mariadb.bulkable import BulkRules, bulk_rules, bulk_target
+from tranrepl.subscriber.mariadb.bulk_rules import BulkRules, bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.comparison import MariaDbComparison, open_comparison
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems
@@ -39,7 +39,7 @@ from tranrepl.subscriber.mariadb.session import (
     larger_packets,
     set_session,
 )
-from tranrepl.subscriber.values import ColumnType
+from tranrepl.subscriber.value_conversion import ColumnType
 
 _CHARSET = "utf8mb4"
 _COLLATION, _MYSQL_COLLATION = "utf8mb4_nopad_bin", "utf8mb4_0900_bin"

@@ -17,7 +17,7 @@ from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.capabilities import Capabilities, NameCase
 from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC, NumberedDatabase, first_line, spelled
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
-from tranrepl.subscriber.values import Binding, ColumnType, Temporal
+from tranrepl.subscriber.value_conversion import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"
 """Two texts are equal where they have the same characters."""

@@ -15,10 +15,10 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
-from tranrepl.subscriber.batching.in_order import apply_in_order
 from tranrepl.subscriber.batching.long_commands import (
     unless_too_long,
 )
+from tranrepl.subscriber.batching.serial_fallback import apply_in_order
 from tranrepl.subscriber.batching.staging import census_of
 from tranrepl.subscriber.batching.steps import BulkStep, Operations, SerialStep, Step, TruncateStep
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
@@ -33,7 +33,7 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
-from tranrepl.subscriber.postgres.bulkable import bulk_rules, unedited_procedures
+from tranrepl.subscriber.postgres.bulk_rules import bulk_rules, unedited_procedures
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all_together
 from tranrepl.subscriber.postgres.savepoint import why_undone

@@ -21,7 +21,7 @@ from tranrepl.subscriber.batching.folded import Folded
 from tranrepl.subscriber.batching.key_order import KeyRange
 from tranrepl.subscriber.batching.steps import BulkStep, MismatchError
 from tranrepl.subscriber.postgres.procedures import MASK_TYPE, Target, bit_is_set, trusted
-from tranrepl.subscriber.postgres.script import Statement, run_script
+from tranrepl.subscriber.postgres.statement_pipeline import Statement, run_script
 from tranrepl.subscriber.postgres.targets import Targets
 
 _DESTINATION = sql.Identifier("destination")

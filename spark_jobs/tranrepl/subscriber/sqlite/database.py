@@ -15,7 +15,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.generic.database import SqlDatabase, first_line
-from tranrepl.subscriber.values import Binding, Decimals
+from tranrepl.subscriber.value_conversion import Binding, Decimals
 
 _BUSY_SECONDS = 60
 

@@ -17,7 +17,7 @@ from tranrepl.subscriber.mssql.database import SqlServer
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sqlite.database import Sqlite
-from tranrepl.subscriber.values import UnfitValueError, conversion
+from tranrepl.subscriber.value_conversion import UnfitValueError, conversion
 
 # SQLAlchemy leaves most of it without types.
 mssql: Any = untyped

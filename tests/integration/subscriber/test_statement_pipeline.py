@@ -12,7 +12,7 @@ from psycopg import errors, sql
 from conftest import DatabasesFactory
 from tranrepl.postgres.session import Session, connect
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.postgres.script import Statement, run_script
+from tranrepl.subscriber.postgres.statement_pipeline import Statement, run_script
 
 _COPY = sql.SQL("COPY t FROM STDIN")
 _MOVE = Statement(sql.SQL("UPDATE t SET n = n + 100000"))
