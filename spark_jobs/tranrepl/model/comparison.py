@@ -86,7 +86,7 @@ class Side(Protocol):
         ...
 
     def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
-        """Number of the key and number of the row, of the rows in these buckets."""
+        """Select the number of the key and the number of the row, of the rows in these buckets."""
         ...
 
     def rows(self, keys: Sequence[int]) -> str:

@@ -22,14 +22,14 @@ class Bulk(Protocol):
         ...
 
     def take_stage_seconds(self) -> float:
-        """How long staging took since it was asked last."""
+        """Return how long staging took since the last call."""
         ...
 
 
 class BulkAttempts:
     def __init__(self, bulk: Bulk, why_undone: Callable[[BulkStep], str | None]) -> None:
-        """`why_undone` applies a step by `bulk` within a savepoint: None where it was done, else why nothing of it
-        stays. It raises what applying serially would meet too."""
+        """Set how a step is tried: `why_undone` applies one by `bulk` within a savepoint and returns None where it was
+        done, else why nothing of it stays. It raises what applying serially would meet too."""
         self._bulk = bulk
         self._why_undone = why_undone
         self._in_bulk, self._fallbacks = 0, Counter[str]()

@@ -25,7 +25,8 @@ _BARE_TYPES = re.compile(
 
 
 def command_key(article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]) -> str | None:
-    """Names and values of the key of a command's row (row layout), as it was before; None where there is none."""
+    """Return names and values of the key of a command's row (row layout), as it was before; None where there is
+    none."""
     line = row[Image.AFTER.value if operation is Operation.INSERT else Image.BEFORE.value]
     if operation is Operation.TRUNCATE or line is None:
         return None

@@ -59,7 +59,7 @@ def parents_first(tables: Mapping[int, Table], references: Iterable[tuple[Table,
 def between_articles(
     tables: Mapping[int, Table], references: Iterable[tuple[Table, Table]]
 ) -> frozenset[tuple[int, int]]:
-    """Foreign keys (child, parent) between two tables, by the articles (article_id) that the tables are of."""
+    """Return foreign keys (child, parent) between two tables, by the articles (article_id) that the tables are of."""
     articles_of: dict[Table, list[int]] = {}
     for number, table in tables.items():
         articles_of.setdefault(table, []).append(number)

@@ -115,31 +115,31 @@ class Subscriber(Protocol):
         ...
 
     def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
-        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
+        """Yield what keeps this Subscriber from delivering as the subscription asks, each with its remedy."""
         ...
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
-        """What keeps this Subscriber from taking the article, each with its way out."""
+        """Yield what keeps this Subscriber from taking the article, each with its remedy."""
         ...
 
     def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
-        """What our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
+        """Yield what our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
         ...
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
-        """What of an article without problems may not fit into the table that is there."""
+        """Yield what of an article without problems may not fit into the table that is there."""
         ...
 
     def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
-        """What is allowed, but may stop a delivery one day."""
+        """Yield what is allowed, but may stop a delivery one day."""
         ...
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
-        """Custom procedures that are missing or declared otherwise than they are called."""
+        """Yield custom procedures that are missing or declared otherwise than they are called."""
         ...
 
     def set_up_tables(self) -> None:
-        """The model's tables, and procedures that all articles share. Idempotent."""
+        """Create the model's tables, and procedures that all articles share. Idempotent. Idempotent."""
         ...
 
     def has_destination(self, table: TableName) -> bool: ...
@@ -160,44 +160,45 @@ class Subscriber(Protocol):
         ...
 
     def set_up_watermark(self) -> list[str]:
-        """A new subscription has received nothing. An existing watermark is left alone; one that an earlier version
-        wrote, without saying which server the Publisher is, is this one's where it was written for its address."""
+        """Create the subscription's watermark: a new subscription has received nothing. An existing watermark is left
+        alone; one that an earlier version wrote, without saying which server the Publisher is, is this one's where it
+        was written for its address."""
         ...
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
-        """`CREATE PROCEDURE` statements, without a terminator."""
+        """Return `CREATE PROCEDURE` statements, without a terminator."""
         ...
 
     def set_up_streams(self, streams: int) -> None:
-        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        """Create a row for each stream, before any of them writes: so that whoever comes later can wait for it."""
         ...
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
-        """Unique keys and foreign keys of the articles' tables."""
+        """Return unique keys and foreign keys of the articles' tables."""
         ...
 
     def position(self) -> SubscriptionPosition:
-        """Where the subscription stands, after a delivery has ended whose job was killed.
+        """Return where the subscription stands, after a delivery has ended whose job was killed.
 
         Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
         """
         ...
 
     def watermark(self) -> bytes:
-        """The last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
+        """Return the last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
         ...
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
-        """Where an administrator wants the next delivery to begin; what streams have applied past it is forgotten.
-        Raises FencedError where a delivery was faster."""
+        """Move the watermark to where an administrator wants the next delivery to begin; forget what streams have
+        applied past it. Raises FencedError where a delivery was faster."""
         ...
 
     def find_watermark(self) -> bytes | None:
-        """The last transaction applied; None where the subscription is not set up."""
+        """Return the last transaction applied; None where the subscription is not set up."""
         ...
 
     def initialized_articles(self) -> dict[str, bytes]:
-        """By article (source): the last transaction that is in the snapshot which its table began with, as the
+        """Return by article (source) the last transaction that is in the snapshot which its table began with, as the
         Subscriber itself has it."""
         ...
 
@@ -234,19 +235,20 @@ class Applier(Protocol):
         ...
 
     def with_text(self, step: Step) -> Step:
-        """The step with what will be copied for it, as far as that is known already. For another thread to ask."""
+        """Return the step with what will be copied for it, as far as that is known already. Another thread calls it.
+        For another thread to ask."""
         ...
 
     def take_applied(self) -> Applied:
-        """What was applied since it was asked last, also where an error ended it."""
+        """Return what was applied since the last call, also where an error ended it."""
         ...
 
     def take_skipped(self) -> list[ErrorReport]:
-        """What the open transaction left out so far, as the options let it; each is given once."""
+        """Return what the open transaction left out so far, as the options let it; each is given once."""
         ...
 
     def take_notices(self) -> list[str]:
-        """Warnings that procedures gave since it was asked last."""
+        """Return warnings that procedures gave since the last call."""
         ...
 
     def ready(self) -> None:

@@ -24,7 +24,7 @@ class ForeignKey:
     referenced_columns: tuple[str, ...]
 
     def is_among(self, found: Iterable[ForeignKeyDescription]) -> bool:
-        """Whether the table has it already, under whatever name."""
+        """Return whether the table has it already, under whatever name."""
         pairs = set(zip(self.columns, self.referenced_columns, strict=True))
         return any(
             it.referenced == self.referenced and set(zip(it.columns, it.referenced_columns, strict=True)) == pairs
@@ -32,7 +32,7 @@ class ForeignKey:
         )
 
     def left_out(self, reason: str) -> str:
-        """For whoever runs setup: it is not there, and why."""
+        """Say to whoever runs setup that the foreign key is not there, and why."""
         return _left_out(self.name, self.table, reason)
 
 
@@ -44,7 +44,7 @@ class ForeignKeys:
     left_out: tuple[str, ...]
 
     def columns_of(self, table: TableName) -> frozenset[str]:
-        """Columns of a destination that reference another row."""
+        """Return the columns of a destination that reference another row."""
         return frozenset(column for key in self.wanted if key.table == table for column in key.columns)
 
 
@@ -52,7 +52,8 @@ NO_FOREIGN_KEYS = ForeignKeys((), ())
 
 
 def published_foreign_keys(articles: Sequence[tuple[Article, TableDescription]]) -> ForeignKeys:
-    """Those that what arrives at a Subscriber obeys. One to a table that is not published is none of ours."""
+    """Return the foreign keys that what arrives at a Subscriber obeys. One to a table that is not published is none of
+    ours."""
     published = {article.source: (article, table) for article, table in articles}
     wanted: list[ForeignKey] = []
     left_out: list[str] = []
@@ -73,7 +74,7 @@ def _obstacles(
     referencing: tuple[Article, TableDescription],
     referenced: tuple[Article, TableDescription],
 ) -> Iterator[str]:
-    """Why the Subscriber's rows may break a foreign key that the Publisher's obey."""
+    """Yield why the Subscriber's rows may break a foreign key that the Publisher's obey."""
     if not key.holds:
         yield "at the Publisher it is not validated, or compares periods"
     if {column.name for column in referenced[1].key} != set(key.referenced_columns):

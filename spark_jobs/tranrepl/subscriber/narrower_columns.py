@@ -53,7 +53,8 @@ _SINGLE, _DOUBLE = 6, 15
 
 
 def warning(column: ColumnDescription, found: str, what: str) -> str:
-    """As in "column 'name' is varchar(10), varchar(50) at the Publisher: longer texts will not fit"."""
+    """Describe a narrower column, as in "column 'name' is varchar(10), varchar(50) at the Publisher: longer texts will
+    not fit"."""
     return f"column {column.name!r} is {found}, {column.type_name} at the Publisher: {what} will not fit"
 
 
@@ -62,7 +63,7 @@ def null_warning(column: ColumnDescription) -> str:
 
 
 def lost(source: Room, destination: Room) -> str | None:
-    """What the source holds and the destination does not, in words; None where nothing is, or nobody can tell."""
+    """Say what the source holds and the destination does not; None where that is nothing, or unknown."""
     compare = _COMPARED.get((source.holds, destination.holds))
     return None if compare is None else compare(source, destination)
 
@@ -130,7 +131,7 @@ _COMPARED: Mapping[tuple[Holds, Holds], Callable[[Room, Room], str | None]] = {
 
 
 def postgres_lost(source: ColumnDescription, destination: ColumnDescription) -> str | None:
-    """Between two columns of PostgreSQL."""
+    """Say what is lost between two columns of PostgreSQL."""
     if source.type_name == destination.type_name:
         return None
     return lost(_postgres_room(source), _postgres_room(destination))
@@ -198,7 +199,7 @@ def _decimal(precision: int | None, scale: int | None) -> Room:
 
 
 def sql_lost(source: ColumnDescription, created: ColumnType, found: ColumnType) -> str | None:
-    """Between the column that setup would create there, and the one that is there."""
+    """Say what is lost between the column that setup would create there, and the one that is there."""
     if source_type(source.type_name).family is not Family.UUID:
         charset, wanted = (getattr(it.type, "charset", None) for it in (found, created))
         if wanted is not None and charset not in (None, wanted):

@@ -38,8 +38,8 @@ class TablesThere:
 
 
 def is_ours(row: ModelRow, key: SubscriptionKey) -> bool:
-    """Of this publication. What an earlier version wrote does not say which server the Publisher is: it is this one's
-    where it was written for its address."""
+    """Return whether the row is this publication's. What an earlier version wrote does not say which server the
+    Publisher is: it is this one's where it was written for its address."""
     same = (row.publisher_db, row.publication) == (key.publisher_db, key.publication)
     unsaid = row.publisher_system == "" and row.publisher == key.publisher
     return same and (row.publisher_system == key.publisher_system or unsaid)
@@ -54,8 +54,8 @@ def judged(
     tables: TablesThere,
     created: Iterable[str] = (),
 ) -> SubscriberRemoval:
-    """What goes of what is there. `rows`: of watermarks and snapshots, everybody's; `known`: without this
-    publication."""
+    """Judge what teardown removes of what is there. `rows`: of watermarks and snapshots, everybody's; `known`: without
+    this publication."""
     others = list(dict.fromkeys(row for row in rows if not is_ours(row, key)))
     mine = [it for it in registered if _is_ours(it, key, others)]
     shared: list[SharedProcedure] = []
@@ -79,8 +79,8 @@ def judged(
 
 
 def _is_ours(it: RegisteredProcedure, key: SubscriptionKey, others: Iterable[ModelRow]) -> bool:
-    """Its row does not say which server the Publisher is: it is ours unless another one, of a publication and a
-    database of the same names, was reached at that address."""
+    """Return whether a row that does not say which server the Publisher is belongs to this one: it does unless another
+    one, of a publication and a database of the same names, was reached at that address."""
     if (it.publisher_db, it.publication) != (key.publisher_db, key.publication):
         return False
     return not any(
@@ -90,7 +90,8 @@ def _is_ours(it: RegisteredProcedure, key: SubscriptionKey, others: Iterable[Mod
 
 
 def _heir(name: str, others: Iterable[ModelRow], known: Destinations, procedure_names: NameLimit) -> ModelRow | None:
-    """Another publication that calls the procedure; of one that is of another distribution database nobody can tell."""
+    """Return another publication that calls the procedure; of one that is of another distribution database nobody can
+    tell."""
     for row in others:
         tables = known.get(row.key)
         if tables is None or any(

@@ -26,14 +26,15 @@ def procedure_name(operation: Operation, destination: TableName, limit: NameLimi
 
 
 def generates(propagation: Propagation) -> bool:
-    """Whether a procedure is generated for it. For a custom one, nothing is."""
+    """Return whether a procedure is generated for the propagation: none is for a custom one. For a custom one, nothing
+    is."""
     return propagation.method is Method.PROCEDURE and propagation.procedure is None
 
 
 def called_procedure(
     propagation: Propagation, operation: Operation, destination: TableName, limit: NameLimit
 ) -> tuple[str | None, str]:
-    """Schema (None: where generated procedures live) and name of the procedure that a command calls."""
+    """Return schema (None: where generated procedures live) and name of the procedure that a command calls."""
     if propagation.procedure is None:
         return None, procedure_name(operation, destination, limit)
     *schema, name = name_parts(propagation.procedure)
@@ -43,7 +44,7 @@ def called_procedure(
 def shared_names(
     articles: Iterable[Article], limit: NameLimit, case: NameCase = NameCase.SENSITIVE
 ) -> Iterator[ConfigurationError]:
-    """Two articles whose generated procedures would have one name, as `a.bc` and `ab.c` have."""
+    """Yield an error for two articles whose generated procedures would have one name, as `a.bc` and `ab.c` have."""
     owners: dict[str, TableName] = {}
     for article in articles:
         for operation in PREFIXES:
@@ -60,7 +61,7 @@ def shared_names(
 
 
 def shared_tables(articles: Iterable[Article], title: str) -> Iterator[ConfigurationError]:
-    """Two articles whose tables would be one, where tables have no schema."""
+    """Yield an error for two articles whose tables would be one, where tables have no schema."""
     owners: dict[str, TableName] = {}
     for article in articles:
         other = owners.setdefault(article.destination_table.table.lower(), article.destination_table)

@@ -22,7 +22,8 @@ SCRIPTED_KINDS = ("mariadb", "mssql", "mysql")
 
 
 def dialect_of(connection: Connection) -> Dialect:
-    """By kind. One that is not known here is taken for the name of an SQLAlchemy dialect, by statements."""
+    """Return the dialect of a connection's kind. One that is not known here is taken for the name of an SQLAlchemy
+    dialect, by statements."""
     if connection.kind in POSTGRES_KINDS:
         return PostgresDialect()
     from tranrepl.subscriber.generic.dialect import SqlDialect
@@ -31,7 +32,7 @@ def dialect_of(connection: Connection) -> Dialect:
 
 
 def _sql_database(kind: str) -> SqlDatabase:
-    """Loaded when it is asked for: without them, a delivery to PostgreSQL starts a third of a second sooner."""
+    """Import and return a database, and no other: a delivery to PostgreSQL starts sooner without them."""
     from tranrepl.subscriber.generic.database import SqlDatabase
     from tranrepl.subscriber.mariadb.database import MariaDb
     from tranrepl.subscriber.mssql.database import SqlServer
@@ -57,7 +58,7 @@ class Script:
 
 
 def script_of(kind: str, articles: Iterable[tuple[RegisteredArticle, TableDescription]], what: Scripted) -> Script:
-    """The procedures of articles as they fit the tables that setup would create at a Subscriber of this kind.
+    """Return the procedures of articles as they fit the tables that setup would create at a Subscriber of this kind.
 
     Raises ConfigurationError where that kind has no procedures, or needs its Subscriber for them.
     """

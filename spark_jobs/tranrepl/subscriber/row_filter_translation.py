@@ -10,7 +10,8 @@ from tranrepl.errors import ConfigurationError
 
 
 def translated_filter(text: str, sql_name: str, table: str) -> str:
-    """For `sqlalchemy.text`. `sql_name` is sqlglot's name of the database's SQL, empty for the standard's.
+    """Translate a row filter for `sqlalchemy.text`. `sql_name` is sqlglot's name of the database's SQL, empty for the
+    standard's.
 
     Raises ConfigurationError where the database has no words for the condition.
     """

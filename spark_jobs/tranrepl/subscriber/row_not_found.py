@@ -8,7 +8,7 @@ from tranrepl.model.commands import Operation
 
 
 def row_not_found_text(operation: Operation, table: object) -> str:
-    """The message up to where the key follows, as in `id = 5`."""
+    """Return the message up to where the key follows, as in `id = 5`."""
     return (
         f"The row was not found at the Subscriber when applying the replicated {operation.name} command for Table "
         f"'{table}' with Primary Key(s): "
@@ -16,5 +16,5 @@ def row_not_found_text(operation: Operation, table: object) -> str:
 
 
 def key_text(key: Iterable[tuple[str, str | None]]) -> str:
-    """Names and values of the key's columns."""
+    """Return names and values of the key's columns."""
     return ", ".join(f"{name} = {value}" for name, value in key)

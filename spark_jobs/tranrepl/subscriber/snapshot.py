@@ -58,7 +58,7 @@ class SubscriberSnapshot(Protocol):
     """The driver's side of a snapshot at one subscription's Subscriber."""
 
     def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
-        """Destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
+        """Yield destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
         ...
 
     def begin(
@@ -73,12 +73,12 @@ class SubscriberSnapshot(Protocol):
         ...
 
     def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
-        """Which destinations must be loaded before which, by the foreign keys that act there. Raises
+        """Return which destinations must be loaded before which, by the foreign keys that act there. Raises
         ConfigurationError where they have no order."""
         ...
 
     def loaded(self, snapshot: str) -> list[LoadedRange]:
-        """What is committed of this snapshot."""
+        """Return the ranges that are committed of this snapshot."""
         ...
 
     def build(self, article: SnapshotArticle) -> None:
@@ -93,9 +93,9 @@ class SubscriberSnapshot(Protocol):
     def end(
         self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
     ) -> None:
-        """The load is complete, and shows all up to `xact_seqno`: write it down, for the subscription as such begins
-        there (`whole`) as its watermark, which else stays. Raises FencedError where another snapshot or delivery was
-        here since `begin`."""
+        """Record that the load is complete, and shows all up to `xact_seqno`; that becomes the watermark where the
+        subscription as such begins there (`whole`). Raises FencedError where another snapshot or delivery was here
+        since `begin`."""
         ...
 
 
@@ -117,7 +117,8 @@ class LoadOrder:
 
 
 def load_order(parents: Mapping[str, Iterable[str]]) -> LoadOrder:
-    """`parents`: by article, the articles that its rows refer to. Raises ConfigurationError for a circle of several."""
+    """Order articles for loading; `parents` are, by article, those that its rows refer to. Raises ConfigurationError
+    for a circle of several."""
     graph = {name: {it for it in referred if it != name} for name, referred in parents.items()}
     sorter = TopologicalSorter(graph)
     try:
@@ -136,18 +137,18 @@ def load_order(parents: Mapping[str, Iterable[str]]) -> LoadOrder:
 
 
 def fence_after(watermark: bytes) -> bytes:
-    """Another watermark that says the same: no delivery that expects the old one can go on, and none is asked to apply
-    anything else."""
+    """Return another watermark that says the same: no delivery that expects the old one can go on, and none is asked to
+    apply anything else."""
     return next_mark(watermark)
 
 
 def says_the_same(watermark: bytes, other: bytes) -> bool:
-    """Whether the two are one place, or one is a fence after the other."""
+    """Return whether the two are one place, or one is a fence after the other."""
     return seqnos_of_one_place(watermark) == seqnos_of_one_place(other)
 
 
 def stands_before(watermark: bytes, other: bytes) -> bool:
-    """Whether a transaction lies between the two, or might."""
+    """Return whether a transaction lies between the two, or might."""
     return seqnos_of_one_place(watermark) < seqnos_of_one_place(other)
 
 

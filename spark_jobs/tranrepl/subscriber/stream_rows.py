@@ -26,7 +26,8 @@ class StreamRow:
 
 
 def position_of(rows: Sequence[StreamRow]) -> SubscriptionPosition:
-    """Of all rows, by stream. Raises InternalError where they contradict each other."""
+    """Return the position that the rows of all streams give. Raises InternalError where they contradict each other.
+    Raises InternalError where they contradict each other."""
     watermark = bytes(rows[0].xact_seqno)
     ahead = [row for row in rows[1:] if bytes(row.xact_seqno) > watermark]
     if not ahead:
@@ -39,8 +40,8 @@ def position_of(rows: Sequence[StreamRow]) -> SubscriptionPosition:
 
 
 def stands_at(expected: bytes, rows: Sequence[tuple[int, bytes]], finishing: UnfinishedBatch | None = None) -> bool:
-    """Whether row 0, where it is among them, has this watermark, and no other one is past it but those of streams that
-    have committed their part of the unfinished batch."""
+    """Return whether row 0, where it is among them, has this watermark, and no other one is past it but those of
+    streams that have committed their part of the unfinished batch."""
     ahead = {number: seqno for number, seqno in rows if number != 0 and seqno > expected}
     wanted = dict.fromkeys(finishing.committed, finishing.record.last) if finishing else {}
     return ahead == wanted and all(seqno == expected for number, seqno in rows if number == 0)

@@ -72,7 +72,7 @@ class SubscriberRemoval:
         return tuple(words)
 
     def stays(self, drop: Callable[[str], str]) -> tuple[str, ...]:
-        """In words; `drop` gives the statement that drops a procedure."""
+        """Say what stays; `drop` gives the statement that drops a procedure."""
         return (
             *(
                 f"procedure {it}, which was edited by hand, and its row of msreplication_objects; {drop(it)}; removes "
@@ -93,7 +93,7 @@ class SubscriberTeardown(Protocol):
         ...
 
     def find(self, others: Destinations) -> SubscriberRemoval:
-        """What is there. Raises TransientError where a delivery goes on, ConfigurationError where our role may not
+        """Find what is there. Raises TransientError where a delivery goes on, ConfigurationError where our role may not
         remove something."""
         ...
 

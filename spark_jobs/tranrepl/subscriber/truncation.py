@@ -18,7 +18,8 @@ Bools = npt.NDArray[np.bool_]
 
 
 def behind_another(commands: pa.Table) -> Bools:
-    """Whether a command (row layout, in order) is a TRUNCATE that comes right behind another one of its transaction."""
+    """Return whether a command (row layout, in order) is a TRUNCATE that comes right behind another one of its
+    transaction; shape (commands,)."""
     truncates = commands["operation"].to_numpy() == Operation.TRUNCATE
     behind = np.zeros(len(commands), dtype=np.bool_)
     if np.count_nonzero(truncates) > 1:
@@ -28,13 +29,13 @@ def behind_another(commands: pa.Table) -> Bools:
 
 
 def children_first(commands: pa.Table, rank: Mapping[int, int]) -> pa.Table:
-    """Commands for tables that may refer to one another, by the rank of their articles (`constraints.parents_first`);
-    in order where it is the same."""
+    """Sort commands for tables that may refer to one another by the rank of their articles
+    (`constraints.parents_first`); in order where it is the same."""
     ranks = np.array([rank.get(it, 0) for it in commands["article_id"].to_pylist()], dtype=np.int64)
     return commands.take(pa.array(np.argsort(-ranks, kind="stable")))
 
 
 def refer_to_one_another(articles: Iterable[int], references: Iterable[tuple[int, int]]) -> bool:
-    """Whether the table of one of the articles refers to another one's; `references` are (child, parent)."""
+    """Return whether the table of one of the articles refers to another one's; `references` are (child, parent)."""
     among = set(articles)
     return any(child in among and parent in among for child, parent in references)

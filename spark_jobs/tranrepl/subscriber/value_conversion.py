@@ -80,7 +80,7 @@ class Conversion:
 
 
 def conversion(source: SourceType, target: ColumnType, binding: Binding) -> Conversion:
-    """How values of `source`, in text form, become values for `target`.
+    """Return how values of `source`, in text form, become values for `target`.
 
     The function raises UnfitValueError for a value that the column would not hold as it is.
     """
@@ -139,7 +139,7 @@ def _bit(text: str, source: SourceType, target: ColumnType) -> int:
 
 
 def _number(text: str, source: SourceType, target: ColumnType) -> Decimal:
-    """A finite one."""
+    """Parse a finite number."""
     if source.family is Family.BITS:
         raise UnfitValueError(f"a value of type {source.spelling} has no place in {target.spelling}")
     if source.family is Family.MONEY:
@@ -208,7 +208,7 @@ def _temporal(binding: Binding, bind: TypeEngine[Any], parse: Callable[[str], da
 
 
 def _datetime(text: str, target: ColumnType) -> datetime:
-    """In UTC; without a zone where the column has none."""
+    """Parse a time in UTC; without a zone where the column has none."""
     match = _TIMESTAMP.fullmatch(text if " " in text else f"{text} 00:00:00")
     if match is None:
         raise _unfit(text, target)

@@ -14,13 +14,13 @@ _BACKSLASH = "\\\\"
 
 
 def array_elements(cells: pa.StringArray) -> pa.StringArray:
-    """Cells as elements of an array."""
+    """Quote cells as elements of an array."""
     escaped = pc.replace_substring(cells, _BACKSLASH, 2 * _BACKSLASH)
     quoted = pc.binary_join_element_wise('"', pc.replace_substring(escaped, '"', f'{_BACKSLASH}"'), '"', "")
     return pc.if_else(pc.equal(cells, NULL), "NULL", quoted)
 
 
 def array_cells(columns: Sequence[pa.StringArray]) -> pa.StringArray:
-    """One array a row, of the elements that each column has; NULL where it has none."""
+    """Join the elements that each column has into one array a row; NULL where it has none."""
     joined = pc.binary_join_element_wise(*columns, ",", null_handling="replace", null_replacement="NULL")
     return pc.binary_join_element_wise("{", joined, "}", "")

@@ -27,13 +27,14 @@ class Command:
     changed: bytes | None
 
     def value(self, image: Image, position: int) -> str | None:
-        """Values at the end of an image that do not travel may be left off."""
+        """Return the value at this position of an image; None for values at its end that do not travel and may be left
+        off."""
         cells = self.before if image is Image.BEFORE else self.after
         return cells[position] if position < len(cells) else None
 
 
 def command_rows(commands: pa.Table) -> Iterator[Command]:
-    """The commands of a table in the row layout, in its order."""
+    """Yield the commands of a table in the row layout, in its order."""
     names = ("xact_seqno", "command_id", "article_id", "operation", "before", "after", "changed")
     columns = (commands[name].to_pylist() for name in names)
     for xact_seqno, command_id, article_id, operation, before, after, changed in zip(*columns, strict=True):

@@ -111,7 +111,7 @@ class _Cutter:
             at, ended = end, full + 1
 
     def _pieces(self, commands: pa.Table, transactions: int, seqnos: Seqnos) -> Iterator[Piece]:
-        """One commit batch, or what is left of it, in pieces."""
+        """Yield one commit batch, or what is left of it, in pieces."""
         last = int(seqnos[-1]) if len(seqnos) else self.last[0]
         watermark = last.to_bytes(XACT_SEQNO_BYTES, "big")
         slices = _slices(commands)
@@ -122,8 +122,8 @@ class _Cutter:
         self._remember(commands, seqnos)
 
     def _send_on(self, end: int, seqnos: Seqnos, ends: Ints) -> Iterator[Piece]:
-        """Of a commit batch that may have more to come, what there is up to `end`, without a commit. A transaction that
-        ends there is counted with what follows."""
+        """Yield what there is up to `end` of a commit batch that may have more to come, without a commit. A transaction
+        that ends there is counted with what follows."""
         going, self.rest = self.rest.slice(0, end), self.rest.slice(end)
         for part in _slices(going):
             yield Piece(part, 0, False, int(seqnos[end - 1]).to_bytes(XACT_SEQNO_BYTES, "big"))
@@ -132,7 +132,7 @@ class _Cutter:
         self._remember(going, seqnos[:end])
 
     def finish(self) -> Iterator[Piece]:
-        """The last commit batch, full or not."""
+        """Yield the last commit batch, full or not."""
         seqnos = _seqnos(self.rest)
         transactions = len(np.unique(seqnos))
         if self.commands and (not len(seqnos) or int(seqnos[0]) != self.last[0]):
@@ -158,7 +158,7 @@ def _slices(commands: pa.Table) -> list[pa.Table]:
 
 
 def _starts(commands: pa.Table) -> list[int]:
-    """Where pieces begin, by what commands weigh and how many there are."""
+    """Return where pieces begin, by what commands weigh and how many there are."""
     cuts = [0, len(commands)]
     if commands.nbytes > PIECE_BYTES and len(commands) > 1:
         weights = weights_of(commands)
@@ -176,19 +176,21 @@ def _by_count(start: int, end: int) -> Iterable[int]:
 
 
 def weights_of(commands: pa.Table) -> Ints:
-    """Bytes of each command's images, and some for the rest of it."""
+    """Return the bytes of each command's images, and some for the rest of it, shape (commands,)."""
     lengths = (pc.fill_null(pc.binary_length(commands[image]), 0).to_numpy() for image in ("before", "after"))
     return np.asarray(sum(it.astype(np.int64) for it in lengths) + _WEIGHT_OF_THE_REST, dtype=np.int64)
 
 
 def _uncut(commands: pa.Table) -> Ints:
-    """For each command, where a piece begins that is to begin there: tables that are truncated together stay so."""
+    """Return for each command where a piece begins that is to begin there: tables that are truncated together stay
+    so."""
     places = np.where(behind_another(commands), 0, np.arange(len(commands)))
     return np.asarray(np.maximum.accumulate(places), dtype=np.int64)
 
 
 def _last_cut(commands: pa.Table) -> int:
-    """The last place where they may be cut: behind them all, or before a TRUNCATE that may have more tables to come."""
+    """Return the last place where commands may be cut: behind them all, or before a TRUNCATE that may have more tables
+    to come."""
     if commands["operation"][-1].as_py() != Operation.TRUNCATE:
         return len(commands)
     return int(_uncut(commands)[-1])

@@ -95,14 +95,16 @@ class _Folding:
     owners: Ints
 
     def inserted(self) -> Iterator[Folded]:
-        """Of nothing but INSERTs. Whether one comes twice is for the table's own key to say."""
+        """Fold commands that are all INSERTs. Whether a row comes twice is for the table's own key to say. Whether one
+        comes twice is for the table's own key to say."""
         lines = only_chunk(self.commands, Image.AFTER)
         for article, own in zip(self.articles, self._parts(self.owners), strict=True):
             nothing = tuple(pa.array([], pa.string()) for _ in article.key_positions)
             yield Folded(article, nothing, None, _sliced(lines, own), nothing)
 
     def folded(self) -> Iterator[Folded]:
-        """Groups are numbered in the order of their first commands, so by article too."""
+        """Fold commands, one group for each row. Groups are numbered in the order of their first commands, so by
+        article too."""
         self._require_unchanged_keys()
         self._require_succession()
         first, last = self._sorted[self._starts], self._sorted[self._ends - 1]
@@ -119,7 +121,7 @@ class _Folding:
         )
 
     def _parts(self, owners: Ints) -> list[slice]:
-        """Where each article's stand among rows of these owners, which are in order."""
+        """Return where each article's rows stand among these owners, which are in order."""
         ends = np.searchsorted(owners, np.arange(len(self.articles)), side="right")
         return [slice(start, end) for start, end in pairwise([0, *ends.tolist()])]
 
@@ -154,7 +156,7 @@ class _Folding:
             raise self._not_foldable(updates[changed.argmax()], "an UPDATE changes the key")
 
     def _require_succession(self) -> None:
-        """A row is inserted where it is not, and updated or deleted where it is."""
+        """Raise MismatchError unless a row is inserted where it is not, and updated or deleted where it is."""
         inside = np.ones(len(self._sorted), dtype=np.bool_)
         inside[self._starts] = False
         gone = np.concatenate([[False], self._sorted[:-1] == Operation.DELETE])
@@ -222,7 +224,7 @@ class _Folding:
             yield tuple(_sliced(column, own) for column in columns)
 
     def _by_key(self, groups: Ints) -> Ints:
-        """Of each article in the order of their keys: neighbours share a page of the key's index, and mostly one of
+        """Sort the groups of each article by their keys: neighbours share a page of the key's index, and mostly one of
         the table."""
         within = self._owners_of(groups) if len(self.articles) > 1 else None
         return groups[key_order(self._keys_of(groups), within)]
@@ -258,7 +260,7 @@ class _Folding:
         return masks
 
     def _last_setting(self, at: int) -> Ints:
-        """Of each group, the command that sets a column last; negative where none does."""
+        """Return for each group the command that sets a column last, shape (groups,); negative where none does."""
         sets = bit(self._masks, at)[self._order]
         places = np.maximum.reduceat(np.where(sets, np.arange(len(sets)), -1), self._starts)
         return np.where(places < 0, -1, self._order[places])
@@ -279,8 +281,8 @@ class _Folding:
             yield FoldedUpdates(of_keys, values, masks[own]) if own.start < own.stop else None
 
     def _by_key_unless_another_moves(self, groups: Ints, set_by_group: Masks) -> Ints:
-        """A value of another unique column may pass from row to row: each of them gives it up before the next one
-        takes it, in the order of their first commands."""
+        """Sort groups by key, but those whose value of another unique column may pass from row to row by their first
+        commands: each gives it up before the next one takes it."""
         ordered, owners = self._by_key(groups), self._owners_of(groups)
         for at in self._article.unique_positions:
             if at not in self._article.key_positions:
@@ -305,12 +307,12 @@ def _sliced(column: pa.Array, part: slice) -> pa.Array:
 
 
 def _numbered(values: pa.Array) -> Ints:
-    """Equal ones have one number; numbers are in the order of first occurrence."""
+    """Return a number for each value, equal ones alike, in the order of first occurrence; shape (values,)."""
     return np.asarray(values.dictionary_encode().indices.to_numpy(), dtype=np.int64)
 
 
 def _mask_bytes(masks: pa.BinaryArray) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """How many bytes each mask has, none where it is NULL, and all of these."""
+    """Return how many bytes each mask has, none where it is NULL, and all of these bytes."""
     offsets = np.frombuffer(masks.buffers()[1], dtype=np.int32)[masks.offset : masks.offset + len(masks) + 1]
     lengths = np.diff(offsets).astype(np.int64)
     if not lengths.any():

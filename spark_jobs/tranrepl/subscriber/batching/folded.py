@@ -16,7 +16,7 @@ Masks = npt.NDArray[np.uint8]
 
 
 def bit(masks: Masks, at: int) -> Bools:
-    """Which masks name the column at this position (from 0)."""
+    """Return which masks name the column at this position (from 0), shape (rows,)."""
     return np.asarray((masks[:, at // 8] >> np.uint8(at % 8)) & 1, dtype=np.bool_)
 
 
@@ -35,11 +35,11 @@ class FoldedUpdates:
         return len(self.masks)
 
     def setting(self, position: int) -> Bools:
-        """Which rows set a column."""
+        """Return which rows set a column, shape (rows,)."""
         return bit(self.masks, position)
 
     def mask_digits(self) -> pa.StringArray:
-        """Each row's bitmask in hexadecimal."""
+        """Return each row's bitmask in hexadecimal."""
         digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
         rows, width = self.masks.shape
         text = np.empty((rows, 2 * width), dtype=np.uint8)

@@ -19,7 +19,8 @@ _SPARSEST = 4
 
 
 def key_order(keys: Columns, within: Ints | None = None) -> Ints:
-    """Places of the rows, ordered. One array a column of the key. `within`: a number before all of these."""
+    """Return the places of the rows in key order, shape (rows,). `keys` has an array for each column of the key. One
+    array a column of the key. `within`: a number before all of these."""
     columns = {str(at): _comparable(column) for at, column in enumerate(keys)}
     if within is not None:
         columns = {"within": pa.array(within), **columns}
@@ -30,8 +31,8 @@ def key_order(keys: Columns, within: Ints | None = None) -> Ints:
 
 
 def dense_range(keys: Columns) -> KeyRange | None:
-    """The range of integers in ascending order that are at least one in `_SPARSEST` of all within it; None for all
-    other keys."""
+    """Return the range of integers in ascending order that are at least one in `_SPARSEST` of all within it; None for
+    all other keys."""
     if len(keys) != 1 or len(keys[0]) == 0:
         return None
     try:

@@ -21,7 +21,7 @@ _LONG = 512 * 1024 * 1024
 
 
 def unless_too_long(commands: pa.Table, make: Callable[[], Made]) -> Made | None:
-    """What `make` makes of commands; None where they are more than Arrow's arrays of 32-bit offsets hold."""
+    """Return what `make` makes of commands; None where they are more than Arrow's arrays of 32-bit offsets hold."""
     try:
         return make()
     except (pa.ArrowInvalid, pa.ArrowCapacityError):
@@ -31,7 +31,7 @@ def unless_too_long(commands: pa.Table, make: Callable[[], Made]) -> Made | None
 
 
 def longest_command(commands: pa.Table) -> int:
-    """Its place."""
+    """Return the longest command's place."""
     return int(weights_of(commands).argmax())
 
 

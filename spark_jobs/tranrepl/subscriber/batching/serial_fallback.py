@@ -44,7 +44,7 @@ def apply_in_order(
 
 
 def _around(commands: pa.Table, problem: DataError) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The commands before the transaction that failed, its own, and those after it."""
+    """Return the commands before the transaction that failed, its own, and those after it."""
     seqno = pa.scalar(bytes.fromhex(problem.report.xact_seqno or ""), pa.binary())
     seqnos = commands["xact_seqno"]
     start, end = pc.sum(pc.less(seqnos, seqno)).as_py() or 0, pc.sum(pc.less_equal(seqnos, seqno)).as_py() or 0

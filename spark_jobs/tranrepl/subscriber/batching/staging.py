@@ -110,13 +110,13 @@ def staging_layout(
 
 
 def census_of(commands: pa.Table) -> Census:
-    """Of commands in the row layout."""
+    """Count the kinds and the frequent masks of commands in the row layout."""
     kinds = frozenset(_kind(code) for code in np.unique(kind_codes(commands)).tolist())
     return Census(kinds, frequent_masks(commands))
 
 
 def frequent_masks(commands: pa.Table) -> dict[Kind, frozenset[bytes]]:
-    """The masks that at least one in `_FREQUENT` commands of a kind has, where there are enough to matter."""
+    """Return the masks that at least one in `_FREQUENT` commands of a kind has, where there are enough to matter."""
     encoded = only_chunk(commands.select(["changed"]).combine_chunks(), "changed").dictionary_encode()
     masked = np.flatnonzero(encoded.is_valid().to_numpy(zero_copy_only=False))
     places = encoded.indices.drop_null().to_numpy().astype(np.int64)
@@ -133,8 +133,8 @@ def frequent_masks(commands: pa.Table) -> dict[Kind, frozenset[bytes]]:
 
 
 def copy_text(commands: pa.Table, layout: StagingLayout) -> memoryview:
-    """The commands (row layout) as COPY's text format, columns `seq` (from 0), `kind`, then the slots, or
-    the array of them."""
+    """Write the commands (row layout) in COPY's text format: columns `seq` (from 0), `kind`, then the slots, or the
+    array of them."""
     commands = commands.combine_chunks()
     kind = _kind_numbers(commands, layout)
     cells = _Arguments.of(commands)
@@ -158,7 +158,7 @@ def _packed_slots(cells: _Arguments, layout: StagingLayout, kind: npt.NDArray[np
 
 
 def _argument_of_kind(layout: StagingLayout, slot: int) -> list[Argument | None]:
-    """Which argument each kind puts into `slot`."""
+    """Return which argument each kind puts into `slot`."""
     return [
         next((argument for argument, place in layout.places[kind].items() if place == slot), None)
         for kind in layout.kinds
@@ -166,13 +166,13 @@ def _argument_of_kind(layout: StagingLayout, slot: int) -> list[Argument | None]
 
 
 def _kind_numbers(commands: pa.Table, layout: StagingLayout) -> npt.NDArray[np.int64]:
-    """Each command's place in `layout.kinds`, which is sorted."""
+    """Return each command's place in `layout.kinds`, which is sorted; shape (commands,)."""
     known = np.array([kind.code for kind in layout.kinds], dtype=np.int64)
     return np.searchsorted(known, kind_codes(commands))
 
 
 def kind_codes(commands: pa.Table) -> npt.NDArray[np.int64]:
-    """The `code` of each command's kind."""
+    """Return the `code` of each command's kind, shape (commands,)."""
     article_id, operation = commands["article_id"].to_numpy(), commands["operation"].to_numpy()
     codes: npt.NDArray[np.int64] = article_id.astype(np.int64) * _OPERATIONS + operation
     return codes
@@ -205,7 +205,7 @@ class _Arguments:
         )
 
     def column(self, argument_of_kind: Sequence[Argument | None], kind: npt.NDArray[np.int64]) -> pa.StringArray:
-        """One slot of all commands: the value of whichever argument their kind puts there."""
+        """Return one slot of all commands: the value of whichever argument their kind puts there."""
         at = np.full(len(kind), _ABSENT, dtype=np.int64)
         for image, starts in self.starts.items():
             position = np.array(
@@ -221,7 +221,7 @@ class _Arguments:
 
 
 def _hexadecimal(masks: pa.BinaryArray) -> pa.StringArray:
-    """Binary as bytea's hexadecimal text form, escaped."""
+    """Write binary as bytea's hexadecimal text form, escaped."""
     offsets = np.frombuffer(masks.buffers()[1], dtype=np.int32)[masks.offset : masks.offset + len(masks) + 1]
     data = masks.buffers()[2]
     content = np.frombuffer(data, dtype=np.uint8)[offsets[0] : offsets[-1]] if data else np.zeros(0, np.uint8)

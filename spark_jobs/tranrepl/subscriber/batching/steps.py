@@ -50,7 +50,7 @@ class BulkStep:
     """What is copied for each of `folded`, where that is known before its turn comes."""
 
     def parents_first(self, rank: Mapping[int, int]) -> list[Folded]:
-        """By the rank of their articles."""
+        """Sort what was folded by the rank of its articles, parents first."""
         return sorted(self.folded, key=lambda it: rank.get(it.article.article_id, 0))
 
 
@@ -114,7 +114,8 @@ class Bulkable:
         return (*self._runs(commands.filter(kept), bulk[~later]), SerialStep(commands.filter(moved)))
 
     def _in_their_own_order(self, commands: pa.Table, bulk: Bools) -> Bools:
-        """Commands of articles whose order among others does not matter, and of which some go serially."""
+        """Return which commands are of articles whose order among others does not matter, and of which some go
+        serially."""
         numbers = commands["article_id"].to_numpy()
         own = np.intersect1d(numbers[~bulk], list(self.own_order))
         return np.asarray(np.isin(numbers, own), dtype=np.bool_)
@@ -133,7 +134,7 @@ class Bulkable:
 
 
 def _truncated_together(step: Step) -> Iterator[Step]:
-    """The step, divided where one TRUNCATE comes behind another."""
+    """Yield the step, divided where one TRUNCATE comes behind another."""
     behind = behind_another(step.commands)
     if isinstance(step, BulkStep) or not behind.any():
         yield step
@@ -151,7 +152,7 @@ def _may_be_bulk(commands: pa.Table, operations: Mapping[int, Operations]) -> Bo
 
 
 def _sharing_a_table(commands: pa.Table, articles: Mapping[int, RegisteredArticle]) -> list[int]:
-    """Articles of the piece that are two definitions of one table's: only the order keeps their rows apart."""
+    """Return the articles of the piece that are two definitions of one table: only the order keeps their rows apart."""
     present = [int(it) for it in np.unique(commands["article_id"].to_numpy()) if int(it) in articles]
     articles_of = Counter(articles[it].destination for it in present)
     return [it for it in present if articles_of[articles[it].destination] > 1]

@@ -114,7 +114,7 @@ class SqlApplier:
             self._database.began(self._session)
 
     def ready(self) -> None:
-        """No database here waits with a constraint for the commit."""
+        """Do nothing: no database here waits with a constraint for the commit."""
 
     def rollback(self) -> None:
         with translated_errors(self._where, self._database):
@@ -134,7 +134,7 @@ class SqlApplier:
             self._session.commit()
 
     def flush(self) -> None:
-        """Every commit is durable by itself."""
+        """Do nothing: every commit is durable by itself."""
 
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -154,7 +154,7 @@ class SqlApplier:
             self._apply_run(shape, list(run))
 
     def _children_first(self, commands: pa.Table) -> pa.Table:
-        """Where their tables refer to one another, else in order."""
+        """Sort commands children first where their tables refer to one another; else keep their order."""
         numbers = tuple(dict.fromkeys(commands["article_id"].to_pylist()))
         if numbers not in self._ranks:
             targets = [self._target(it) for it in numbers]
@@ -196,7 +196,7 @@ class SqlApplier:
                     self._apply_or_skip(prepared, one)
 
     def _met_together(self, prepared: Statement, part: Sequence[_Bound]) -> bool:
-        """Whether all were applied at once; otherwise none of them."""
+        """Apply all at once, or none of them; return whether each met its row."""
         savepoint = self._savepoint()
         try:
             result = self._session.execute(prepared.executable, [it.parameters for it in part])
@@ -261,7 +261,7 @@ class SqlApplier:
             )
 
     def _at_command(self, command: Command, problem: ReplicationError) -> ReplicationError:
-        """The same problem, with the command, the article and the key that it is about."""
+        """Return the problem with the command, the article and the key that it is about."""
         if not isinstance(problem, DataError | ConfigurationError):
             return problem
         of_article = self._target(command.article_id)

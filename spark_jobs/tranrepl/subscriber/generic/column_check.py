@@ -18,7 +18,7 @@ from tranrepl.subscriber.narrower_columns import null_warning, sql_lost, warning
 def column_problems(
     where: str, article: Article, found: Destination, column: ColumnDescription
 ) -> Iterator[ConfigurationError]:
-    """What keeps the Subscriber's column from it, with its way out."""
+    """Yield what keeps the Subscriber's column from taking the published one, with its remedy."""
     at = f"article {article.source}: {where}"
     if column.name not in found.columns:
         yield ConfigurationError(
@@ -41,7 +41,7 @@ def column_problems(
 def column_warnings(
     at: str, database: SqlDatabase, dialect: sa.Dialect, found: Destination, column: ColumnDescription
 ) -> Iterator[str]:
-    """What a column holds less than the one that setup would create."""
+    """Yield a warning where a column holds less than the one that setup would create."""
     there = found.columns.get(column.name)
     if there is None:
         return
@@ -56,5 +56,5 @@ def column_warnings(
 
 
 def _sets_values(propagation: Propagation) -> bool:
-    """Whether the statement is ours."""
+    """Return whether an INSERT or UPDATE statement of ours sets the values."""
     return propagation.method is not Method.NONE and propagation.procedure is None

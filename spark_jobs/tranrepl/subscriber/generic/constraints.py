@@ -19,7 +19,7 @@ _Place = tuple[str | None, str]
 
 
 def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> Constraints:
-    """Of the targets' tables; a foreign key counts where both of its ends are among them."""
+    """Return the constraints of the targets' tables; a foreign key counts where both of its ends are among them."""
     inspector = sa.inspect(session)
     unique = [it for target in targets for it in _unique_keys(inspector, database, target)]
     foreign = [it for target in targets for it in _foreign_keys(inspector, database, target, targets)]
@@ -79,7 +79,7 @@ def _position(database: SqlDatabase, target: SqlTarget, reflected: str) -> int |
 
 
 def foreign_key_problems(able: Capabilities, where: str, subscription: Subscription) -> Iterator[ConfigurationError]:
-    """Why setup cannot create foreign keys there, or why they would stop a delivery."""
+    """Yield why setup cannot create foreign keys there, or why they would stop a delivery."""
     match able.foreign_keys:
         case ForeignKeyCheck.NONE:
             yield ConfigurationError(

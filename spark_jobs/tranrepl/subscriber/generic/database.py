@@ -76,13 +76,13 @@ class SqlDatabase:
 
     @property
     def table_options(self) -> Mapping[str, Any]:
-        """For `sqlalchemy.Table`, when setup creates one."""
+        """Return options of `sqlalchemy.Table` for a table that setup creates."""
         return {}
 
     # Connecting
 
     def of_server(self, session: sa.Connection) -> SqlDatabase:
-        """This database as the server at hand speaks it."""
+        """Return this database as the server at hand speaks it."""
         del session
         return self
 
@@ -98,7 +98,8 @@ class SqlDatabase:
         )
 
     def engine(self, connection: Connection) -> sa.Engine:
-        """Raises ConfigurationError where SQLAlchemy has no such dialect, or its driver is not installed."""
+        """Return an engine. Raises ConfigurationError where SQLAlchemy has no such dialect, or its driver is not
+        installed."""
         try:
             return self.configured(sa.create_engine(self.url(connection), poolclass=NullPool))
         except NoSuchModuleError:
@@ -116,51 +117,51 @@ class SqlDatabase:
             raise ConfigurationError(f"connection {connection}: not usable as a connection of this type") from None
 
     def dialect(self) -> sa.Dialect:
-        """SQLAlchemy's, not connected: it spells types."""
+        """Return SQLAlchemy's dialect, not connected: it spells types."""
         return sa.URL.create(self.kind).get_dialect()()
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
-        """The engine with what every session of it must do first."""
+        """Return the engine with what every session of it must do first."""
         return engine
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
-        """How long the session waits for a row that another one has locked."""
+        """Set how long the session waits for a row that another one has locked."""
 
     def configure_session(self, session: sa.Connection, options: ApplierOptions) -> None:
-        """Before the first transaction that applies. What the database lacks was refused before."""
+        """Configure a session before its first transaction that applies. What the database lacks was refused before."""
         if options.lock_timeout_seconds is not None:
             self.wait_for_lock(session, max(1, math.ceil(options.lock_timeout_seconds)))
 
     def began(self, session: sa.Connection) -> None:
-        """After a transaction that applies commands has begun."""
+        """Act after a transaction that applies commands has begun."""
 
     def before_commit(self, session: sa.Connection) -> None:
-        """Raises ConfigurationError where a procedure has ended the transaction meanwhile."""
+        """Act before the commit. Raises ConfigurationError where a procedure has ended the transaction meanwhile."""
 
     def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
-        """What a procedure's call said without failing. SQL Server's driver keeps it to itself."""
+        """Return what a procedure's call said without failing. SQL Server's driver keeps it to itself."""
         del session, result
         return []
 
     def right_problems(
         self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
-        """What our login lacks of the rights that setup needs, as far as the database can be asked."""
+        """Yield what our login lacks of the rights that setup needs, as far as the database tells."""
         del session, where, articles, model_tables
         yield from ()
 
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
-        """What is said of large values; `unbounded` are articles whose values may be of any length."""
+        """Yield warnings about large values; `unbounded` are articles whose values may be of any length."""
         del session, unbounded
         yield from ()
 
     def bulk_insert(self, session: sa.Connection, article: RegisteredArticle) -> BulkInsert | None:
-        """What inserts many rows of a snapshot at a time; None where there is no way but value by value."""
+        """Return what inserts many rows of a snapshot at a time; None where only value by value is possible."""
         del session, article
         return None
 
     def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> SqlBulk | None:
-        """What applies in bulk what the catalogue lets it; None where there is no way but serially."""
+        """Return what applies in bulk, where the catalogue allows it; None where only serial apply is possible."""
         del session, articles
         return None
 
@@ -171,7 +172,7 @@ class SqlDatabase:
         sessions: int,
         where: str,
     ) -> AbstractContextManager[SubscriberComparison]:
-        """What compares the articles' tables. Raises ConfigurationError where the database has no way."""
+        """Return what compares the articles' tables. Raises ConfigurationError where the database has no way."""
         del connect, articles, sessions
         raise ConfigurationError(
             f"{where}: rows of {self.capabilities.title} cannot be compared",
@@ -181,15 +182,15 @@ class SqlDatabase:
     # Names and types
 
     def place(self, table: TableName) -> tuple[str | None, str]:
-        """Schema and name of a destination table."""
+        """Return schema and name of a destination table."""
         return table.schema, table.table
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
-        """A table's columns. Raises NoSuchTableError where there is none."""
+        """Return a table's columns. Raises NoSuchTableError where there is none."""
         return sa.inspect(session).get_columns(table, schema)
 
     def column_name(self, reflected: str) -> str:
-        """A column's name, of what SQLAlchemy reads from the catalogue."""
+        """Return a column's name, given what SQLAlchemy reads from the catalogue."""
         return reflected
 
     @property
@@ -198,16 +199,16 @@ class SqlDatabase:
         return Identifiers(self.kind)
 
     def qualified(self, table: TableName) -> str:
-        """A destination table's name, for a statement that is text."""
+        """Return a destination table's name, for a statement that is text."""
         return self.identifiers.qualified(*self.place(table))
 
     def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
-        """A table's, where setup makes any."""
+        """Return a table's foreign keys, where setup makes any."""
         del session, table
         return []
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
-        """The type that setup gives a column; `indexed`: of the primary key, where long types have no place."""
+        """Return the type that setup gives a column; `indexed`: of the primary key, where long types have no place."""
         text: TypeEngine[Any] = types.String(255) if indexed else types.Text()
         match source.family:
             case Family.NUMERIC:
@@ -224,18 +225,19 @@ class SqlDatabase:
                 return _PLAIN_TYPES.get(family, text)
 
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
-        """A destination column's type, as SQLAlchemy reads it from the catalogue."""
+        """Return a destination column's type, as SQLAlchemy reads it from the catalogue."""
         return ColumnType(reflected, spelled(reflected, dialect))
 
     # Errors
 
     def number(self, error: DBAPIError) -> str | None:
-        """The database's own number for an error."""
+        """Return the database's own number for an error."""
         del error
         return None
 
     def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
-        """The error's class. What a statement was called with never shows."""
+        """Translate an error into its class. What a statement was called with never shows. What a statement was called
+        with never shows."""
         if not isinstance(error, DBAPIError):
             original = error.orig if isinstance(error, StatementError) else error
             return DataError(f"{where}: {first_line(original or error)}")
@@ -245,7 +247,7 @@ class SqlDatabase:
         return self.error_class(error)(message, **numbers)
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
-        """By the DB API's classes (PEP 249)."""
+        """Return the error's class by the DB API's classes (PEP 249)."""
         match error:
             case IntegrityError() | DriverDataError():
                 return DataError
@@ -257,7 +259,7 @@ class SqlDatabase:
                 return DataError
 
     def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
-        """The error of a connection that did not come about."""
+        """Return the error of a connection that did not come about."""
         return TransientError(
             f"connection {connection}: {first_line(error.orig or error)}",
             **self.error_codes.numbered(self.number(error)),
@@ -306,14 +308,14 @@ def procedure_ended_transaction(code: str) -> ConfigurationError:
 
 
 def spelled(column_type: TypeEngine[Any], dialect: sa.Dialect) -> str:
-    """The type in the database's SQL, without collation."""
+    """Spell the type in the database's SQL, without collation."""
     if isinstance(column_type, types.NullType):
         return "a type that SQLAlchemy does not know"
     return column_type.compile(dialect=dialect).split(" CHARACTER SET")[0].split(" COLLATE")[0].lower()
 
 
 def first_line(error: BaseException) -> str:
-    """A driver's message. Some raise `(number, text)`, some bytes."""
+    """Return the first line of a driver's message. Some raise `(number, text)`, some bytes."""
     *_, text = error.args or ("",)
     if isinstance(text, tuple) and text:
         text = text[-1]

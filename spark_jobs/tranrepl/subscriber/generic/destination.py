@@ -33,7 +33,7 @@ class Destination:
         return "computed" not in self.columns[name]
 
     def is_identity(self, name: str) -> bool:
-        """Neither INSERT nor UPDATE may give it a value."""
+        """Return whether it is an identity to which neither INSERT nor UPDATE may give a value."""
         identity = self.columns[name].get("identity")
         return identity is not None and identity.get("always", True)
 
@@ -57,13 +57,13 @@ def find_destination(session: sa.Connection, database: SqlDatabase, name: TableN
 
 
 def column_names(session: sa.Connection, database: SqlDatabase, name: TableName) -> list[str]:
-    """Of all columns that the table has."""
+    """Return the names of all columns that the table has."""
     found = find_destination(session, database, name)
     return [] if found is None else list(found.columns)
 
 
 def target(session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, where: str) -> SqlTarget:
-    """The article as it is there. Raises ConfigurationError where the table or a column is missing."""
+    """Return the article as it is there. Raises ConfigurationError where the table or a column is missing."""
     found = find_destination(session, database, article.destination)
     if found is None:
         raise ConfigurationError(
@@ -88,7 +88,7 @@ def target(session: sa.Connection, database: SqlDatabase, article: RegisteredArt
 def intended_target(
     database: SqlDatabase, article: RegisteredArticle, source: TableDescription, dialect: sa.Dialect
 ) -> SqlTarget:
-    """The article as setup would create it."""
+    """Return the article as setup would create it."""
     published = {column.name: column for column in source.columns}
     described = [
         database.described_type(created_type(database, published[column.name]), dialect) for column in article.columns
@@ -99,8 +99,8 @@ def intended_target(
 def created_type(
     database: SqlDatabase, column: ColumnDescription, *, referencing: bool = False
 ) -> types.TypeEngine[Any]:
-    """The type that setup gives a column; for a domain, by the type under it. With a foreign key (`referencing`), the
-    type that the key it references has."""
+    """Return the type that setup gives a column; for a domain, by the type under it. With a foreign key
+    (`referencing`), the type that the key it references has."""
     declared = source_type(column.type_name)
     if declared.family is Family.OTHER:
         declared = source_type(column.base_type_name)

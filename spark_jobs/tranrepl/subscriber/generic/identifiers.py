@@ -11,7 +11,7 @@ class Identifiers:
     """Quotes names, whatever is in them."""
 
     def __init__(self, kind: str) -> None:
-        """`kind` is the name of an SQLAlchemy dialect."""
+        """Prepare quoting for `kind`, the name of an SQLAlchemy dialect."""
         dialect: Callable[..., sa.Dialect] = sa.URL.create(kind).get_dialect()
         # Without the driver's own style of parameters, for which it might double percent signs.
         self._preparer = dialect(paramstyle="named").identifier_preparer

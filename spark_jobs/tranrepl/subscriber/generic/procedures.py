@@ -37,40 +37,41 @@ class ProcedureScripter(Protocol):
     names: NameLimit
 
     def procedure(self, target: SqlTarget, operation: Operation) -> Procedure:
-        """The procedure that applies `operation`; of a custom one, the skeleton."""
+        """Return the procedure that applies `operation`; of a custom one, the skeleton."""
         ...
 
     def call(self, name: ProcedureName, passed: tuple[Argument, ...]) -> str:
-        """The statement that calls it, for `sqlalchemy.text`, each argument bound by its name."""
+        """Return the statement that calls it, for `sqlalchemy.text`, each argument bound by its name."""
         ...
 
     def drop(self, name: ProcedureName) -> str:
-        """The statement that drops a procedure if it is there."""
+        """Return the statement that drops a procedure if it is there."""
         ...
 
     def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
-        """What the catalogue holds of a procedure, to compare with `Procedure.body`; None where there is none."""
+        """Return what the catalogue holds of a procedure, to compare with `Procedure.body`; None where there is
+        none."""
         ...
 
     def made(self, create: str, body: str) -> bool:
-        """Whether the catalogue's body is what this statement made."""
+        """Return whether the catalogue's body is what this statement made."""
         ...
 
     def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
-        """Whether the text of the procedure in the catalogue ends the transaction that it is called in."""
+        """Return whether the text of the procedure in the catalogue ends the transaction that it is called in."""
         ...
 
     def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
-        """Arguments that the procedure in the catalogue takes."""
+        """Return how many arguments the procedure in the catalogue takes."""
         ...
 
     def shared(self) -> tuple[Procedure, ...]:
-        """Procedures that all articles share."""
+        """Return the procedures that all articles share."""
         ...
 
 
 def name_of(target: SqlTarget, operation: Operation, names: NameLimit) -> ProcedureName:
-    """The procedure that a command calls, generated or custom."""
+    """Return the name of the procedure that a command calls, generated or custom."""
     propagation = target.article.propagation(operation)
     return ProcedureName(*called_procedure(propagation, operation, target.article.destination, names))
 
@@ -80,12 +81,12 @@ def generated_procedures(scripter: ProcedureScripter, target: SqlTarget) -> list
 
 
 def custom_operations(target: SqlTarget) -> list[Operation]:
-    """Operations that go through a custom procedure."""
+    """Return the operations that go through a custom procedure."""
     return [it for it in PREFIXES if target.article.propagation(it).procedure is not None]
 
 
 def scripted(scripter: ProcedureScripter, target: SqlTarget, what: Scripted) -> list[str]:
-    """Statements that make the procedures anew, without a terminator."""
+    """Return statements that make the procedures anew, without a terminator."""
     if what is Scripted.CUSTOM:
         procedures = [scripter.procedure(target, it) for it in custom_operations(target)]
     else:
@@ -98,11 +99,11 @@ def call_of(scripter: ProcedureScripter, target: SqlTarget, operation: Operation
 
 
 def mask_bytes(target: SqlTarget) -> int:
-    """Width of the bitmap: a bit a column."""
+    """Return the width of the bitmap in bytes: a bit a column."""
     return -(-len(target.columns) // 8)
 
 
 def key_bits(target: SqlTarget) -> tuple[int, ...]:
-    """Positions of the key's columns where there are others besides: their bits choose between two UPDATEs."""
+    """Return positions of the key's columns where there are others besides: their bits choose between two UPDATEs."""
     key = target.article.key_positions
     return key if len(key) < len(target.columns) else ()

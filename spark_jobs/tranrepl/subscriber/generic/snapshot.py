@@ -115,7 +115,7 @@ class SqlSnapshot:
             )
 
     def _was_interrupted(self, it: SnapshotArticle) -> bool:
-        """Its rows are an earlier snapshot's, which found the table empty."""
+        """Return whether the article's rows are an earlier snapshot's, which found the table empty."""
         if not self._subscriber.has_snapshots():
             return False
         with self._transaction():
@@ -148,7 +148,7 @@ class SqlSnapshot:
         return fence
 
     def _announce(self, snapshot: str, names: Sequence[str]) -> None:
-        """From here on, no other snapshot loads these articles."""
+        """Announce the snapshot: from here on, no other one loads these articles."""
         columns = SNAPSHOTS.c
         mine = sa.and_(_mine(self._key), columns.article.in_(names))
         self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
@@ -179,7 +179,7 @@ class SqlSnapshot:
                 self._session.execute(self._deletion(it))
 
     def _deletion(self, it: SnapshotArticle) -> sa.Delete:
-        """Of an empty table it deletes nothing."""
+        """Return the deletion of the article's rows; it deletes nothing of an empty table."""
         deletion = sa.delete(self._table(it))
         condition = it.owned if it.settings.pre_creation_cmd is PreCreation.DELETE else None
         if condition is None:
@@ -207,7 +207,7 @@ class SqlSnapshot:
         return [LoadedRange(*row) for row in rows]
 
     def build(self, article: SnapshotArticle) -> None:
-        """Nothing was left: tables are filled with their indexes."""
+        """Do nothing: tables are filled with their indexes."""
 
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
         dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
@@ -244,7 +244,7 @@ _NOT_OF_IMAGES = {b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
 def chunk_images(chunk: bytes) -> pa.StringArray:
-    """Whole rows in COPY's text form as images: COPY escapes more than those do."""
+    """Return whole rows in COPY's text form as images: COPY escapes more than those do."""
     if any(b"\\" + escape in chunk for escape in _NOT_OF_IMAGES):
         chunk = _ESCAPED.sub(lambda it: _NOT_OF_IMAGES.get(it[1], it[0]), chunk)
     return pc.split_pattern(pa.array([chunk.removesuffix(b"\n")], pa.string()), "\n").flatten()
@@ -296,7 +296,8 @@ class SqlLoader:
         return LoadedRange(str(article.source), number, rows, size)
 
     def _insert_in_bulk(self, insert: BulkInsert, images: pa.StringArray) -> bool:
-        """All of the rows, or none: what is wrong with one is known when it goes by itself."""
+        """Insert all of the rows, or none: an error of one row is known when it goes by itself. Return whether they
+        were inserted."""
         savepoint = self._session.begin_nested()
         try:
             insert(images)
@@ -329,7 +330,7 @@ class SqlLoader:
                 savepoint.commit()
 
     def _insert_row_by_row(self, at: SqlTarget, prepared: Statement, lines: Sequence[str]) -> None:
-        """Raises DataError that names the row which does not go in."""
+        """Insert each row by itself. Raises DataError that names the row which does not go in."""
         for line in lines:
             try:
                 self._session.execute(prepared.executable, self._bound(at, prepared, line))

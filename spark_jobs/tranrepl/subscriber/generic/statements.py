@@ -58,7 +58,7 @@ def shape_of(command: Command, target: SqlTarget) -> Shape:
 
 
 def statement(database: SqlDatabase, target: SqlTarget, shape: Shape) -> Statement:
-    """What applies commands of this shape."""
+    """Return the statement that applies commands of this shape."""
     if is_procedural(target, shape.operation):
         return _call(database, target, shape.operation)
     match shape.operation:
@@ -73,7 +73,7 @@ def statement(database: SqlDatabase, target: SqlTarget, shape: Shape) -> Stateme
 
 
 def parameters(command: Command, target: SqlTarget, passed: tuple[Argument, ...]) -> Parameters:
-    """The values that a statement is executed with. Raises ParameterError."""
+    """Return the values that a statement is executed with. Raises ParameterError."""
     bound: Parameters = {}
     for argument in passed:
         if argument.position is None:
@@ -89,7 +89,7 @@ def parameters(command: Command, target: SqlTarget, passed: tuple[Argument, ...]
 
 
 def key_of(command: Command, target: SqlTarget) -> list[tuple[str, str | None]]:
-    """The key's columns and values: the old one's where there is one."""
+    """Return the key's columns and values: the old one's where there is one."""
     image = Image.AFTER if command.operation is Operation.INSERT else Image.BEFORE
     return [(target.columns[at].name, command.value(image, at)) for at in target.article.key_positions]
 
@@ -115,7 +115,7 @@ def _call(database: SqlDatabase, target: SqlTarget, operation: Operation) -> Sta
 
 
 def insert_statement(target: SqlTarget, *, together: bool = False) -> Statement:
-    """INSERT of a row of the article, whatever its `ins_cmd` is."""
+    """Return the INSERT of a row of the article, whatever its `ins_cmd` is."""
     table, passed = target.table(), arguments(target.article, Operation.INSERT)
     columns = list(table.c)
     assigned = {columns[it.position or 0]: _bound(it, target) for it in passed}
@@ -153,7 +153,7 @@ def _key_matches(target: SqlTarget, table: sa.TableClause, key: tuple[Argument, 
 
 
 def _truncate(database: SqlDatabase, target: SqlTarget) -> Statement:
-    """The article's rows: those that its filter lets through, where it has one."""
+    """Return the deletion of the article's rows: those that its filter lets through, where it has one."""
     executable = sa.delete(target.table())
     if target.article.filter is not None:
         executable = executable.where(sa.text(translated_filter(target.article.filter, database.sql_name, target.name)))

@@ -68,14 +68,14 @@ class SqlSubscriber:
     # Checks
 
     def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
-        """What keeps this Subscriber from delivering as the subscription asks, each with its way out."""
+        """Yield what keeps this Subscriber from delivering as the subscription asks, each with its remedy."""
         if subscription.not_for_replication:
             yield from not_for_replication_problems(self._database.capabilities, self.where)
         if subscription.foreign_keys:
             yield from foreign_key_problems(self._database.capabilities, self.where, subscription)
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
-        """What keeps this Subscriber from taking the article, each with its way out."""
+        """Yield what keeps this Subscriber from taking the article, each with its remedy."""
         columns = source.published(article.columns)
         for operation in PREFIXES:
             yield from self._procedure_problems(article, operation, len(columns), len(source.key))
@@ -87,12 +87,12 @@ class SqlSubscriber:
                 yield from column_problems(self.where, article, found, column)
 
     def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
-        """What our login lacks of the rights that setup needs, with the statements that grant it."""
+        """Yield what our login lacks of the rights that setup needs, with the statements that grant it."""
         with self._transaction():
             yield from self._database.right_problems(self._session, self.where, articles, MODEL_TABLES)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
-        """What of an article without problems may not fit into the table that is there."""
+        """Yield what of an article without problems may not fit into the table that is there."""
         found = self._find_destination(article)
         at = f"article {article.source}: {self.where}: table {article.destination_table}"
         if found is not None:
@@ -104,7 +104,7 @@ class SqlSubscriber:
             return find_destination(self._session, self._database, article.destination_table)
 
     def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
-        """What is allowed, but may stop a delivery one day."""
+        """Yield what is allowed, but may stop a delivery one day."""
         large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
         with self._transaction():
             yield from (f"{self.where}: {it}" for it in self._database.packet_warnings(self._session, large))
@@ -132,7 +132,7 @@ class SqlSubscriber:
             )
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
-        """Custom procedures that are missing or take another number of arguments."""
+        """Yield custom procedures that are missing or take another number of arguments."""
         scripter = self._database.scripter
         if scripter is None:
             return
@@ -155,7 +155,7 @@ class SqlSubscriber:
     # Setup
 
     def set_up_tables(self) -> None:
-        """The model's tables, and procedures that all articles share. Idempotent."""
+        """Create the model's tables, and procedures that all articles share. Idempotent. Idempotent."""
         with self._transaction():
             create_tables(self._session, self.where)
             scripter = self._database.scripter
@@ -164,7 +164,7 @@ class SqlSubscriber:
                     self._execute(shared.create)
 
     def _execute(self, statement: str) -> None:
-        """DDL as it is written: no parameters, and no marks for them."""
+        """Execute DDL as it is written: no parameters, and no marks for them."""
         self._session.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
     def set_up_watermark(self) -> list[str]:
@@ -216,7 +216,7 @@ class SqlSubscriber:
         )
 
     def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
-        """Without cascades: the Publisher's come as commands."""
+        """Create a foreign key without cascades: the Publisher's come as commands."""
         with self._transaction():
             if key.is_among(self._database.foreign_keys(self._session, key.table)):
                 return []
@@ -231,8 +231,8 @@ class SqlSubscriber:
         return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
 
     def _create_foreign_key(self, key: ForeignKey) -> str:
-        """Under a name of the database's own: two tables of a schema may not have keys of one name, as the
-        Publisher's may."""
+        """Return the statement that creates a foreign key under a name of the database's own: two tables of a schema
+        may not have keys of one name, as the Publisher's may."""
         table, referenced = self._database.qualified(key.table), self._database.qualified(key.referenced)
         quoted = self._database.identifiers.quoted
         columns, others = (", ".join(map(quoted, it)) for it in (key.columns, key.referenced_columns))
@@ -277,7 +277,7 @@ class SqlSubscriber:
         return [f"created procedure {name} at {self.where}"]
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
-        """`CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
+        """Return `CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
         scripter = self._database.scripter
         if scripter is None:
             return []
@@ -292,12 +292,12 @@ class SqlSubscriber:
     # Watermark
 
     def set_up_streams(self, streams: int) -> None:
-        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        """Create a row for each stream, before any of them writes: so that whoever comes later can wait for it."""
         with self._transaction():
             self._watermark.start_streams(streams)
 
     def position(self) -> SubscriptionPosition:
-        """Where the subscription stands, after a delivery has ended whose job was killed."""
+        """Return where the subscription stands, after a delivery has ended whose job was killed."""
         with self._fencing(), self._transaction():
             if not self._watermark.exists():
                 raise not_set_up(self.where, self._key, self._database_name)
@@ -305,26 +305,27 @@ class SqlSubscriber:
             return position_of(self._watermark.locked())
 
     def watermark(self) -> bytes:
-        """The last transaction up to which all is applied."""
+        """Return the last transaction up to which all is applied."""
         found = self.find_watermark()
         if found is None:
             raise not_set_up(self.where, self._key, self._database_name)
         return found
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
-        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
+        """Move the watermark to where an administrator wants the next delivery to begin. Raises FencedError where a
+        delivery was faster."""
         with self._transaction():
             self.move_in_transaction(expected, xact_seqno)
 
     def move_in_transaction(self, expected: bytes, xact_seqno: bytes) -> None:
-        """`move_watermark`, in the transaction that is open."""
+        """Move the watermark as `move_watermark` does, in the transaction that is open."""
         if bytes(self._watermark.locked()[0].xact_seqno) != expected:
             raise fenced(self.where)
         self._watermark.forget_streams()
         self._watermark.advance(xact_seqno)
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
-        """Unique keys and foreign keys of the articles' tables."""
+        """Return unique keys and foreign keys of the articles' tables."""
         with self._transaction():
             return constraints_of(self._session, self._database, [self._target(article) for article in articles])
 
@@ -342,12 +343,12 @@ class SqlSubscriber:
             return self._watermark.find() if self._watermark.exists() else None
 
     def has_snapshots(self) -> bool:
-        """Whether `MSreplication_snapshots` is there."""
+        """Return whether `MSreplication_snapshots` is there."""
         with self._transaction():
             return sa.inspect(self._session).has_table(SNAPSHOTS.name)
 
     def initialized_articles(self) -> dict[str, bytes]:
-        """By article (source): the last transaction that is in the snapshot which its table began with."""
+        """Return by article (source) the last transaction that is in the snapshot which its table began with."""
         columns, key = SNAPSHOTS.c, self._key
         query = sa.select(columns.article, columns.xact_seqno).where(
             columns.publisher_system == key.publisher_system,
@@ -362,7 +363,7 @@ class SqlSubscriber:
 
 
 def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:
-    """Whether sessions of this database can keep foreign keys from acting."""
+    """Yield a problem where sessions of this database cannot keep foreign keys from acting."""
     if not able.not_for_replication:
         yield ConfigurationError(
             f"{where}: not_for_replication: a session of {able.title} cannot keep foreign keys from acting",

@@ -34,7 +34,7 @@ class SqlTarget:
         return tuple(self.columns[at] for at in self.article.key_positions)
 
     def table(self) -> sa.TableClause:
-        """For statements: every name is quoted, every value bound as its conversion says."""
+        """Return the table for statements: every name is quoted, every value bound as its conversion says."""
         columns: list[sa.ColumnClause[object]] = [
             sa.column(quoted_name(it.name, quote=True), it.conversion.bind) for it in self.columns
         ]

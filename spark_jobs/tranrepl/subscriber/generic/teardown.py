@@ -31,7 +31,8 @@ class SqlTeardown:
         self.where = f"Subscriber {key.subscription}"
 
     def find(self, others: Destinations) -> SubscriberRemoval:
-        """What is there. Raises TransientError where a delivery goes on."""
+        """Find what is there. Raises TransientError where a delivery goes on. Raises TransientError where a delivery
+        goes on."""
         with self._transaction():
             self._lock()
             names = self._database.capabilities.procedure_names
@@ -49,7 +50,7 @@ class SqlTeardown:
             raise
 
     def _there(self) -> list[sa.Table]:
-        """The model's tables that exist, and are ours."""
+        """Return the model's tables that exist, and are ours."""
         return [it for it in (WATERMARKS, SNAPSHOTS, OBJECTS) if is_model_table(self._session, it)]
 
     def _of_subscriptions(self) -> list[sa.Table]:
@@ -65,7 +66,8 @@ class SqlTeardown:
         )
 
     def _lock(self) -> None:
-        """Deliveries hold a watermark, and snapshots their articles' rows, until they commit."""
+        """Lock the subscription's rows: deliveries hold a watermark, and snapshots their articles' rows, until they
+        commit."""
         self._database.wait_for_lock(self._session, LOCK_SECONDS)
         for table in self._of_subscriptions():
             query = sa.select(table.c.publication).where(self._is_mine(table)).with_for_update()

@@ -29,7 +29,7 @@ def ends_transaction(body: str, tokenizer: type[Tokenizer]) -> bool:
 
 
 def _keywords(tokens: Sequence[Token]) -> list[str]:
-    """Texts in capitals; empty for what is no keyword."""
+    """Return the texts of keywords in capitals; empty for what is no keyword."""
     return ["" if token.token_type in _NO_KEYWORDS else token.text.upper() for token in tokens]
 
 

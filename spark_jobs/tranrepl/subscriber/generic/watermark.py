@@ -30,7 +30,7 @@ _METADATA = sa.MetaData()
 
 
 def _name(length: int) -> sa.String:
-    """A collation would make two subscriptions one whose names differ in case."""
+    """Return the type of a name, compared by its bytes: other collations make one of two names that differ in case."""
     return sa.String(length).with_variant(mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), "mysql")
 
 
@@ -102,7 +102,7 @@ class Watermark:
         )
 
     def exists(self) -> bool:
-        """Whether the table does."""
+        """Return whether the table exists."""
         return sa.inspect(self._session).has_table(WATERMARKS.name)
 
     def find(self) -> bytes | None:
@@ -137,7 +137,7 @@ class Watermark:
         return rows
 
     def fence(self, expected: bytes, stream: Stream, finishing: UnfinishedBatch | None = None) -> None:
-        """Raises FencedError where another delivery was here."""
+        """Lock the watermark and compare it. Raises FencedError where another delivery was here."""
         rows = [(row.stream, bytes(row.xact_seqno)) for row in self.locked(of=stream)]
         if not stands_at(expected, rows, finishing):
             raise fenced(self._where)
@@ -146,7 +146,7 @@ class Watermark:
         self._update(0, transaction_timestamp=xact_seqno)
 
     def record(self, stream: Stream, record: StreamRecord) -> None:
-        """What a stream other than 0 applied."""
+        """Record what a stream other than 0 applied."""
         self._update(
             stream.number,
             transaction_timestamp=record.last,
@@ -156,7 +156,7 @@ class Watermark:
         )
 
     def forget_streams(self) -> None:
-        """Where the watermark moves by hand, what streams applied before says nothing any more."""
+        """Forget what streams applied before: where the watermark moves by hand, that says nothing any more."""
         self._session.execute(
             sa.update(WATERMARKS)
             .where(self._mine, WATERMARKS.c.stream != 0)
@@ -171,15 +171,16 @@ class Watermark:
         )
 
     def start(self) -> bool:
-        """A new subscription has received nothing. False where it is there already."""
+        """Create the watermark: a new subscription has received nothing. Return whether it was created. False where it
+        is there already."""
         if self.find() is not None or self._adopt_unidentified_rows():
             return False
         self._insert([0])
         return True
 
     def _adopt_unidentified_rows(self) -> bool:
-        """Rows that an earlier version wrote did not say which server the Publisher is: they are this one's where they
-        were written for its address. Whether there were any."""
+        """Adopt rows that an earlier version wrote for the Publisher's address, and that do not say which server it is;
+        return whether there were any. Whether there were any."""
         key, of_name = self._key, {it: _of_name(it, self._key) for it in (WATERMARKS, SNAPSHOTS)}
         publisher = self._session.scalar(
             sa.select(WATERMARKS.c.publisher).where(of_name[WATERMARKS], WATERMARKS.c.stream == 0)
@@ -191,7 +192,7 @@ class Watermark:
         return True
 
     def start_streams(self, streams: int) -> None:
-        """A row for each stream that has none."""
+        """Create a row for each stream that has none."""
         query = sa.select(WATERMARKS.c.stream).where(self._mine)
         self._insert(sorted(set(range(1, streams)) - set(self._session.scalars(query))))
 
@@ -214,7 +215,7 @@ class Watermark:
 
 
 def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
-    """Rows of this name that do not say which server the Publisher is."""
+    """Return the condition for rows of this name that do not say which server the Publisher is."""
     return sa.and_(
         table.c.publisher_system == "",
         table.c.publisher_db == key.publisher_db,
@@ -224,7 +225,7 @@ def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
 
 
 def is_model_table(session: sa.Connection, table: sa.Table) -> bool:
-    """Whether the table is there, and is ours: SQL Server's own replication has tables of these names."""
+    """Return whether the table is there, and is ours: SQL Server's own replication has tables of these names."""
     inspector = sa.inspect(session)
     if not inspector.has_table(table.name):
         return False
@@ -232,7 +233,8 @@ def is_model_table(session: sa.Connection, table: sa.Table) -> bool:
 
 
 def create_tables(session: sa.Connection, where: str) -> None:
-    """Idempotent. Raises ConfigurationError where tables of these names are another's, as SQL Server's own are."""
+    """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
+    SQL Server's own are."""
     _METADATA.create_all(session, checkfirst=True)
     _add_missing_columns(session, WATERMARKS, "transaction_timestamp")
     _add_missing_columns(session, SNAPSHOTS, "range_number")
@@ -248,7 +250,8 @@ def create_tables(session: sa.Connection, where: str) -> None:
 
 
 def _add_publisher_system(session: sa.Connection, table: sa.Table, ours: str) -> None:
-    """To the primary key of a table that an earlier version made: it has the column `ours`."""
+    """Add the Publisher's system identifier to the primary key of a table that an earlier version made; that has the
+    column `ours`."""
     inspector = sa.inspect(session)
     found = {column["name"] for column in inspector.get_columns(table.name)}
     key = inspector.get_pk_constraint(table.name)
@@ -266,7 +269,8 @@ def _add_publisher_system(session: sa.Connection, table: sa.Table, ours: str) ->
 
 
 def _build_anew(session: sa.Connection, operations: Operations, table: sa.Table, *, is_earlier: bool) -> None:
-    """SQLite alters no primary key. What was interrupted is finished: the earlier table goes last."""
+    """Make a table anew, because SQLite alters no primary key. What was interrupted is finished: the earlier table goes
+    last."""
     name = f"{table.name}_earlier"
     if is_earlier:
         operations.rename_table(table.name, name)
@@ -280,7 +284,7 @@ def _build_anew(session: sa.Connection, operations: Operations, table: sa.Table,
 
 
 def _add_missing_columns(session: sa.Connection, table: sa.Table, ours: str) -> None:
-    """Of a table that an earlier version made: it has the column `ours`."""
+    """Add the columns that a table of an earlier version lacks; that has the column `ours`."""
     operations = Operations(MigrationContext.configure(session))
     found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
     if ours not in found:

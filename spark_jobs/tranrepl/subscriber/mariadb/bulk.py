@@ -65,7 +65,7 @@ class MariaDbBulk:
                 self._make(_row_stage(target, folded.updates))
 
     def apply(self, step: BulkStep) -> None:
-        """Deletes, children first; updates and inserts, parents first."""
+        """Apply a step: deletes, children first; updates and inserts, parents first."""
         parents_first = step.parents_first(self._rank)
         for folded in reversed(parents_first):
             self._delete(folded)
@@ -158,12 +158,12 @@ class MariaDbBulk:
         return found
 
     def _execute(self, statement: str) -> CursorResult[Any]:
-        """As it is written: no parameters, and no marks for them."""
+        """Execute a statement as it is written: no parameters, and no marks for them."""
         return self._session.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
 def _blocks(rows: pa.StringArray, most_bytes: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-    """Rows' bytes, whole rows together: of `most_bytes`, or a single one."""
+    """Yield the bytes of whole rows together: of `most_bytes`, or of a single row."""
     offsets = np.frombuffer(rows.buffers()[1], dtype=np.int32)[rows.offset : rows.offset + len(rows) + 1]
     start = 0
     while start < len(rows):
@@ -174,7 +174,7 @@ def _blocks(rows: pa.StringArray, most_bytes: int) -> Iterator[np.ndarray[tuple[
 
 
 def _columns_of(lines: pa.StringArray, count: int) -> Iterable[pa.StringArray]:
-    """Each column's cells. Raises MismatchError where a line has not so many."""
+    """Return each column's cells. Raises MismatchError where a line has not so many."""
     listed = cells(lines)
     values = listed.flatten()
     if not (np.diff(listed.offsets.to_numpy()) == count).all():
@@ -200,7 +200,7 @@ def _value_name(position: int) -> str:
 
 
 def _declaration(column: ColumnDeclaration) -> str:
-    """Of the same type, so that an index serves and a comparison is the same."""
+    """Declare a column of the same type, so that an index serves and a comparison is the same."""
     if column.charset is None:
         return f"{column.column_type} NULL"
     return f"{column.column_type} CHARACTER SET {column.charset} COLLATE {column.collation} NULL"
@@ -224,7 +224,7 @@ def _row_stage(target: BulkTarget, updates: FoldedUpdates) -> _Stage:
 
 
 def _staged_positions(target: BulkTarget, updates: FoldedUpdates) -> list[int]:
-    """What is set, but for the key, which is staged already."""
+    """Return the positions of what is set, but for the key, which is staged already."""
     return [at for at in sorted(updates.values) if at not in target.article.key_positions]
 
 
@@ -244,7 +244,7 @@ def _matches(target: BulkTarget) -> str:
 
 
 def _key_assignments(target: BulkTarget, updates: FoldedUpdates) -> list[str]:
-    """An UPDATE that sets all columns gives a key of equal text its own spelling."""
+    """Return assignments of the key: an UPDATE that sets all columns gives a key of equal text its own spelling."""
     return [
         f"destination.{quoted_name(target.columns[at].name)} = staged.{_key_name(place)}"
         for place, at in enumerate(target.article.key_positions)

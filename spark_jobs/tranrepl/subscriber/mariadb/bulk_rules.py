@@ -74,7 +74,7 @@ def bulk_rules(
 
 
 def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget | None:
-    """The article's table, where all of its columns have literals."""
+    """Return the article's table, where all of its columns have literals; else None."""
     table = _Catalogue.read(session, [place]).tables.get(place)
     return None if table is None else table.target(article)
 
@@ -110,7 +110,7 @@ class _Table:
                 return not self.cascades
 
     def _fills_nothing(self, article: RegisteredArticle, key: set[str]) -> bool:
-        """No column gets a value that depends on the order of rows."""
+        """Return whether no column gets a value that depends on the order of rows."""
         published = {column.name for column in article.columns}
         return all(
             self.has_constant_defaults(it) if it.name not in published else it.name in key or not _counts_up(it)
@@ -155,7 +155,7 @@ class _Catalogue:
 
     @classmethod
     def read(cls, session: sa.Connection, places: Sequence[Place]) -> _Catalogue:
-        """Tables that can be written in bulk at all."""
+        """Read the tables that can be written in bulk at all."""
         reader = _Reader(session, places)
         is_constant = _HasConstantDefault(is_mariadb=getattr(session.dialect, "is_mariadb", True))
         tables = {
@@ -189,7 +189,7 @@ class _Reader:
     places: Sequence[Place]
 
     def by_place(self, query: sa.TextClause) -> Iterable[tuple[Any, ...]]:
-        """Rows with schema and name made one. Names are compared here: collations take unlike ones for one."""
+        """Yield rows with schema and name made one. Names are compared here: collations take unlike ones for one."""
         wanted = set(self.places)
         for schema, name, *rest in self._rows(query):
             if (schema, name) in wanted:
@@ -210,7 +210,7 @@ class _Reader:
 
 
 def _unedited(session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> set[tuple[int, Operation]]:
-    """What is applied by a statement, or by a generated procedure that is still as setup made it."""
+    """Return what is applied by a statement, or by a generated procedure that is still as setup made it."""
     generated: dict[str, list[tuple[int, Operation]]] = {}
     plain = set()
     for number, article in articles.items():
@@ -228,7 +228,7 @@ def _unedited(session: sa.Connection, articles: Mapping[int, RegisteredArticle])
 
 
 def _procedures(session: sa.Connection, names: Sequence[str]) -> Sequence[Sequence[Any]]:
-    """What setup registered, and the body that is there; nothing where the login may not look."""
+    """Return what setup registered, and the body that is there; nothing where the login may not look."""
     if not names:
         return []
     try:

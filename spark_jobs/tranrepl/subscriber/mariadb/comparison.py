@@ -86,7 +86,7 @@ class MariaDbComparison:
     """By article_id."""
 
     def native_hashes(self) -> None:
-        """Its hash functions are none that another database has."""
+        """Return None: the hash functions are none that another database has."""
 
     def end(self, table: ComparableTable, checksum_by: Checksum, part_bytes: int) -> ComparedEnd:
         # A table is read as a whole, and there is one checksum.

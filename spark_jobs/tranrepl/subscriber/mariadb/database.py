@@ -74,7 +74,7 @@ class MariaDb(NumberedDatabase):
         return {"mysql_engine": "InnoDB", "mysql_charset": _CHARSET, "mysql_collate": self._collation}
 
     def of_server(self, session: sa.Connection) -> MariaDb:
-        """MySQL has other names for collations."""
+        """Return the database with its server's collation: MySQL has other names for collations."""
         is_mariadb = getattr(session.dialect, "is_mariadb", True)
         return MariaDb(self.kind, _COLLATION if is_mariadb else _MYSQL_COLLATION)
 
@@ -95,7 +95,8 @@ class MariaDb(NumberedDatabase):
         )
 
     def url(self, connection: Connection) -> sa.URL:
-        """Raises ConfigurationError where the connection names no database: the model's tables need one."""
+        """Return the connection's URL. Raises ConfigurationError where it names no database: the model's tables need
+        one."""
         if not connection.database:
             raise ConfigurationError(
                 f"connection {connection}: it names no database",
@@ -173,7 +174,8 @@ class MariaDb(NumberedDatabase):
         return open_comparison(connect, self, articles, sessions, where)
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
-        """With character sets and collations, which SQLAlchemy does not see where they are the table's."""
+        """Return columns with character sets and collations, which SQLAlchemy does not see where they are the
+        table's."""
         columns = super().columns(session, schema, table)
         rows = session.execute(_COLLATIONS, {"schema": schema, "table": table})
         collations = {name: (charset, collation) for name, charset, collation in rows}
@@ -184,7 +186,8 @@ class MariaDb(NumberedDatabase):
         return columns
 
     def column_name(self, reflected: str) -> str:
-        """SQLAlchemy takes it from SHOW CREATE TABLE, and leaves the quotes in it doubled."""
+        """Return a column's name with plain quotes: SQLAlchemy takes it from SHOW CREATE TABLE, and leaves them
+        doubled."""
         return reflected.replace("``", "`")
 
     def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
@@ -280,13 +283,14 @@ _TYPES: Mapping[Family, TypeEngine[Any]] = {
 
 
 def _digits(source: SourceType) -> tuple[int, int]:
-    """Never more than there are: a value that does not fit is refused when it comes."""
+    """Return precision and scale, at most those that there are: a value that does not fit is refused when it comes."""
     precision, scale = decimal_digits(source) or _UNBOUNDED_NUMERIC
     return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
 
 
 def _choose_cursor(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
-    """And the password's encoding: PyMySQL's own is Latin-1, whatever the session's character set."""
+    """Set the cursor's class and the password's encoding: PyMySQL's own is Latin-1, whatever the session's character
+    set."""
     del dialect, record, arguments
     keywords["cursorclass"] = BoundedCursor
     if isinstance(keywords.get("password"), str):

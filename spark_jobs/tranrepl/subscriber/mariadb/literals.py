@@ -52,7 +52,8 @@ class ColumnDeclaration:
 
 
 def literals(source: SourceType, target: ColumnDeclaration) -> Literals | None:
-    """How cells of `source` become literals for the column; None where only values one by one are exact.
+    """Return the function that makes literals for the column of cells of `source`; None where only bound values are
+    exact.
 
     The function raises MismatchError for cells of which MariaDB would not keep each as it is, or refuse it.
     """
@@ -75,14 +76,15 @@ def literals(source: SourceType, target: ColumnDeclaration) -> Literals | None:
 
 
 def quoted(cells: pa.StringArray) -> pa.StringArray:
-    """A string each. An image's escapes are those of MariaDB's strings."""
+    """Return a quoted string for each cell. An image's escapes are those of MariaDB's strings. An image's escapes are
+    those of MariaDB's strings."""
     if (contents(cells) == ord("'")).any():
         cells = pc.replace_substring(cells, "'", "''")
     return _or_null(cells, pc.binary_join_element_wise("'", cells, "'", ""))
 
 
 def hexadecimal(digits: pa.StringArray) -> pa.StringArray:
-    """A string of bytes each."""
+    """Return a string of bytes for each cell."""
     return pc.binary_join_element_wise("x'", digits, "'", "")
 
 
@@ -147,7 +149,7 @@ def _temporal(family: Family, kind: str, digits: int) -> Literals | None:
 
 
 def _in_utc(pattern: str) -> Literals:
-    """The Publisher is read in UTC, so that another zone is none of ours."""
+    """Return the conversion of moments in UTC, in which the Publisher is read."""
 
     def convert(cells: pa.StringArray) -> pa.StringArray:
         _require(cells, pattern + r"\+00")
@@ -173,7 +175,7 @@ def _has_length(source: SourceType) -> bool:
 
 
 def _fixed_texts(source: SourceType, length: int | None) -> Literals:
-    """What is padded loses its blanks at the end."""
+    """Return the conversion of texts of fixed length: what is padded loses its blanks at the end."""
 
     def convert(cells: pa.StringArray) -> pa.StringArray:
         if source.family is Family.CHARACTER:
@@ -187,7 +189,7 @@ def _fixed_texts(source: SourceType, length: int | None) -> Literals:
 
 
 def _require_length(cells: pa.StringArray, length: int) -> None:
-    """Of a text that is too long by blanks alone, MariaDB cuts them off."""
+    """Raise MismatchError where a text is too long: MariaDB cuts off blanks that make it so."""
     longest = pc.max(pc.utf8_length(cells)).as_py()
     if longest is not None and longest > length:
         plain = pc.replace_substring_regex(cells, r"\\.", " ")

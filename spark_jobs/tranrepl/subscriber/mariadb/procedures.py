@@ -90,7 +90,7 @@ class MariaDbScripter:
 
 
 def ends_with_body(text: str, body: str) -> bool:
-    """Whether a `CREATE PROCEDURE` of ours ends in this body."""
+    """Return whether a `CREATE PROCEDURE` of ours ends in this body."""
     return text.endswith(_BEFORE_BODY + body)
 
 
@@ -99,7 +99,7 @@ def _qualified(name: ProcedureName) -> str:
 
 
 def _literal(text: str) -> str:
-    """Right with and without NO_BACKSLASH_ESCAPES, where there is no backslash."""
+    """Write a text literal that is right with and without NO_BACKSLASH_ESCAPES."""
     if "\\" in text:
         return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)"
     return "'" + text.replace("'", "''") + "'"
@@ -176,7 +176,7 @@ def _declared() -> str:
 
 
 def _column(target: SqlTarget, at: int) -> str:
-    """Qualified: an unqualified name would be the parameter's where a column is called as one."""
+    """Return the qualified column: an unqualified name would be the parameter's where a column is called as one."""
     return f"destination.{quoted_name(target.columns[at].name)}"
 
 

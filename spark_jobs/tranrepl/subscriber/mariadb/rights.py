@@ -33,8 +33,8 @@ _TABLES_THERE = sa.text(
 def right_problems(
     session: sa.Connection, where: str, articles: Sequence[Article], model: Sequence[str]
 ) -> Iterator[MissingRightError]:
-    """Whether setup may create what is missing: in the connection's database the model's tables and the procedures,
-    and in each article's schema its table. `model`: the names of the model's tables."""
+    """Yield the rights that setup lacks to create what is missing: in the connection's database the model's tables and
+    the procedures, and in each article's schema its table. `model`: the names of the model's tables."""
     ours = _grantees(session)
     home = str(session.scalar(sa.text("SELECT database()")))
     wanted: dict[str, tuple[str, ...]] = {}
@@ -61,7 +61,7 @@ def right_problems(
 
 
 def _grantees(session: sa.Connection) -> list[str]:
-    """The login and the roles in force, as information_schema writes them."""
+    """Return the login and the roles in force, as information_schema writes them."""
     login, _, host = str(session.scalar(sa.text("SELECT current_user()"))).rpartition("@")
     roles = session.execute(sa.text("SELECT role_name FROM information_schema.enabled_roles")).scalars()
     return [

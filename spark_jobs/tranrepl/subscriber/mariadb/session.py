@@ -62,7 +62,7 @@ def set_session(driver: Any) -> None:
 
 
 def larger_packets() -> str:
-    """The remedy for statements that are too large."""
+    """Return the remedy for statements that are too large."""
     return (
         f"SET GLOBAL max_allowed_packet = {_LARGEST_PACKET} at the Subscriber's server (no more is possible), and the "
         "same in its configuration file; what is larger still can only be left out (articles[].columns)"

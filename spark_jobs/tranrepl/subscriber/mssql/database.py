@@ -99,7 +99,8 @@ class SqlServer(NumberedDatabase):
         )
 
     def number(self, error: DBAPIError) -> str | None:
-        """A server that has no message of that number raises one of ours, which begins with it."""
+        """Return the error's number: a server that lacks a message of that number raises one of ours, which begins with
+        it."""
         number = _number(error)
         if number == _USER_ERROR and first_line(error.orig or error).startswith(f"{ROW_NOT_FOUND}:"):
             return ROW_NOT_FOUND
@@ -107,7 +108,7 @@ class SqlServer(NumberedDatabase):
 
 
 def _typed(kind: Callable[..., TypeEngine[Any]], argument: int | str) -> TypeEngine[Any]:
-    """SQLAlchemy leaves these without types."""
+    """Return the bound argument with a type, which SQLAlchemy leaves out."""
     return kind(argument)
 
 
@@ -141,7 +142,7 @@ def _fraction_digits(reflected: TypeEngine[Any]) -> int | None:
 
 
 def _number(error: DBAPIError) -> int | None:
-    """pymssql raises `(number, text)`, or a tuple of these within its arguments."""
+    """Return the number that pymssql raises as `(number, text)`, or as a tuple of these within its arguments."""
     found: object = error.orig.args[0] if error.orig is not None and error.orig.args else None
     if isinstance(found, tuple) and found:
         found = found[0]

@@ -69,7 +69,7 @@ class SqlServerScripter:
         return Procedure(name, create, create)
 
     def call(self, name: ProcedureName, passed: tuple[Argument, ...]) -> str:
-        """By position: a custom procedure calls its parameters as it likes."""
+        """Return the call by position: a custom procedure names its parameters as it likes."""
         values = ", ".join(f":tranrepl_{argument.name}" for argument in passed)
         return f"exec {_qualified(name).replace(':', chr(92) + ':')} {values}"
 
@@ -78,7 +78,7 @@ class SqlServerScripter:
         return f"if object_id({_literal(qualified)}, N'P') is not null\n    drop procedure {qualified}"
 
     def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
-        """A system procedure's is empty."""
+        """Return the procedure's body as the catalogue has it; a system procedure's is empty."""
         body: str | None = session.scalar(
             sa.text(
                 "select case when found.id is null then null else coalesce(object_definition(found.id), N'') end "

@@ -124,7 +124,7 @@ class PostgresApplier:
         )
 
     def _apply_in_order(self, commands: pa.Table) -> None:
-        """What could not go in bulk."""
+        """Apply serially what could not go in bulk."""
         # Outside of what may be undone.
         self._serial.prepare(census_of(commands))
 
@@ -138,7 +138,7 @@ class PostgresApplier:
         apply_in_order(commands, serially, in_bulk, _REFUSED_BY_REFERENCES)
 
     def _empty(self, step: TruncateStep) -> None:
-        """Tables that refer to one another by one statement: then a circle of them is in nobody's way either."""
+        """Empty tables that refer to one another by one statement, so that a circle of them is no obstacle."""
         self._at_work.set()
         commands, numbers = step.commands, step.commands["article_id"].to_pylist()
         if refer_to_one_another(numbers, self._references):

@@ -57,7 +57,7 @@ def _argument_problems(article: Article, source: TableDescription) -> Iterator[C
 def _missing_types(
     session: Session, where: str, article: Article, columns: Sequence[ColumnDescription]
 ) -> Iterator[ConfigurationError]:
-    """Types of one's own that a table made by `tranrepl setup` would need."""
+    """Yield user-defined types that a table made by `tranrepl setup` would need."""
     for column in columns:
         with translated_errors(where):
             found = session.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
@@ -119,7 +119,8 @@ def custom_problems(
 
 
 def _accepts_call(session: Session, custom: Procedure) -> bool:
-    """Whether the server would take the call with arguments of these types. Parsing it runs nothing."""
+    """Return whether the server would take the call with arguments of these types. Parsing it runs nothing. Parsing it
+    runs nothing."""
     values = sql.SQL(", ").join(sql.SQL("NULL::{}").format(trusted(type_name)) for _, type_name in custom.parameters)
     call = sql.SQL("CALL {}({})").format(custom.identifier, values).as_string(session)
     parsed = session.pgconn.prepare(b"", call.encode())

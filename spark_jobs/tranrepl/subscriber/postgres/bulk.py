@@ -86,7 +86,8 @@ class BulkApply:
             self._session.execute(sql.SQL("; ").join(statements))
 
     def apply(self, step: BulkStep) -> None:
-        """Deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the driver does."""
+        """Apply a step: deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the
+        driver does."""
         texts = {it.folded.article.article_id: it for it in step.texts or map(fold_text, step.folded)}
         parents_first = [texts[it.article.article_id] for it in step.parents_first(self._rank)]
         script = _Script(self._targets)
@@ -105,16 +106,16 @@ class BulkApply:
         return seconds
 
     def committed(self) -> None:
-        """The commit emptied the staging tables."""
+        """Note that the commit emptied the staging tables."""
         self._filled.clear()
 
     def rolled_back(self) -> None:
-        """The staging tables may be gone, where this transaction had made them."""
+        """Forget the staging tables: they may be gone, where this transaction had made them."""
         self._made.clear()
         self._filled.clear()
 
     def _made_ready(self, article: RegisteredArticle, made_by: MadeBy) -> list[sql.Composed]:
-        """The statements that make a staging table, or empty it."""
+        """Return the statements that make a staging table, or empty it."""
         name = _table_name(article, made_by)
         filled, made = name in self._filled, name in self._made
         self._filled.add(name)
@@ -186,7 +187,7 @@ class _Script:
     def _change(
         self, query: sql.Composed, target: Target, between: KeyRange | None, operation: Operation, rows: int
     ) -> None:
-        """A statement over staged keys, all of which are `between` where that is given."""
+        """Add a statement over staged keys, all of which are `between` where that is given."""
         if between is None or not _INTEGERS.issuperset(_key_types(target)):
             self._find(FIND_BY_KEY)
         else:
@@ -198,7 +199,7 @@ class _Script:
         self.statements.append(Statement(query, require=partial(_require, target, operation, rows)))
 
     def _find(self, by: Settings) -> None:
-        """How the statements from here on find rows."""
+        """Set how the statements from here on find rows."""
         if by != self._found_by:
             self.statements += [Statement(sql.SQL(setting)) for setting in by]
             self._found_by = by
@@ -224,7 +225,7 @@ def _key_table(target: Target) -> sql.Composed:
 
 
 def fits_a_row_table(article: RegisteredArticle) -> bool:
-    """Whether its UPDATEs can be staged: the key, the values and the mask are columns of one table."""
+    """Return whether the article's UPDATEs can be staged: the key, the values and the mask are columns of one table."""
     return len(article.key_positions) + len(article.columns) + 1 <= _MOST_COLUMNS
 
 

@@ -95,7 +95,8 @@ class _Table:
 def unedited_procedures(
     session: Session, articles: Mapping[int, RegisteredArticle]
 ) -> frozenset[tuple[int, Operation]]:
-    """Articles and operations whose generated procedure is still as setup made it; none where we may not know."""
+    """Return articles and operations whose generated procedure is still as setup made it; none where the role may not
+    know."""
     generated: dict[str, list[tuple[int, Operation]]] = {}
     for number, article in articles.items():
         for operation in PREFIXES:

@@ -83,8 +83,8 @@ def _comparable(target: Target) -> ComparableTable:
 
 @contextmanager
 def _exported(connection: Connection, tables: Sequence[TableName], where: str) -> Iterator[str]:
-    """The name of a snapshot of the Subscriber as it is now, which lives until the end of this context. Until then,
-    nobody empties or rewrites the tables, which would hide rows from it."""
+    """Export a snapshot of the Subscriber as it is now, and yield its name; it lives until the end of this context.
+    Until then, nobody empties or rewrites the tables, which would hide rows from it."""
     with connect(connection, "tranrepl validation", autocommit=True) as session, translated_errors(where):
         session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

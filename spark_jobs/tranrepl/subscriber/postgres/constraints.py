@@ -26,7 +26,7 @@ def constraints_of(session: Session, where: str, targets: Sequence[Target]) -> C
 
 
 def _unique_key(target: Target, columns: Sequence[str | None]) -> UniqueKey:
-    """A column's name is None where the index is over an expression."""
+    """Return a unique key; a column's name is None where the index is over an expression."""
     positions = [target.position(name) for name in columns]
     known = tuple(at for at in positions if at is not None)
     return UniqueKey(
@@ -37,7 +37,7 @@ def _unique_key(target: Target, columns: Sequence[str | None]) -> UniqueKey:
 def _reference(
     child: Target, columns: Sequence[str], parent: Target, parent_columns: Sequence[str]
 ) -> Reference | None:
-    """None where it is over columns that are not published: what is not sent does not change."""
+    """Return a foreign key; None where it is over columns that are not published: what is not sent does not change."""
     positions = [child.position(name) for name in columns]
     parent_positions = [parent.position(name) for name in parent_columns]
     if None in positions or None in parent_positions:

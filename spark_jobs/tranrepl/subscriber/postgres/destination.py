@@ -31,7 +31,7 @@ def has_destination(session: Session, where: str, table: TableName) -> bool:
 
 
 def find_targets(session: Session, where: str, articles: Sequence[RegisteredArticle]) -> list[Target]:
-    """The articles at this Subscriber. Raises ConfigurationError where a table or a column is missing."""
+    """Return the articles at this Subscriber. Raises ConfigurationError where a table or a column is missing."""
     with translated_errors(where):
         tables = describe_tables(session, [it.destination for it in articles])
     return [_target(where, article, tables.get(article.destination)) for article in articles]
@@ -56,7 +56,8 @@ def _target(where: str, article: RegisteredArticle, table: TableDescription | No
 
 
 def intended_target(session: Session, where: str, article: RegisteredArticle, source: TableDescription) -> Target:
-    """As `find_targets`; where the table does not exist yet, as setup would create it, with the Publisher's types."""
+    """Return the article as `find_targets` does; where the table does not exist yet, as setup would create it, with the
+    Publisher's types."""
     if find_destination(session, where, article.destination) is not None:
         return find_targets(session, where, [article])[0]
     columns = [source.column(column.name) for column in article.columns]

@@ -51,7 +51,7 @@ def apply_function(
     skipped_states: Collection[str],
     masks: Masks,
 ) -> sql.Composed:
-    """What makes the dispatcher of a layout's kinds."""
+    """Return the statement that makes the dispatcher of a layout's kinds."""
     called = {kind for kind in layout.kinds if _is_called(kind, targets[kind.article_id], unedited)}
     branches = [
         _branch(layout, kind, targets[kind.article_id], masks.get(kind, ()), called=kind in called)
@@ -83,8 +83,8 @@ def apply_function(
 
 
 def _cases(branches: Sequence[sql.Composable], first: int) -> sql.Composable:
-    """The branch of a command's kind, kinds counted from `first`. CASE asks one branch after the other, which with
-    hundreds of them takes longer than what it leads to: so many are halved first."""
+    """Return the branch of a command's kind, kinds counted from `first`. CASE asks one branch after the other, which
+    with hundreds of them takes longer than what it leads to: so many are halved first."""
     if len(branches) > _MOST_CASES:
         half = len(branches) // 2
         return sql.SQL("    IF tranrepl_command.kind < {} THEN\n{}    ELSE\n{}    END IF;\n").format(
@@ -98,7 +98,7 @@ def _cases(branches: Sequence[sql.Composable], first: int) -> sql.Composable:
 
 
 def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composable:
-    """Each command in a block of its own, which undoes it alone."""
+    """Put each command in a block of its own, which undoes it alone."""
     conditions = sql.SQL(" OR ").join(sql.SQL("SQLSTATE {}").format(sql.Literal(state)) for state in sorted(states))
     return sql.SQL(
         "   BEGIN\n{}   EXCEPTION WHEN {} THEN\n"
@@ -107,8 +107,8 @@ def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composab
 
 
 def _is_called(kind: Kind, target: Target, unedited: Collection[tuple[int, Operation]]) -> bool:
-    """Whether a command is a CALL. A procedure as setup made it is not called: its statements stand in the dispatcher
-    itself, and take half the time."""
+    """Return whether a command is a CALL. A procedure as setup made it is not called: its statements stand in the
+    dispatcher itself, and take half the time."""
     if kind.operation not in PREFIXES or target.article.propagation(kind.operation).method is not Method.PROCEDURE:
         return False
     return (kind.article_id, kind.operation) not in unedited
@@ -141,7 +141,7 @@ def _branch(
 
 
 def _unpacked(place: int, type_name: str) -> sql.Composed:
-    """An element of the packed slots, as its type."""
+    """Return an element of the packed slots, as its type."""
     element = sql.SQL("{}[{}]").format(_PACKED, sql.Literal(place + 1))
     if type_name in _CAST_AS_THEY_ARE_READ or type_name.endswith("[]"):
         return sql.SQL("{}::{}").format(element, trusted(type_name))

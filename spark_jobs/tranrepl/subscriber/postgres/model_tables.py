@@ -88,7 +88,7 @@ def has_table(session: Session, table: sql.Identifier) -> bool:
 
 
 def create_model_tables(session: Session) -> None:
-    """Inside a transaction. Idempotent; tables of earlier versions get what they lack."""
+    """Create the model's tables, inside a transaction. Idempotent; tables of earlier versions get what they lack."""
     for statement in _TABLES:
         session.execute(sql.SQL(statement).format(watermarks=WATERMARKS, objects=OBJECTS, snapshots=SNAPSHOTS))
     for table, columns in _PRIMARY_KEYS:

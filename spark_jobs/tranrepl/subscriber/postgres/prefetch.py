@@ -82,7 +82,7 @@ class Prefetch:
             self.close()
 
     def close(self) -> None:
-        """No more is read."""
+        """Close the prefetch: no more is read."""
         self._state = _State.ENDED
         self._opened.close()
 
@@ -117,14 +117,14 @@ class _Reader:
 
 
 def _often_changed(commands: pa.Table) -> list[int]:
-    """Articles with enough updates and deletes."""
+    """Return the articles with enough updates and deletes."""
     present, counts = np.unique(commands["article_id"].to_numpy()[_changes(commands)], return_counts=True)
     often: list[int] = present[counts >= _FEWEST_ROWS].tolist()
     return often
 
 
 def _changing(commands: pa.Table, article_id: int) -> pa.Table:
-    """An article's updates and deletes, the first of them."""
+    """Return the first of an article's updates and deletes."""
     own = _changes(commands) & (commands["article_id"].to_numpy() == article_id)
     return commands.take(np.flatnonzero(own)[:_MOST_ROWS])
 
@@ -134,7 +134,7 @@ def _changes(commands: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _keys(commands: pa.Table, positions: Sequence[int]) -> Columns:
-    """Each row's key once, in their order. Values that an array's text would have to escape are left out."""
+    """Return each row's key once, in their order. Values that an array's text would have to escape are left out."""
     images = cells(commands["before"].combine_chunks().drop_null())
     names = [str(position) for position in positions]
     rows = pa.table([pc.list_element(images, position) for position in positions], names=names)
@@ -147,14 +147,14 @@ def _keys(commands: pa.Table, positions: Sequence[int]) -> Columns:
 
 
 def _array(values: pa.StringArray) -> str:
-    """An array as text. Source: PostgreSQL documentation, "Array Input and Output Syntax"."""
+    """Write an array as text. Source: PostgreSQL documentation, "Array Input and Output Syntax"."""
     quoted = pc.binary_join_element_wise('"', values, '"', "")
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(quoted)], quoted), ",")
     return f"{{{joined[0].as_py()}}}"
 
 
 def _read_rows(target: Target) -> sql.Composed:
-    """A statement with an array for each column of the key."""
+    """Return a statement with an array for each column of the key, which reads the rows ahead."""
     columns = [target.columns[position] for position in target.article.key_positions]
     arrays = [sql.SQL("%s::{}[]").format(trusted(column.base_type_name)) for column in columns]
     places = [sql.SQL("destination.{}").format(sql.Identifier(column.name)) for column in columns]

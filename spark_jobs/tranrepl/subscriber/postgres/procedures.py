@@ -40,7 +40,7 @@ class Target:
     columns: tuple[ColumnDescription, ...]
 
     def position(self, column: str | None) -> int | None:
-        """Of the destination's column among those that are set; None where it is another one."""
+        """Return the position of a destination's column among those that are set; None where it is another one."""
         return next((at for at, it in enumerate(self.columns) if it.name == column), None)
 
     def type_name(self, argument: Argument) -> str:
@@ -67,22 +67,22 @@ class Procedure:
         return sql.SQL("{}({})").format(self.identifier, declared)
 
     def create(self) -> sql.Composed:
-        """The `CREATE PROCEDURE` statement."""
+        """Return the `CREATE PROCEDURE` statement."""
         return sql.SQL("CREATE OR REPLACE PROCEDURE {}\nLANGUAGE plpgsql\nAS {}").format(
             self.signature(), _dollar_quoted(self.body)
         )
 
 
 def called_by(article: RegisteredArticle, operation: Operation) -> sql.Identifier:
-    """The procedure that a command calls, generated or custom."""
+    """Return the procedure that a command calls, generated or custom."""
     propagation = article.propagation(operation)
     schema, name = called_procedure(propagation, operation, article.destination, PROCEDURE_NAMES)
     return sql.Identifier(schema or SCHEMA, name)
 
 
 def procedure(target: Target, operation: Operation) -> Procedure:
-    """The procedure that applies `operation`. Of a custom one it is the skeleton: the right signature, and a body that
-    does what the generated one would do."""
+    """Return the procedure that applies `operation`. Of a custom one it is the skeleton: the right signature, and a
+    body that does what the generated one would do."""
     article = target.article
     body = sql.SQL("\n#variable_conflict use_variable\nBEGIN\n{}END\n").format(
         statements(target, operation, lambda argument: sql.Identifier(argument.name))
@@ -99,7 +99,7 @@ def procedure(target: Target, operation: Operation) -> Procedure:
 
 
 def statements(target: Target, operation: Operation, value: Reference) -> sql.Composable:
-    """PL/pgSQL that applies one command whose arguments are `value(argument)`."""
+    """Return PL/pgSQL that applies one command whose arguments are `value(argument)`."""
     match operation:
         case Operation.INSERT:
             return _insert(target, value)
@@ -114,13 +114,14 @@ def statements(target: Target, operation: Operation, value: Reference) -> sql.Co
 
 
 def block(target: Target, operation: Operation, value: Reference) -> sql.Composed:
-    """The same as a statement by itself."""
+    """Return what `statements` does as a statement by itself."""
     body = sql.SQL("\nBEGIN\n{}END\n").format(statements(target, operation, value)).as_string(None)
     return sql.SQL("DO {}").format(_dollar_quoted(body))
 
 
 def delete_all(target: Target) -> sql.Composable:
-    """The article's rows: those that its filter lets through, where it has one. Not TRUNCATE, which others wait for."""
+    """Return the deletion of the article's rows: those that its filter lets through, where it has one. Not TRUNCATE,
+    which others wait for."""
     # A filter may name its columns by the published table.
     delete = sql.SQL("DELETE FROM {} AS {}").format(
         qualified(target.table.name), sql.Identifier(target.article.source.table)
@@ -131,7 +132,8 @@ def delete_all(target: Target) -> sql.Composable:
 
 
 def delete_all_together(targets: Iterable[Target]) -> sql.Composed:
-    """One statement: foreign keys among the tables are checked when the rows of all of them have gone."""
+    """Return the deletion of the articles' rows by one statement: foreign keys among the tables are checked when the
+    rows of all of them have gone."""
     first, *others = map(delete_all, targets)
     named = [sql.SQL("{} AS ({})").format(sql.Identifier(f"t{at}"), it) for at, it in enumerate(others)]
     return sql.SQL("WITH {} {}").format(sql.SQL(", ").join(named), first)
@@ -149,7 +151,8 @@ def _insert(target: Target, value: Reference) -> sql.Composable:
 
 
 def update_of(target: Target, changed: Sequence[int], value: Reference) -> sql.Composable:
-    """What `statements` has for an UPDATE, where its mask names these columns (from 0), all of them `settable`."""
+    """Return what `statements` has for an UPDATE, where its mask names these columns (from 0), all of them
+    `settable`."""
     new = _new_values(target, value)
     matches = _key_matches(target, Operation.UPDATE, value)
     apply = _update_statement(target, [_assigned(target, at, new[at]) for at in changed], matches)
@@ -157,7 +160,7 @@ def update_of(target: Target, changed: Sequence[int], value: Reference) -> sql.C
 
 
 def settable(target: Target) -> list[int]:
-    """Columns (from 0) that an UPDATE may set."""
+    """Return the columns (from 0) that an UPDATE may set."""
     return [at for at, column in enumerate(target.columns) if column.identity is not Identity.ALWAYS]
 
 
@@ -188,7 +191,7 @@ def _update_changed(
     mask: sql.Composable,
     matches: sql.Composable,
 ) -> sql.Composable:
-    """Two branches as SQL Server's: key columns stand in SET only where the mask says that the key changed."""
+    """Return two branches as SQL Server's: key columns stand in SET only where the mask says that the key changed."""
 
     def update(positions: Sequence[int]) -> sql.Composable:
         return _update_statement(target, [_assignment(target, at, new[at], mask) for at in positions], matches)
@@ -227,7 +230,7 @@ def _assigned(target: Target, at: int, value: sql.Composable) -> sql.Composable:
 
 
 def _differs(target: Target, at: int, value: sql.Composable, matches: sql.Composable) -> sql.Composable:
-    """Whether the row has another value in a column that cannot be set."""
+    """Return the condition that the row has another value in a column that cannot be set."""
     return sql.SQL("EXISTS (SELECT FROM {} AS {} WHERE {} AND {}.{} IS DISTINCT FROM {})").format(
         qualified(target.table.name),
         _DESTINATION,
@@ -266,8 +269,9 @@ def _replace_or_update(
     matches: sql.Composable,
     update: sql.Composable,
 ) -> sql.Composable:
-    """An UPDATE cannot set what is GENERATED ALWAYS AS IDENTITY (`fixed`): where it changes, the row is deleted and
-    inserted. In one statement, at whose end a foreign key that does not act finds the row again."""
+    """Return statements that delete and insert the row where a `fixed` column changes, and update it elsewhere. An
+    UPDATE cannot set what is GENERATED ALWAYS AS IDENTITY. It is one statement, at whose end a foreign key that does
+    not act finds the row again."""
     if mask is None:
         changed = [_differs(target, at, new[at], matches) for at in fixed]
     else:
@@ -283,7 +287,7 @@ def _replace(
     mask: sql.Composable | None,
     matches: sql.Composable,
 ) -> sql.Composable:
-    """With all of the row that the Subscriber keeps by itself."""
+    """Return the statement that replaces a row, with all of it that the Subscriber keeps by itself."""
     table, names, values = qualified(target.table.name), [], []
     for column in target.table.publishable():
         name, at = sql.Identifier(column.name), target.position(column.name)
@@ -309,7 +313,7 @@ def _replace(
 
 
 def _refuse_loss(target: Target, fixed: Sequence[int]) -> sql.Composable:
-    """Where more than the row would go with its DELETE."""
+    """Return the refusal of a replacement whose DELETE would take more than the row."""
     columns, table = ", ".join(target.columns[at].name for at in fixed), target.table.name
     altered = ", ".join(f"ALTER COLUMN {target.columns[at].name} SET GENERATED BY DEFAULT" for at in fixed)
     return sql.SQL(
@@ -354,12 +358,12 @@ def _has_identity(columns: Iterable[ColumnDescription]) -> bool:
 
 
 def trusted(text: str) -> sql.SQL:
-    """SQL text that is not ours to take apart: what a database's own catalogue made, and a checked row filter."""
+    """Mark SQL text that is not ours to take apart: what a database's own catalogue made, and a checked row filter."""
     return sql.SQL(text)
 
 
 def ends_with_body(text: str, body: str) -> bool:
-    """Whether a `CREATE PROCEDURE` of ours ends in this body."""
+    """Return whether a `CREATE PROCEDURE` of ours ends in this body."""
     return text.endswith(f"AS {_dollar_quoted(body).as_string(None)}")
 
 
@@ -371,10 +375,10 @@ def _dollar_quoted(body: str) -> sql.SQL:
 
 
 def generated_procedures(target: Target) -> list[Procedure]:
-    """The procedures that setup makes for this article."""
+    """Return the procedures that setup makes for this article."""
     return [procedure(target, it) for it in PREFIXES if generates(target.article.propagation(it))]
 
 
 def custom_procedures(target: Target) -> list[Procedure]:
-    """The custom procedures that this article calls, as they should be declared."""
+    """Return the custom procedures that this article calls, as they should be declared."""
     return [procedure(target, it) for it in PREFIXES if target.article.propagation(it).procedure is not None]

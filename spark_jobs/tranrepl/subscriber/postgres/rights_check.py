@@ -44,7 +44,7 @@ SELECT p.proname, bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
 
 
 def right_problems(session: Session, where: str, articles: Sequence[Article]) -> Iterator[MissingRightError]:
-    """Whether setup may create what is missing, and deliveries may use what is there."""
+    """Yield the rights that setup lacks to create what is missing, and that deliveries lack to use what is there."""
     with translated_errors(where):
         role = our_role(session)
         model = [TableName(SCHEMA, name) for name in _MODEL_TABLES]
@@ -59,7 +59,7 @@ def right_problems(session: Session, where: str, articles: Sequence[Article]) ->
 
 
 def _there(session: Session, tables: Sequence[TableName]) -> tuple[set[str], set[TableName]]:
-    """Schemas and tables of these that are there."""
+    """Return the schemas and tables of these that are there."""
     rows = session.execute(_TABLES_THERE, [[it.schema for it in tables], [it.table for it in tables]]).fetchall()
     schemas = {schema for schema, _, found, _ in rows if found}
     return schemas, {TableName(schema, name) for schema, name, _, found in rows if found}
@@ -75,7 +75,7 @@ def _generated(articles: Sequence[Article]) -> list[str]:
 
 
 def _procedures(session: Session, articles: Sequence[Article]) -> dict[str, bool]:
-    """By name of a generated procedure that is there: whether our role may call it."""
+    """Return, by name of a generated procedure that is there, whether our role may call it."""
     return dict(session.execute(_PROCEDURES_THERE, [SCHEMA, _generated(articles)]).fetchall())
 
 
@@ -118,7 +118,7 @@ def _to_use(
 
 
 def _rights_of(article: Article) -> tuple[str, ...]:
-    """On the article's table. A custom procedure may run with rights of its own."""
+    """Return the rights that are needed on the article's table. A custom procedure may run with rights of its own."""
     rights = [right for operation, right in _RIGHTS.items() if _touches(article, operation)]
     if rights and article.pre_creation_cmd is PreCreation.TRUNCATE:
         rights.append("TRUNCATE")

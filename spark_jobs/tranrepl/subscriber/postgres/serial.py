@@ -103,8 +103,8 @@ class SerialApply:
             )
 
     def _masks_with(self, census: Census) -> Masks:
-        """The masks that have a statement of their own, and those that are to get one. Not where a trigger may ask
-        which columns are set."""
+        """Return the masks that have a statement of their own, and those that are to get one. Not where a trigger may
+        ask which columns are set."""
         masks = dict(self._masks)
         for kind, frequent in census.masks.items():
             if kind.operation in self._unwatched.get(kind.article_id, ()):
@@ -113,7 +113,7 @@ class SerialApply:
         return masks
 
     def staged_text(self, commands: pa.Table) -> StagedText | None:
-        """For another thread: what `apply` will copy, where the staging table needs no change for it."""
+        """Return what `apply` will copy, where the staging table needs no change for it. Another thread calls it."""
         layout, census = self._layout, census_of(commands)
         if len(commands) == 0 or not census.kinds.issubset(layout.kinds):
             return None
@@ -183,11 +183,11 @@ class SerialApply:
         return said
 
     def committed(self) -> None:
-        """The commit emptied the staging table."""
+        """Note that the commit emptied the staging table."""
         self._staged = False
 
     def rolled_back(self) -> None:
-        """The staging table and its dispatcher may be gone, where this transaction had made them."""
+        """Forget the staging table and its dispatcher: they may be gone, where this transaction had made them."""
         self._layout, self._masks, self._staged = staging_layout((), self._articles, {}), {}, False
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
@@ -217,7 +217,7 @@ class SerialApply:
         return self._placed(problem.report, commands, place).to_exception()
 
     def _placed(self, report: ErrorReport, commands: pa.Table, place: int) -> ErrorReport:
-        """The same error, with the command at this place."""
+        """Return the error with the command at this place."""
         row = commands.slice(place, 1).select(["xact_seqno", "command_id", "article_id"]).to_pylist()[0]
         return report.model_copy(
             update={

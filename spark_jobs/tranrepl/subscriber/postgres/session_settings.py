@@ -24,7 +24,8 @@ def configure_session(session: Session, where: str, options: ApplierOptions) -> 
 
 
 def replica_role_problems(session: Session, where: str) -> Iterator[ConfigurationError]:
-    """Whether the session may become a replica's, in which foreign keys and ordinary triggers do not act."""
+    """Yield a problem where the session may not become a replica's, in which foreign keys and ordinary triggers do not
+    act."""
     grants = session.info.server_version >= 150000
     with translated_errors(where):
         may = session.execute(

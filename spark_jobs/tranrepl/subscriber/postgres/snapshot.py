@@ -83,7 +83,7 @@ class PostgresSnapshot:
         return self._session.execute(statement).fetchone() == (True,)
 
     def _was_interrupted(self, it: SnapshotArticle) -> bool:
-        """Its rows are an earlier snapshot's, which found the table empty."""
+        """Return whether the article's rows are an earlier snapshot's, which found the table empty."""
         if not self._subscriber.has_snapshots():
             return False
         row = self._session.execute(
@@ -166,7 +166,7 @@ class PostgresSnapshot:
             )
 
     def _defer_indexes(self, articles: Sequence[SnapshotArticle]) -> None:
-        """Of tables that setup made, and that this login may alter."""
+        """Drop the indexes of tables that setup made and that this login may alter, to build them after the load."""
         ours = {it.name: (it, table) for it in articles if (table := self._own_table(it)) is not None}
         found: list[tuple[int, str, str]] = []
         for name, (it, table) in ours.items():
@@ -211,7 +211,7 @@ class PostgresSnapshot:
         return sorted((int(rank), str(create)) for (text,) in rows for rank, create in json.loads(text))
 
     def _announce(self, snapshot: str, it: SnapshotArticle) -> None:
-        """From here on, no other snapshot loads this article."""
+        """Announce the snapshot: from here on, no other one loads this article."""
         self._session.execute(
             sql.SQL("DELETE FROM {} WHERE {} AND article = %s AND range_number <> 0").format(SNAPSHOTS, _MINE),
             [*self._mine, it.name],
@@ -259,7 +259,7 @@ class PostgresSnapshot:
                 self._session.execute(sql.SQL("ANALYZE {}").format(qualified(article.article.destination)))
 
     def _analyses_by_itself(self) -> bool:
-        """Autovacuum does it soon, and beside everything else."""
+        """Return whether autovacuum analyses tables: it does so soon, and beside everything else."""
         row = self._session.execute(
             "SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean"
         ).fetchone()

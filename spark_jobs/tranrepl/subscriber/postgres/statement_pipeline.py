@@ -84,7 +84,7 @@ def _run(session: Session, statements: Sequence[Statement]) -> PQGen[list[float]
 
 
 def _copied(connection: PGconn, content: memoryview, *, ended: bool) -> PQGen[None]:
-    """`ended`: an earlier statement has failed, so that nothing more is copied."""
+    """Copy the content; `ended`: an earlier statement has failed, so that nothing more is copied."""
     for number, piece in enumerate(() if ended else _pieces(content)):
         yield from copy_to(connection, piece, flush=number % _FLUSHED_PIECES == 0)
     while connection.put_copy_end(b"an earlier statement has failed" if ended else None) == 0:

@@ -117,7 +117,7 @@ class PostgresSubscriber:
         return has_table(self._session, SNAPSHOTS)
 
     def initialized_articles(self) -> dict[str, bytes]:
-        """By article (source): the last transaction that is in the snapshot which its table began with."""
+        """Return by article (source) the last transaction that is in the snapshot which its table began with."""
         with translated_errors(self.where):
             rows = self._session.execute(
                 sql.SQL(

@@ -44,7 +44,7 @@ def create_destination(
 
 
 def _create_schema(session: Session, name: str) -> None:
-    """IF NOT EXISTS asks for CREATE on the database also where the schema is there."""
+    """Create a schema that is missing: IF NOT EXISTS asks for CREATE on the database also where the schema is there."""
     found = session.execute("SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)", [name]).fetchone()
     if found == (False,):
         session.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
@@ -73,7 +73,8 @@ def _generated(session: Session, column: ColumnDescription) -> sql.Composable:
 
 
 def create_foreign_key(session: Session, where: str, key: ForeignKey, *, new: bool) -> list[str]:
-    """Checked at commit, and without cascades: the Publisher's come as commands, after their parent's."""
+    """Create a foreign key that is checked at commit, and without cascades: the Publisher's come as commands, after
+    their parent's."""
     table, referenced = find_destination(session, where, key.table), find_destination(session, where, key.referenced)
     if table is None or referenced is None or key.is_among(table.foreign_keys):
         return []

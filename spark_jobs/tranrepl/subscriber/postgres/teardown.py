@@ -42,7 +42,7 @@ class PostgresTeardown:
         self.where = f"Subscriber {key.subscription}"
 
     def find(self, others: Destinations) -> SubscriberRemoval:
-        """What is there. Raises TransientError where a delivery goes on, ConfigurationError where our role may not
+        """Find what is there. Raises TransientError where a delivery goes on, ConfigurationError where our role may not
         remove something."""
         with self._transaction():
             self._lock()
@@ -68,14 +68,15 @@ class PostgresTeardown:
                 raise being_delivered(self.where) from None
 
     def _there(self) -> list[sql.Identifier]:
-        """The model's tables that exist."""
+        """Return the model's tables that exist."""
         return [it for it in (WATERMARKS, SNAPSHOTS, OBJECTS) if self._exists(it)]
 
     def _exists(self, table: sql.Identifier) -> bool:
         return self._session.execute("SELECT to_regclass(%s)", [table.as_string(None)]).fetchone() != (None,)
 
     def _lock(self) -> None:
-        """Deliveries hold a watermark, and snapshots their articles' rows, until they commit."""
+        """Lock the subscription's rows: deliveries hold a watermark, and snapshots their articles' rows, until they
+        commit."""
         for table in self._there():
             if table != OBJECTS:
                 self._session.execute(sql.SQL("SELECT FROM {} WHERE {} FOR UPDATE").format(table, _MINE), self._mine)
@@ -89,7 +90,7 @@ class PostgresTeardown:
         return rows
 
     def _created(self) -> list[str]:
-        """Articles whose tables setup made."""
+        """Return the articles whose tables setup made."""
         if not self._exists(SNAPSHOTS):
             return []
         query = sql.SQL("SELECT DISTINCT article FROM {} WHERE {} AND created ORDER BY article")
@@ -122,7 +123,7 @@ class PostgresTeardown:
         return [(*row,) for row in self._session.execute(_PROCEDURES, [SCHEMA, names]).fetchall()]
 
     def _refuse_forbidden(self, found: SubscriberRemoval) -> None:
-        """What only an owner may drop, before anything is changed anywhere."""
+        """Raise ConfigurationError for what only an owner may drop, before anything is changed anywhere."""
         drops = [
             (f"procedure {name}", sql.SQL("DROP PROCEDURE {}").format(trusted(signature)))
             for name, signature, _, owned in self._procedures(list(found.procedures))
@@ -183,7 +184,7 @@ class PostgresTeardown:
             )
 
     def _holds_rows(self, table: sql.Identifier) -> bool:
-        """Somebody's that came meanwhile, or of a procedure that was edited."""
+        """Return whether the table holds rows: somebody's that came meanwhile, or of a procedure that was edited."""
         self._execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
         query = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table)
         return self._session.execute(query).fetchone() == (True,)

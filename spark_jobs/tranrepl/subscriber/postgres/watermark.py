@@ -34,7 +34,7 @@ class Watermark:
         self._where = where
 
     def set_up(self) -> list[str]:
-        """A new subscription has received nothing. An existing watermark is left alone."""
+        """Create the watermark: a new subscription has received nothing. An existing watermark is left alone."""
         with translated_errors(self._where), self._session.transaction():
             adopt_unidentified_rows(self._session, self._key)
             created = self._session.execute(
@@ -47,7 +47,7 @@ class Watermark:
         return [f"created subscription {self._key.subscription} at {self._session.info.dbname}"] if created else []
 
     def set_up_streams(self, streams: int) -> None:
-        """A row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        """Create a row for each stream, before any of them writes: so that whoever comes later can wait for it."""
         with translated_errors(self._where), self._session.transaction():
             rows = self._session.execute(
                 sql.SQL("SELECT stream FROM {} WHERE {}").format(WATERMARKS, MINE), key_values(self._key)[1:]
@@ -65,7 +65,7 @@ class Watermark:
                 )
 
     def position(self) -> SubscriptionPosition:
-        """Where the subscription stands, after a delivery has ended whose job was killed.
+        """Return where the subscription stands, after a delivery has ended whose job was killed.
 
         Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
         """
@@ -86,14 +86,14 @@ class Watermark:
         return [StreamRow(*row) for row in rows]
 
     def required(self) -> bytes:
-        """The last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
+        """Return the last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
         found = self.find()
         if found is None:
             raise self._not_set_up()
         return found
 
     def find(self) -> bytes | None:
-        """The last transaction applied; None where the subscription is not set up."""
+        """Return the last transaction applied; None where the subscription is not set up."""
         with translated_errors(self._where):
             if not has_table(self._session, WATERMARKS):
                 return None
@@ -104,7 +104,8 @@ class Watermark:
         return bytes(row[0]) if row else None
 
     def move(self, expected: bytes, xact_seqno: bytes) -> None:
-        """Where an administrator wants the next delivery to begin. Raises FencedError where a delivery was faster."""
+        """Move the watermark to where an administrator wants the next delivery to begin. Raises FencedError where a
+        delivery was faster."""
         with translated_errors(self._where), self._session.transaction():
             if self._locked_rows()[0].xact_seqno != expected:
                 raise self._fenced()
@@ -115,7 +116,8 @@ class Watermark:
             self.advance(xact_seqno)
 
     def lock(self, expected: bytes, stream: Stream, finishing: UnfinishedBatch | None = None) -> None:
-        """Inside a transaction: fence off other deliveries. Raises FencedError where one of them was here.
+        """Lock the watermark inside a transaction, to fence off other deliveries. Raises FencedError where one of them
+        was here.
 
         Stream 0 also locks the rows that no stream of now has: one of an earlier delivery may still be about to commit.
         """
@@ -132,7 +134,7 @@ class Watermark:
             raise self._fenced()
 
     def advance(self, xact_seqno: bytes) -> None:
-        """Inside the transaction that applied the commands."""
+        """Advance the watermark, inside the transaction that applied the commands."""
         self._session.execute(
             sql.SQL("UPDATE {} SET transaction_timestamp = %s, time = now() WHERE {} AND stream = 0").format(
                 WATERMARKS, MINE
@@ -141,7 +143,7 @@ class Watermark:
         )
 
     def record_stream(self, stream: Stream, record: StreamRecord) -> None:
-        """Inside the transaction that applied a stream's part of the commands."""
+        """Record what a stream applied, inside the transaction that applied its part of the commands."""
         self._session.execute(
             sql.SQL(
                 "UPDATE {} SET transaction_timestamp = %s, batch_after = %s, batch_streams = %s, batch_division = %s, "

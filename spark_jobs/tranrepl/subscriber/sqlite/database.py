@@ -44,7 +44,8 @@ class Sqlite(SqlDatabase):
         )
 
     def url(self, connection: Connection) -> sa.URL:
-        """The file is the connection's schema, or, as Airflow's own SQLite connections have it, its host."""
+        """Return the URL of the file that is the connection's schema, or, as Airflow's own SQLite connections have it,
+        its host."""
         return sa.URL.create("sqlite+pysqlite", database=connection.database or connection.host)
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
@@ -76,7 +77,8 @@ class Sqlite(SqlDatabase):
 
 
 def _leave_transactions_to_us(driver: Any, record: object) -> None:
-    """Source: SQLAlchemy, "SQLite: Serializable isolation / Savepoints / Transactional DDL"."""
+    """Turn off the driver's own transactions. Source: SQLAlchemy, "SQLite: Serializable isolation / Savepoints /
+    Transactional DDL"."""
     del record
     driver.isolation_level = None
     driver.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
