@@ -12,7 +12,8 @@ from tranrepl.model.commands import Method, Propagation
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import Destination, created_type
-from tranrepl.subscriber.narrower_columns import null_warning, sql_lost, warning
+from tranrepl.subscriber.generic.narrower_columns import lost_values
+from tranrepl.subscriber.narrower_columns import null_warning, warning
 
 
 def column_problems(
@@ -48,7 +49,7 @@ def column_warnings(
     if database.holds_what_is_declared:
         described = database.described_type(there["type"], dialect)
         created = database.described_type(created_type(database, column), dialect)
-        what = sql_lost(column, created, described)
+        what = lost_values(column, created, described)
         if what is not None:
             yield f"{at}: {warning(column, described.spelling, what)}"
     if not there["nullable"] and not column.not_null:

@@ -14,8 +14,9 @@ from tranrepl.model.catalogue import ColumnDescription, Generation, TableDescrip
 from tranrepl.model.commands import Method, Operation
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.narrower_columns import null_warning, postgres_lost, warning
+from tranrepl.subscriber.narrower_columns import null_warning, warning
 from tranrepl.subscriber.postgres.destination import find_destination, intended_target
+from tranrepl.subscriber.postgres.narrower_columns import lost_values
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, Procedure, custom_procedures, trusted
 from tranrepl.subscriber.procedure_names import PREFIXES
 
@@ -93,7 +94,7 @@ def article_warnings(session: Session, where: str, article: Article, source: Tab
     for column, found in pairs:
         if found is None:
             continue
-        what = postgres_lost(column, found)
+        what = lost_values(column, found)
         if what is not None:
             yield f"{at}: {warning(column, found.type_name, what)}"
         if found.not_null and not column.not_null:
