@@ -32,7 +32,6 @@ from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.batching.command_rows import Command, command_rows
 from tranrepl.subscriber.batching.steps import Operations, SerialStep, Step, TruncateStep
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.dialect import (
@@ -45,6 +44,7 @@ from tranrepl.subscriber.dialect import (
     SubscriptionKey,
     UnfinishedBatch,
 )
+from tranrepl.subscriber.generic.command_rows import Command, command_rows
 from tranrepl.subscriber.generic.constraints import parents_first_among
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import target

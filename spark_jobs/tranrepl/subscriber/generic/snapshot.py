@@ -19,11 +19,11 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import values
 from tranrepl.settings.publication import PreCreation
-from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.generic.bulk import BulkInsert
+from tranrepl.subscriber.generic.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import target
 from tranrepl.subscriber.generic.session_errors import translated_errors

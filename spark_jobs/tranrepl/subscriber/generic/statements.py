@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from tranrepl.model.call_syntax import Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Method, Operation, decode_changed
-from tranrepl.subscriber.batching.command_rows import Command
+from tranrepl.subscriber.generic.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import call_of
 from tranrepl.subscriber.generic.target import SqlTarget

@@ -16,8 +16,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd, HeldRead, Rows
 from tranrepl.model.source_types import source_type
-from tranrepl.subscriber.batching.command_rows import Command
 from tranrepl.subscriber.comparison import ComparableTable, Correction
+from tranrepl.subscriber.generic.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import column_names, target
 from tranrepl.subscriber.generic.session_errors import translated_errors
