@@ -39,7 +39,7 @@ CLEANUP_DAG_ID = "distribution_cleanup"
 VALIDATION_PREFIX = "validation_"
 REINITIALIZATION_PREFIX = "reinitialize_"
 _OTHER_DAGS = {VALIDATION_PREFIX: "validation", REINITIALIZATION_PREFIX: "reinitialization"}
-"""Of a publication, by the prefix of their ids; the publication's name follows."""
+"""A publication's other DAGs, by the prefix of their ids; the publication's name follows."""
 START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
 """Before any data there is: a backfill cannot reach further back than a DAG's start."""
 RETRY_DELAY = timedelta(seconds=30)

@@ -24,7 +24,7 @@ class Delivery:
     commands_by_article: Mapping[str, int]
     last_xact_seqno: str | None
     latency_ms: int | None = None
-    """Of the last transaction, from its commit at the Publisher."""
+    """The last transaction's, from its commit at the Publisher."""
     snapshot_rows: int = 0
     repaired: Mapping[str, int] = field(default_factory=dict)
     """Rows that a validation corrected, by article."""

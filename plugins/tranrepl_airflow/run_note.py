@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _LOG_READER = "log_reader"
 _RESULT, _ERROR = "return_value", "error"
 _MOST_CHARACTERS = 1000
-"""Of a note, in Airflow's database."""
+"""The most that a note holds in Airflow's database."""
 _MOST_OF_A_MESSAGE = 200
 
 

@@ -46,7 +46,7 @@ _TOO_LARGE = (OVERFLOW, OUT_OF_RANGE)
 _BAD_DATE = (NO_DATE, DATE_OUT_OF_RANGE)
 
 VALUE_DOES_NOT_FIT = str(TRUNCATED)
-"""Of a value that we refuse ourselves, before a database would change it to fit."""
+"""The number of a value that we refuse ourselves, before a database would change it to fit."""
 _DOES_NOT_FIT = (*_TOO_LONG, *_TOO_LARGE, CONVERSION_FAILED, *_BAD_DATE)
 
 
@@ -102,7 +102,7 @@ def _kinds(kind: ErrorKind, codes: str) -> dict[str, ErrorKind]:
 
 
 class Codes(Enum):
-    """By database."""
+    """The error codes of each database."""
 
     POSTGRES = ErrorCodes(
         kinds={

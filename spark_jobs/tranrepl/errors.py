@@ -70,7 +70,7 @@ class ErrorReport(BaseModel):
     command_id: int | None = None
     article: str | None = None
     key: str | None = None
-    """Of the failing command's row, as `id = 5`."""
+    """The failing command's row, as `id = 5`."""
     command: str | None = None
     """The failing command as text. It is for `MSrepl_errors` and the task's log: other places show no values but the
     key's."""

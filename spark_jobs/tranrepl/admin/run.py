@@ -20,7 +20,7 @@ class Steps:
 
     read_log: Callable[[], JobResult]
     take_snapshot: Callable[[str], JobResult]
-    """Of a subscription, where it waits for one."""
+    """Takes a subscription's snapshot, where it waits for one."""
     deliver: Callable[[str], JobResult]
 
 

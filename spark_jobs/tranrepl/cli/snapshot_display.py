@@ -24,7 +24,7 @@ from tranrepl.jobs.results import TableProgress
 _LINE_EVERY_SECONDS = 10.0
 _LINES_BESIDE = 4
 _NUMBERS_WIDTH = 47
-"""Of all columns but the name and the bar, at their widest."""
+"""The width of all columns but the name and the bar, at their widest."""
 _NARROWEST_NAME = 24
 _WIDEST_BAR = 24
 

@@ -1,6 +1,6 @@
 """The rounds in which the streams of a delivery gather their ballots: over a socket of the driver's process.
 
-Spark's own barrier (`allGather`) takes a second each time, ten times as long as a commit batch.
+Spark's own barrier (`allGather`) takes longer than a commit batch does.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from tranrepl.subscriber.registry import dialect_of
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"
 PHASES = ("read", "plan", "stage", "apply", "commit")
-"""Of a delivery, in the result's seconds. The first two go on while earlier commands are applied."""
+"""The phases of a delivery in the result's seconds. The first two go on while earlier commands are applied."""
 _LONGEST_COMMAND = 4000
 """Characters of a command that are kept with its error."""
 Item = TypeVar("Item")

@@ -30,7 +30,7 @@ class OpenDistribution:
     record: PublicationRecord
     subscription: SubscriptionRecord
     connection: Connection
-    """Of the Subscriber."""
+    """The Subscriber's."""
     distribution: Connection
     key: SubscriptionKey
     subscriber: Subscriber

@@ -15,7 +15,7 @@ class SkippedCommands:
     """It travels pickled with the delivery, password and all."""
 
     connection: Connection
-    """Of the distribution database."""
+    """The distribution database's."""
     publication: str
     subscription: str
 

@@ -31,7 +31,7 @@ Hashes = npt.NDArray[np.uint64]
 Articles = Mapping[int, RegisteredArticle]
 
 VERSION = 1
-"""Of everything below that decides about a stream: what one version began another one must not finish."""
+"""The version of everything below that decides about a stream: what one version began another one must not finish."""
 _PRIME = np.uint64(1099511628211)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _ROWS = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
@@ -41,7 +41,7 @@ class Method(StrEnum):
     """How the commands of one commit batch were in fact divided."""
 
     KEY = "key"
-    """By the primary key; keys that an UPDATE turns into one another go together."""
+    """The primary key decides; keys that an UPDATE turns into one another go together."""
     DEPENDENCIES = "dependencies"
     """Whole transactions, by the keys that they share."""
     UNDIVIDED = "undivided"

@@ -27,7 +27,7 @@ class TableProgress(BaseModel):
     bytes: int
     """In the Publisher's text form."""
     share: float
-    """Of the table's pages, from 0 to 1."""
+    """The part of the table's pages, from 0 to 1."""
     seconds: float
     """Since the table's first range began; once it is whole, what it took."""
 
@@ -59,7 +59,7 @@ class JobResult(BaseModel):
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
     in_bulk: int = 0
-    """Of the commands, those that went in bulk; the others went serially."""
+    """Commands that went in bulk; the others went serially."""
     fallbacks: dict[str, int] = {}
     """Why commands that may go in bulk went serially, and in how many steps."""
     skipped: int = 0

@@ -26,7 +26,7 @@ class DifferingRow(BaseModel):
 
     difference: Difference
     key: dict[str, str | None]
-    """By column, in text form."""
+    """The key's values in text form, by column."""
     columns: tuple[str, ...] = ()
     """Those that differ, of a row that is at both ends."""
 
@@ -39,7 +39,7 @@ class Comparison(BaseModel):
     columns: tuple[str, ...] = ()
     """None where rows were counted, and their contents not compared."""
     converted: dict[str, str] = {}
-    """Of these, the ones of another type at the Subscriber, which the Publisher's values were compared as."""
+    """Columns of another type at the Subscriber, which the Publisher's values were compared as."""
     unpublished: tuple[str, ...] = ()
     """The Publisher's columns that do not travel, generated ones among them."""
     own: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ def store_commands(spark: SparkSession, readings: Sequence[Reading], paths: Sequ
     """Read the log and write each reading's commands to its path, in a task of its own: in one reading, the log is one
     ordered stream. Several take a store on a path that machines mount.
 
-    Not a Python data source: planning one takes half a second, for every batch. Accounts come by an accumulator:
+    Not a Python data source: Spark plans it anew for every batch. Accounts come by an accumulator:
     a row for it, or an observation, costs every row. Raises ConfigurationError where the store cannot be written.
     """
     accounts = spark.sparkContext.accumulator([], _Accounts())

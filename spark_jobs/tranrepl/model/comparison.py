@@ -22,7 +22,7 @@ class Checksum(Enum):
     """How a row becomes a number."""
 
     NATIVE = auto()
-    """By hash functions of the databases' own over the values as they are: for two servers whose functions agree."""
+    """Hash functions of the databases' own over the values as they are: for two servers whose functions agree."""
     MD5 = auto()
     """Over the values in a text form that both databases can write."""
 
@@ -31,7 +31,7 @@ class Form(Enum):
     """The text in which both ends write a column's values, the same exactly where the values are."""
 
     NATIVE = auto()
-    """Of a type that both ends know: the Publisher's text, cast to it."""
+    """A type that both ends know: the Publisher's text, cast to it."""
     OUTPUT = auto()
     """The Publisher's own text form."""
     CHARACTER = auto()

@@ -13,7 +13,7 @@ class ColumnVersion(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
-    """Of the catalogue's row."""
+    """The version of the catalogue's row."""
     missing: bool
     """Rows from before the column was added have its value in the catalogue."""
     default: int | None
@@ -27,7 +27,7 @@ class TableFile(BaseModel):
 
     number: int
     columns: dict[int, ColumnVersion]
-    """By ordinal."""
+    """The columns' versions, by ordinal."""
 
     def of(self, ordinals: Collection[int]) -> TableFile:
         """Return the file with these columns alone."""

@@ -40,7 +40,7 @@ _HINTS = {
     "quoted scalar": "a quote is closed by the same one; a backslash is written twice in double quotes",
     "found another document": "a file holds one publication: no second ---",
 }
-"""By words of YAML's own message."""
+"""What we say in place of YAML's own message, by words of it."""
 
 
 def load_publication(path: Path) -> Publication:

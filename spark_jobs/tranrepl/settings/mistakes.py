@@ -19,7 +19,7 @@ from tranrepl.spelling import did_you_mean, likeliest
 Location = tuple[int | str, ...]
 _LONGEST_VALUE = 60
 _ANSWERS_ANOTHER_MISTAKE = "default_factory_not_called"
-"""Of a default that depends on a value in which there is a mistake."""
+"""The kind of mistake of a default that depends on a value in which there is a mistake."""
 _SECTIONS = {
     "Article": "articles[…]",
     "Subscription": "subscriptions[…]",

@@ -38,7 +38,7 @@ def _keep_freed_memory() -> None:
 def leave_pandas_out() -> None:
     """Make this process one in which pandas is not installed, unless it is loaded already.
 
-    pyarrow loads it with the first array that it makes of another library's, which takes a third of a second, and
+    pyarrow loads it with the first array that it makes of another library's, which delays the start, and
     nothing of ours needs it. Not for drivers, where pyspark asks for it before it plans `mapInArrow`.
     """
     if not any(isinstance(finder, _NoPandas) for finder in sys.meta_path):

@@ -1,5 +1,5 @@
-"""The class-data-sharing archive of Spark's JVM: it maps 13,000 classes instead of reading them from jars, and starts
-in half the time.
+"""The class-data-sharing archive of Spark's JVM, which maps its classes instead of reading them from jars, and so
+starts faster.
 
 The archive is made once for a Java and a Spark, and never by a job. The JVM itself refuses one that does not fit its
 version, class path or flags, and starts as without (`-Xshare:auto`; source: the `java` command's documentation,
@@ -50,7 +50,7 @@ def find_archive(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def make_archive(environment: Mapping[str, str] = os.environ) -> Path:
-    """Make the archive unless it is there: one Spark job is run, and its JVM writes down what it has loaded (20 s).
+    """Make the archive unless it is there: one Spark job is run, and its JVM writes down what it has loaded.
 
     Safe beside running jobs and beside another making. Raises ConfigurationError without Java or Spark, InternalError
     with what Spark said where it could not be made, OSError where no folder can be written.

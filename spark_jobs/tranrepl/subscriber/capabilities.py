@@ -10,7 +10,7 @@ class NameUnit(Enum):
     """What a database counts in a name."""
 
     BYTES = auto()
-    """Of UTF-8."""
+    """Bytes of UTF-8."""
     CHARACTERS = auto()
     UTF_16 = auto()
     """Code units of UTF-16, as `nvarchar` does."""
@@ -73,7 +73,7 @@ class Capabilities:
     procedure_names: NameLimit
     """A longer name of a procedure is cut, and ends in a hash."""
     name_case: NameCase
-    """Of procedures."""
+    """The case of procedures' names."""
     streams: bool
     """Several sessions can write at once, and wait for a row only so long as they are told."""
     schemas: bool

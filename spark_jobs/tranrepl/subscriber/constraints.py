@@ -35,7 +35,7 @@ class Reference(_Constraint):
 
 
 class Constraints(_Constraint):
-    """Of all tables that a subscription delivers to. Primary keys of the articles need not be among them."""
+    """The constraints of all tables that a subscription delivers to; articles' primary keys may be left out."""
 
     unique_keys: tuple[UniqueKey, ...] = ()
     references: tuple[Reference, ...] = ()

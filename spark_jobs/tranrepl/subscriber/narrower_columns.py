@@ -29,13 +29,13 @@ class Room:
 
     holds: Holds
     length: float = math.inf
-    """Of characters, bytes or bits."""
+    """How many characters, bytes or bits."""
     low: float = -math.inf
     high: float = math.inf
     scale: float = math.inf
     """Digits after the point; of seconds too."""
     digits: float = math.inf
-    """Of a floating point number, in all."""
+    """Digits of a floating point number, in all."""
     exact: bool = False
     """`length` is that of every value."""
 

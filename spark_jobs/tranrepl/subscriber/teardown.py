@@ -19,7 +19,7 @@ LOCK_SECONDS = 5
 PublicationKey = tuple[str, str, str]
 """The Publisher's system identifier and database, and the publication."""
 Destinations = Mapping[PublicationKey, frozenset[TableName]]
-"""Of the articles of publications that the distribution database knows."""
+"""Destination tables of the publications that the distribution database knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SubscriberRemoval:
     """What goes and what is left."""
 
     rows: int
-    """Of watermarks and snapshots."""
+    """How many rows of watermarks and snapshots."""
     procedures: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     """Registered, and dropped by somebody: only their rows go."""
@@ -85,7 +85,7 @@ class SubscriberRemoval:
 
 
 class SubscriberTeardown(Protocol):
-    """Of one publication in one Subscriber's database."""
+    """The teardown of one publication in one Subscriber's database."""
 
     @property
     def where(self) -> str:

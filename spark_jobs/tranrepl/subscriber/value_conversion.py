@@ -61,9 +61,9 @@ class ColumnType:
     spelling: str
     """As in messages: `decimal(10,2)`."""
     fraction_digits: int | None = None
-    """Of seconds; None where any number is kept."""
+    """Digits of a second's fraction; None where any number is kept."""
     with_zone: bool = False
-    """Of a timestamp, where SQLAlchemy does not say so."""
+    """Whether a timestamp has a zone, where SQLAlchemy does not say so."""
     single_precision: bool = False
     fixed_length: bool = False
     """CHAR and BINARY: values are padded, or lose their padding."""

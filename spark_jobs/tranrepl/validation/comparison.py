@@ -19,7 +19,7 @@ _ROWS_A_BUCKET = 512
 _FEWEST_BUCKETS = 256
 _MOST_BUCKETS = 65_536
 _ROWS_AT_ONCE = 500_000
-"""Of which the numbers are in memory, of each end."""
+"""Rows of which the numbers are in memory, of each end."""
 _KEYS_AT_ONCE = 2_000
 _FIRST_KEYS = 16
 """How large rows are is not known before."""

@@ -109,7 +109,7 @@ class SubscriptionStatus(BaseModel):
     problem: str | None = None
     """Why the distribution database says nothing of this subscription alone."""
     watermark: str | None = None
-    """Of the Subscriber; where that could not be asked, as the last run told it."""
+    """The Subscriber's; where that gave no answer, as the last run recorded it."""
     undelivered_transactions: int | None = None
     """Stored after the watermark. What a snapshot on its way has in it, and will be passed over, is among them."""
     undelivered_commands: int | None = None
@@ -128,7 +128,7 @@ class SubscriptionStatus(BaseModel):
     last_error: LastError | None = None
     skipped: SkippedCommands | None = None
     delivered_commands: dict[str, int] = {}
-    """By article, since the subscription was created."""
+    """Commands of each article since the subscription was created."""
     last_run: LastRun | None = None
 
 

@@ -27,7 +27,7 @@ from tranrepl.topology import Topology
 
 _WITHOUT_SNAPSHOT = (RegisteredStatus.SUBSCRIBED, RegisteredStatus.INITIATED)
 _EXPIRING_SHARE = 0.8
-"""Of max_distretention."""
+"""The part of max_distretention after which a subscription is about to expire."""
 
 
 def ask_subscriber(topology: Topology, system: str | None, name: str) -> bytes | None:
@@ -49,7 +49,7 @@ class SubscriptionQuestion:
     record: PublicationRecord
     name: str
     watermark: bytes | None
-    """Of the Subscriber; None where it gave no answer."""
+    """The Subscriber's; None where it gave no answer."""
     settings_file: str
 
     def ask(self) -> SubscriptionStatus:

@@ -26,8 +26,8 @@ class FoldedUpdates:
 
     keys: Columns
     values: dict[int, pa.StringArray]
-    """By position (from 0) of each published column that some row sets; where a row does not, its cell means nothing.
-    """
+    """New values, by position (from 0) of each published column that some row sets; where a row does not, its cell
+    means nothing."""
     masks: Masks
     """A row's bitmask of what it sets, one row each, laid out as `encode_changed` does."""
 

@@ -29,7 +29,7 @@ _FREQUENT = 8
 _MOST_SLOTS = 1500
 """A table has 1,600 columns at most."""
 _MOST_ARGUMENTS = 200
-"""Of one command: a row of more may be longer than a page, where the published row just fits into one."""
+"""The most of one command: a row of more may be longer than a page, where the published row just fits into one."""
 _ABSENT = -1
 _OPERATIONS = max(Operation) + 1
 

@@ -71,7 +71,7 @@ Step = SerialStep | BulkStep | TruncateStep
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Of one piece, in order. `notes` say why commands that may go in bulk go serially, and how often."""
+    """The steps of one piece, in order. `notes` say why commands that may go in bulk go serially, and how often."""
 
     steps: tuple[Step, ...]
     notes: Mapping[str, int] = field(default_factory=dict)

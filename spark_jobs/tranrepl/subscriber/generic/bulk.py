@@ -16,7 +16,7 @@ they should be, and what the database says as SQLAlchemy does."""
 
 
 class SqlBulk(Bulk, Protocol):
-    """Of one session. Errors of the database are raised as SQLAlchemy does."""
+    """Bulk apply in one session. Errors of the database are raised as SQLAlchemy does."""
 
     operations: Mapping[int, Operations]
     """Which operations of which articles (by article_id) may go in bulk."""

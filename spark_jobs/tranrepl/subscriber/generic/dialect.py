@@ -27,7 +27,7 @@ APPLIES = "tranrepl_applies"
 
 
 class SqlDialect:
-    """By statements, and by procedures where the database has them."""
+    """A database that SQLAlchemy knows, by statements, and by procedures where it has them."""
 
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database

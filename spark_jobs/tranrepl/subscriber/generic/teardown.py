@@ -22,7 +22,7 @@ from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, S
 
 
 class SqlTeardown:
-    """Of one publication in one database."""
+    """The teardown of one publication in one database."""
 
     def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
         self._session = session

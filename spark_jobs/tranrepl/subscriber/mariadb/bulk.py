@@ -30,7 +30,7 @@ from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, hexadecimal
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
 
 _STATEMENT_BYTES = 1 << 20
-"""Of an INSERT; more in one costs memory and wins nothing."""
+"""The length of an INSERT; more in one costs memory and wins nothing."""
 _PACKET_HEADER = 8
 _MASK = "mask"
 _ACTION = "key_action"

@@ -29,7 +29,7 @@ Place = tuple[str, str]
 """Schema and name of a table."""
 _CONSTANT = re.compile(r"NULL|-?[0-9.]+(e[+-]?[0-9]+)?|[bx]?'([^'\\]|''|\\.)*'", re.IGNORECASE | re.DOTALL)
 _NOW = re.compile(r"(current_timestamp|curdate|curtime|now)(\([0-9]*\))?", re.IGNORECASE)
-"""Of a statement: it depends on no order."""
+"""A moment of the statement: it depends on no order."""
 _NO_ACTION = frozenset({"RESTRICT", "NO ACTION"})
 
 
@@ -46,10 +46,10 @@ class BulkTarget:
 
 @dataclass(frozen=True, slots=True)
 class BulkRules:
-    """Of one Subscriber, as its catalogue is now."""
+    """What one Subscriber lets bulk apply do, as its catalogue is now."""
 
     operations: Mapping[int, Operations] = field(default_factory=dict)
-    """By article_id."""
+    """The operations of each article_id."""
     targets: Mapping[int, BulkTarget] = field(default_factory=dict)
     parents_first: Mapping[int, int] = field(default_factory=dict)
     """Rank of each article: one that a foreign key refers to comes before the one that refers."""

@@ -83,7 +83,7 @@ class MariaDbComparison:
     _database: SqlDatabase
     _held: HeldSessions
     _targets: Mapping[int, SqlTarget]
-    """By article_id."""
+    """The target of each article_id."""
 
     def native_hashes(self) -> None:
         """Return None: the hash functions are none that another database has."""

@@ -29,7 +29,7 @@ _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
 _UTC = "+00"
 _BYTES_PREFIX = r"\\x"
-"""Of bytea's text form, escaped."""
+"""The prefix of bytea's text form, escaped."""
 
 
 @dataclass(frozen=True, slots=True)

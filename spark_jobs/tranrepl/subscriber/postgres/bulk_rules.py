@@ -29,10 +29,10 @@ _RULE_EVENTS = {Operation.INSERT: "3", Operation.DELETE: "4", Operation.UPDATE: 
 
 @dataclass(frozen=True, slots=True)
 class BulkRules:
-    """Of one Subscriber, as its catalogue is now."""
+    """What one Subscriber lets bulk apply do, as its catalogue is now."""
 
     operations: Mapping[int, Operations] = field(default_factory=dict)
-    """By article_id."""
+    """The operations of each article_id."""
     parents_first: Mapping[int, int] = field(default_factory=dict)
     """Rank of each article: one that a foreign key refers to comes before the one that refers."""
     references: frozenset[tuple[int, int]] = frozenset()

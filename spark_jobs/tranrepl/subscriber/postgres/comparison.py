@@ -34,7 +34,7 @@ class PostgresComparison:
     _session: Session
     _place: SnapshotPlace
     _targets: Mapping[int, Target]
-    """By article_id."""
+    """The target of each article_id."""
 
     def native_hashes(self) -> tuple[object, ...]:
         return native_hashes(self._session)

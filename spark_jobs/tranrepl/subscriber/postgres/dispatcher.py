@@ -108,7 +108,7 @@ def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composab
 
 def _is_called(kind: Kind, target: Target, unedited: Collection[tuple[int, Operation]]) -> bool:
     """Return whether a command is a CALL. A procedure as setup made it is not called: its statements stand in the
-    dispatcher itself, and take half the time."""
+    dispatcher itself, which saves the call."""
     if kind.operation not in PREFIXES or target.article.propagation(kind.operation).method is not Method.PROCEDURE:
         return False
     return (kind.article_id, kind.operation) not in unedited

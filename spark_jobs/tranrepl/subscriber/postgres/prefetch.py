@@ -32,7 +32,7 @@ from tranrepl.subscriber.postgres.procedures import Target, trusted
 from tranrepl.subscriber.postgres.targets import Targets
 
 _FEWEST_ROWS = 100
-"""Of an article: fewer are not worth a statement."""
+"""The fewest rows of an article that are worth a statement."""
 _MOST_ROWS = 10_000
 """More would not stay in the buffers until their turn."""
 _SETTINGS = (

@@ -1,7 +1,7 @@
 """Many statements in one message, COPY among them: the Subscriber goes from one to the next by itself.
 
 A publication of many tables has a few small statements for each of them in every commit batch. One by one, each waits
-for the interpreter, which is planning the next commit batch meanwhile: 200 tables take a third longer.
+for the interpreter, which is planning the next commit batch meanwhile.
 """
 
 from __future__ import annotations

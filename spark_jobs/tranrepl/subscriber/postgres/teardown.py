@@ -28,7 +28,7 @@ SELECT p.proname::text, p.oid::regprocedure::text, p.prosrc, pg_catalog.pg_has_r
 
 
 class PostgresTeardown:
-    """Of one publication in one database."""
+    """The teardown of one publication in one database."""
 
     def __init__(self, session: Session, key: SubscriptionKey) -> None:
         self._session = session
