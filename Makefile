@@ -46,7 +46,7 @@ ifdef PYTEST_ARGS
 	@$(BIN)/pytest $(PYTEST_ARGS)
 else
 	@# Tests start Python some thousand times, which would compile the checkout each time.
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 endif
 
 docs: env ## Write the pages of docs/reference that are made from the code

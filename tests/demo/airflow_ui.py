@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from types import FrameType
 
@@ -82,7 +83,7 @@ def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
     )
 
 
-def _wait_for_interrupt(processes: list[subprocess.Popen[bytes]], site: DemoSite) -> None:
+def _wait_for_interrupt(processes: Mapping[str, subprocess.Popen[bytes]], site: DemoSite) -> None:
     while True:
         require_running(processes, site.logs)
         for name in site.show_new_files():

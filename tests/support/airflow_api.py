@@ -26,8 +26,14 @@ class Api:
     def get(self, path: str, **parameters: Any) -> Any:
         return self.client.get(path, params=parameters).raise_for_status().json()
 
+    def pause(self, dag_id: str) -> None:
+        self._set_paused(dag_id, is_paused=True)
+
     def unpause(self, dag_id: str) -> None:
-        self.client.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
+        self._set_paused(dag_id, is_paused=False)
+
+    def _set_paused(self, dag_id: str, *, is_paused: bool) -> None:
+        self.client.patch(f"/dags/{dag_id}", json={"is_paused": is_paused}).raise_for_status()
 
     def trigger(self, dag_id: str) -> str:
         """The run's id."""

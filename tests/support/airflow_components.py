@@ -9,7 +9,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from support.owned_process import dying_with_owner
 from support.progress import step
 
 USER = "admin"
-_READY_SECONDS = 180
+_READY_SECONDS = 600
 _STOP_SECONDS = 30
 # The first is needed by the others, also as they end.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {
@@ -42,17 +42,20 @@ def password_of(airflow: AirflowHome) -> str:
 
 
 @contextmanager
-def components(airflow: AirflowHome, logs: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Airflow's processes, as long as the context."""
-    processes: list[subprocess.Popen[bytes]] = []
+def components(
+    airflow: AirflowHome, logs: Path, names: Collection[str] = tuple(_COMPONENTS)
+) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Yield Airflow's processes by name, as long as the context."""
+    processes: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        for name, arguments in _COMPONENTS.items():
-            processes.append(_start(airflow, name, arguments, logs))
+        for name in names:
+            processes[name] = _start(airflow, name, _COMPONENTS[name], logs)
         yield processes
     finally:
         with step("Airflow: stopping, after the task that runs"):
-            _stop(*processes[1:])
-            _stop(*processes[:1])
+            first, *others = processes.values()
+            _stop(*others)
+            _stop(first)
 
 
 def _start(airflow: AirflowHome, name: str, arguments: tuple[str, ...], logs: Path) -> subprocess.Popen[bytes]:
@@ -79,26 +82,27 @@ def _stop(*processes: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def wait_until_healthy(airflow: AirflowHome, processes: list[subprocess.Popen[bytes]], logs: Path) -> None:
+def wait_until_healthy(airflow: AirflowHome, processes: Mapping[str, subprocess.Popen[bytes]], logs: Path) -> None:
     """Wait; raise ServerError where a process ended, or not all are healthy in time."""
     deadline = time.monotonic() + _READY_SECONDS
-    while not _is_healthy(airflow):
+    while not _is_healthy(airflow, processes):
         require_running(processes, logs)
         if time.monotonic() > deadline:
             raise ServerError(f"Airflow is not ready after {_READY_SECONDS} s; see {logs}")
         time.sleep(1)
 
 
-def _is_healthy(airflow: AirflowHome) -> bool:
+def _is_healthy(airflow: AirflowHome, started: Collection[str]) -> bool:
     with suppress(httpx.HTTPError):
         health = httpx.get(f"{url(airflow)}/api/v2/monitor/health", timeout=5).raise_for_status().json()
-        return all(health[name]["status"] == "healthy" for name in ("scheduler", "dag_processor", "triggerer"))
+        names = [name.replace("-", "_") for name in started if name != "api-server"]
+        return all(health[name]["status"] == "healthy" for name in names)
     return False
 
 
-def require_running(processes: list[subprocess.Popen[bytes]], logs: Path) -> None:
+def require_running(processes: Mapping[str, subprocess.Popen[bytes]], logs: Path) -> None:
     """Raise ServerError where a component has ended."""
-    for name, process in zip(_COMPONENTS, processes, strict=True):
+    for name, process in processes.items():
         if process.poll() is not None:
             raise ServerError(f"Airflow's {name} ended with status {process.returncode}; see {logs}/airflow-{name}.log")
 

@@ -55,7 +55,7 @@ def _take_snapshot(site: Site) -> JobResult:
 
 SNAPSHOT: Job = _take_snapshot
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 300.0
 
 _processes = multiprocessing.get_context("forkserver")
 

@@ -21,8 +21,8 @@ from support.ports import free_port
 from tranrepl.connections import Connection
 
 _LOGIN = "tranrepl"
-_START_SECONDS = 60.0
-_STOP_SECONDS = 60.0
+_START_SECONDS = 300.0
+_STOP_SECONDS = 300.0
 _POLL_SECONDS = 0.1
 _PROGRAM_FOLDERS = ":/usr/sbin:/usr/local/sbin"
 

@@ -18,7 +18,7 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.subscriber.registry import dialect_of
 
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 300.0
 _POLL_SECONDS = 0.03
 
 ITEM = "CREATE TABLE item (id bigint PRIMARY KEY, xact int NOT NULL, note text)"

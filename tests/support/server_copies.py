@@ -15,7 +15,7 @@ from support.embedded_postgres import PostgresServer
 from support.ports import free_port
 
 STANDBY_SLOT = "standby"
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 300.0
 
 
 def back_up(server: PostgresServer, folder: Path) -> Path:

@@ -42,7 +42,7 @@ class Outcome:
 
 
 def tranrepl(
-    *arguments: str | Path, environment: Mapping[str, str], cwd: Path | None = None, timeout: float = 120
+    *arguments: str | Path, environment: Mapping[str, str], cwd: Path | None = None, timeout: float = 600
 ) -> Outcome:
     """Run it with nothing of ours in its environment but what is given."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}

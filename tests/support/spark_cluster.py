@@ -17,7 +17,7 @@ from support.owned_process import dying_with_owner
 from tranrepl.spark.class_archive import start_variables
 
 WORKERS = 2
-_PATIENCE_SECONDS = 90.0
+_PATIENCE_SECONDS = 300.0
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Registering worker ")
 

@@ -18,7 +18,7 @@ from tranrepl.errors import TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.subscriber.dialect import Stream
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 
 
 @dataclass(slots=True)

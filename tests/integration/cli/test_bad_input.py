@@ -504,7 +504,7 @@ class _reading:  # noqa: N801
 
     def __enter__(self) -> None:
         self._process = subprocess.Popen(self._command, env=self._environment, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not self._is_active():
             assert self._process.poll() is None
             assert time.monotonic() < deadline
@@ -512,7 +512,7 @@ class _reading:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(300)
 
     def _is_active(self) -> bool:
         query = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self._slot}'"

@@ -25,7 +25,7 @@ from support.site import Rows, Site, execute
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
 
-_SECONDS = float(os.environ.get("TRANREPL_CHAOS_SECONDS", "60"))
+_SECONDS = float(os.environ.get("TRANREPL_CHAOS_SECONDS", "20"))
 _SEED = int(os.environ.get("TRANREPL_CHAOS_SEED", SystemRandom().randrange(10**6)))
 _RATE = 60
 """Transactions a second."""
@@ -69,11 +69,10 @@ def test_jobs_killed_at_random_make_every_change_once(
     chaos = _Chaos(site, Random(_SEED))
     with ThreadPoolExecutor(1) as pool:
         load = pool.submit(_make_load, postgres, site, tmp_path / "load.sql")
-        while not load.done():
+        while not (load.done() and chaos.has_happened()):
             chaos.round()
         load.result()
     print(dict(chaos.outcomes))
-    _assert_something_happened(chaos)
     for job in (LOG_READER, DISTRIBUTION):
         ChildJob(job, site).result().raise_error()
     assert _audit_by_row(site.at_publisher) == _audit_by_row(site.at_subscriber)
@@ -98,17 +97,15 @@ def _audit_by_row(execute_there: Any) -> Rows:
     return rows
 
 
-def _assert_something_happened(chaos: _Chaos) -> None:
-    """Jobs were killed, and jobs went on where those had ended."""
-    assert chaos.outcomes["killed"] > 0
-    assert chaos.outcomes["done"] > 0
-
-
 class _Chaos:
     def __init__(self, site: Site, random: Random) -> None:
         self._site = site
         self._random = random
         self.outcomes: Counter[str] = Counter()
+
+    def has_happened(self) -> bool:
+        """Whether jobs were killed, and jobs went on where those had ended."""
+        return self.outcomes["killed"] > 0 and self.outcomes["done"] > 0
 
     def round(self) -> None:
         """Some jobs at once, and something that happens to them."""

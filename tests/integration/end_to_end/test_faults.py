@@ -43,7 +43,7 @@ from tranrepl.failpoint import VARIABLE, Failpoint
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 300.0
 _POLL_SECONDS = 0.03
 
 

@@ -229,7 +229,7 @@ def test_a_row_that_is_too_long_for_a_message(databases: DatabasesFactory, tmp_p
     """In any form: what was committed before it is delivered, and it is named."""
     site = Site(databases(), tmp_path / "store", ["public.t"])
     site.at_publisher(
-        "CREATE TABLE t (id integer PRIMARY KEY, a text STORAGE EXTERNAL, b text STORAGE EXTERNAL)",
+        "CREATE TABLE t (id integer PRIMARY KEY, a text, b text)",
         f"INSERT INTO t SELECT 7, {_large('a', 260)}, {_large('b', 260)}",
     )
     site.set_up()

@@ -13,9 +13,9 @@ from support.embedded_postgres import PostgresServer
 from support.equality import copy_rows, differing_rows
 from support.site import Site
 
-_SCALE = 10
+_SCALE = 3
 _CLIENTS = 4
-_TRANSACTIONS = 20_000
+_TRANSACTIONS = 10_000
 _COMMANDS_EACH = 4
 _TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 

@@ -65,7 +65,7 @@ def _type(script: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=850,
     )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout + process.stderr

@@ -31,7 +31,7 @@ from tranrepl.model.row_images import values
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 
-EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "64"))
+EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "32"))
 HISTORIES = 8
 COLUMNS = ("id", "code", "note", "amount")
 _numbers = count()

@@ -128,21 +128,21 @@ CREATE TRIGGER audit BEFORE INSERT ON pgbench_accounts FOR EACH ROW EXECUTE FUNC
 CREATE TRIGGER audit AFTER INSERT ON pgbench_history REFERENCING NEW TABLE AS came
     FOR EACH STATEMENT EXECUTE FUNCTION note_arrived();
 """
-_ROUNDS = 10
+_ROUNDS = 4
 
 
 @contextmanager
 def _pgbench(server: PostgresServer, database: str, script: Path) -> Iterator[subprocess.Popen[bytes]]:
     """TPC-B at full speed by two clients, one transaction of six with changes of keys."""
-    options = ("--no-vacuum", "--client=2", "--time=120", "--random-seed=6", "--builtin=tpcb-like@5")
+    options = ("--no-vacuum", "--client=2", "--time=3600", "--random-seed=6", "--builtin=tpcb-like@5")
     with server.started("pgbench", *options, f"--file={script}@1", database=database) as process:
         yield process
 
 
-def test_pgbench_runs_through_snapshot_ten_rounds_and_validation(
+def test_pgbench_runs_through_snapshot_four_rounds_and_validation(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    """About 20 s."""
+    """About 10 s."""
     site = automatic_site(databases, tmp_path, _PGBENCH_ARTICLES)
     publisher = site.databases.publisher.database or ""
     postgres.run("pgbench", "--initialize", "--init-steps=dtgp", "--quiet", database=publisher)
@@ -170,7 +170,7 @@ def test_pgbench_runs_through_snapshot_ten_rounds_and_validation(
 
     site.run()
     assert differing_rows(site) == {}
-    assert site.at_publisher("SELECT count(*) FROM pgbench_accounts WHERE aid < 0 OR filler LIKE 'again%'") > [(500,)]
+    assert site.at_publisher("SELECT count(*) FROM pgbench_accounts WHERE aid < 0 OR filler LIKE 'again%'") > [(100,)]
     assert site.at_subscriber("SELECT count(*) FROM doubled") == [(0,)]
     assert site.at_subscriber("SELECT count(*), count(DISTINCT hid) FROM arrived") == site.at_publisher(
         "SELECT count(*), count(*) FROM pgbench_history"

@@ -54,7 +54,7 @@ def test_log_reader_and_streams_run_on_a_cluster_and_tell_it_no_secret(
                 "SPARK_CONF_DIR": str(events.parent),
                 "SPARK_SUBMIT_OPTS": "",
             },
-            timeout=400,
+            timeout=850,
         )
     assert outcome.status == 0, outcome
     results = json.loads(outcome.out)

@@ -138,7 +138,8 @@ def test_a_lock_that_the_delivery_holds_ends_it_at_once(site: Site) -> None:
         delivery.execute("LOCK TABLE t")
         started = time.monotonic()
         prefetch.read(read.commands)
-        assert time.monotonic() - started < 0.5
+        # Whatever the machine does meanwhile: waiting for the lock would end after 10 s.
+        assert time.monotonic() - started < 8
         delivery.rollback()
         prefetch.read(read.commands)
     wait_for_sessions_to_end(site.databases.subscriber)

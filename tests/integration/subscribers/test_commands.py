@@ -302,13 +302,13 @@ def test_a_second_delivery_waits_for_the_first_and_is_fenced_off(plain_site: Sit
     with ThreadPoolExecutor(1) as threads, dialect.applier(site.connection, KEY, site.articles) as applier:
         applier.begin(FIRST_XACT_SEQNO)
         other = threads.submit(second)
-        begun.wait(10)
+        assert begun.wait(300)
         applier.apply([SerialStep(History().insert(vendor, ONE).table())])
         with pytest.raises(TimeoutError):
             other.result(0.5)
         applier.commit(seqno(1))
         with pytest.raises(FencedError):
-            other.result(30)
+            other.result(300)
     assert site.rows("vendor") == [(1, "one", 10, "first")]
 
 

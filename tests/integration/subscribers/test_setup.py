@@ -16,7 +16,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorKind,
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialect import Scripted, SubscriptionPosition
+from tranrepl.subscriber.dialect import ApplierOptions, Scripted, SubscriptionPosition
 from tranrepl.subscriber.registry import dialect_of
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]
@@ -291,15 +291,11 @@ def test_a_row_that_another_session_keeps_locked_is_transient(mariadb: MariaDbSe
     site = procedures
     vendor = site.article("vendor", VENDOR)
     site.deliver(History().insert(vendor, ["1", "one"])).raise_error()
-    mariadb.execute("SET GLOBAL innodb_lock_wait_timeout = 1")
     history = History(xact=1).transaction().insert(vendor, ["2", "two"]).update(vendor, ["1", "one"], ["1", "uno"])
-    try:
-        with mariadb.connect(site.schema) as other, other.cursor() as cursor:
-            cursor.execute("BEGIN")
-            cursor.execute("SELECT * FROM vendor WHERE id = 1 FOR UPDATE")
-            error = site.deliver(history, seqno(1)).error
-    finally:
-        mariadb.execute("SET GLOBAL innodb_lock_wait_timeout = DEFAULT")
+    with mariadb.connect(site.schema) as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM vendor WHERE id = 1 FOR UPDATE")
+        error = site.deliver(history, seqno(1), options=ApplierOptions(lock_timeout_seconds=1)).error
     assert error is not None
     assert (error.kind, error.shown_number) == (ErrorKind.TRANSIENT, "1222 (1205)")
     assert site.rows("vendor") == [(1, "one")]

@@ -220,7 +220,7 @@ def test_two_streams_that_block_each_other_give_up(stream_site: Site) -> None:
     history.transaction().update(vendor, ["1", "b"], ["1", "c"])
     started = time.monotonic()
     failed = _fails_in_streams_and_not_alone(site, history, [0, 1])
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert failed.error is not None
     assert failed.error.kind is ErrorKind.TRANSIENT
     assert site.rows("vendor") == [(1, "c")]
