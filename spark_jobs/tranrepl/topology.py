@@ -13,7 +13,8 @@ from tranrepl.settings.publication import Publication
 from tranrepl.subscriber.dialect import Dialect, Subscriber, SubscriptionKey
 
 if TYPE_CHECKING:
-    from tranrepl.publisher.postgres.publisher import PostgresPublisher
+    from tranrepl.publisher.positions import Positions
+    from tranrepl.publisher.publisher import Publisher
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,18 @@ class Topology:
             subscription,
         )
 
-    def publisher(self, application: str) -> AbstractContextManager[PostgresPublisher]:
+    def publisher(self, application: str) -> AbstractContextManager[Publisher]:
         """Open the Publisher. `application` names the session there."""
         from tranrepl.publisher.registry import open_publisher
 
         return open_publisher(self.publisher_connection, self.publication.publication, application)
+
+    @property
+    def positions(self) -> Positions:
+        """What is known of positions in the Publisher's log without asking it."""
+        from tranrepl.publisher.registry import publisher_database
+
+        return publisher_database(self.publisher_connection).positions
 
     def distributor(self) -> DistributionDatabase:
         """Open the distribution database, which connects when it is first asked."""

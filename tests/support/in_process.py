@@ -23,11 +23,11 @@ from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
-from tranrepl.log_reader.reading import Reading, read_log
+from tranrepl.log_reader.reading import read_log
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
+from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.publisher.postgres.pgoutput import Limits
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.capabilities import NameLimit
@@ -63,8 +63,8 @@ def read_commands(site: Site) -> ReadCommands:
         articles = opened.database.active_articles(site.publication, opened.record)
         everything = Limits(1_000_000, 1_000_000_000)
         up_to = opened.publisher.end_of_log()
-        slot, start = opened.record.slot_name, opened.start_lsn
-        reading = read_log(Reading(opened.connection, slot, articles, start, [up_to], everything))
+        log = opened.publisher.log_range(articles, opened.start, up_to, everything)
+        reading = read_log(log.between(opened.start, up_to))
         batches: list[pa.RecordBatch] = []
         while True:
             try:
@@ -73,10 +73,10 @@ def read_commands(site: Site) -> ReadCommands:
                 account: LogRead = end.value
                 break
         if account.refusal is None:
-            if account.end_lsn is None:
+            if account.end is None:
                 raise InternalError("a read of the log ended nowhere")
-            opened.database.register_batch(opened.record, None, account.end_lsn)
-            opened.publisher.advance(account.end_lsn)
+            opened.database.register_batch(opened.record, None, account.end)
+            opened.publisher.advance(account.end)
     commands = pa.Table.from_batches(batches, ROW_LAYOUT)
     return ReadCommands(commands, {it.article_id: it for it in articles}, account)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation, encode_changed
-from tranrepl.publisher.postgres.pgoutput import Limits
+from tranrepl.publisher.log_range import Limits
 
 POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -173,7 +173,7 @@ class ReferenceDecoder:
         if (
             self.transactions >= limits.transactions
             or self.message_bytes >= limits.message_bytes
-            or (stop_at is not None and self._lsn >= stop_at)
+            or (stop_at is not None and self._lsn.to_bytes(8, "big") >= stop_at)
         ):
             self.stopped = "limit"
 

@@ -30,8 +30,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.publisher import PostgresPublisher
-from tranrepl.publisher.postgres.replication_session import replication_problems
+from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
 from tranrepl.spark.installation import require_fitting_spark
@@ -198,13 +197,9 @@ def _writable(folder: Path) -> str:
 def _publisher(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
     publication = topology.publication
     with topology.publisher(_APPLICATION) as publisher:
-        if not publisher.converts_text:
-            checked.warnings.append(
-                f"{publisher.where}: the database's encoding is SQL_ASCII: a published value that is no UTF-8 "
-                "stops the log reader, or a snapshot, with its table and key"
-            )
+        checked.warnings.extend(publisher.warnings())
         refused = list(publisher.problems())
-        yield from refused or replication_problems(topology.publisher_connection)
+        yield from refused
         if not any(isinstance(it, MustBeReinitializedError) for it in refused):
             yield from _continuity(checked, topology, publisher)
         tables = publisher.describe([article.source for article in publication.articles])
@@ -240,14 +235,14 @@ def _distributor(topology: Topology) -> Iterator[ReplicationError]:
             yield from right_problems(session, database.where)
 
 
-def _continuity(checked: Checked, topology: Topology, publisher: PostgresPublisher) -> Iterator[ReplicationError]:
+def _continuity(checked: Checked, topology: Topology, publisher: Publisher) -> Iterator[ReplicationError]:
     """Yield an error where what is registered does not lie on the Publisher's log. What else keeps it from being told
     is another problem."""
     with suppress(ReplicationError), topology.distributor() as database:
         record = _registered(topology.publication, database)
-        if record is not None and record.registered_lsn is not None and record.publisher_system is not None:
+        if record is not None and record.registered_to is not None and record.publisher_system is not None:
             checked.publisher_system = record.publisher_system
-            problem = find_break(publisher, topology.publisher_connection, database, record)
+            problem = find_break(publisher, database, record)
             yield from () if problem is None else (problem,)
 
 

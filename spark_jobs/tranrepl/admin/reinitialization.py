@@ -13,8 +13,8 @@ from tranrepl.distributor.database import PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.log_reader.opening import open_log_reader
-from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
-from tranrepl.publisher.postgres.log_identity import read_log_identity
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.position import FIRST_POSITION
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.subscriber.snapshot import fence_after
 from tranrepl.topology import Topology
@@ -30,28 +30,25 @@ class Rows(Enum):
 
 
 def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> None:
-    """Forget what is registered of the Publisher's log, stored commands among it, and drop its slot: the next setup
-    makes both new. It can be done again at any point, and whatever state the slot and what is registered are in.
+    """Forget what is registered of the Publisher's log, stored commands among it, and keep it no longer: the next setup
+    makes both new. It can be done again at any point, and whatever state they are in.
 
-    Until `begin_after_registration`, or a snapshot, nothing is delivered. Raises TransientError where the slot is in
-    use.
+    Until `begin_after_registration`, or a snapshot, nothing is delivered. Raises TransientError where
+    another session reads the log.
     """
     publication = topology.publication
     with topology.distributor() as database, topology.publisher("tranrepl reinitialize") as publisher:
-        publisher.require_idle_slot()
+        publisher.require_unread()
         database.migrate()
         record = database.find_publication(publication.publication)
-        log = read_log_identity(topology.publisher_connection)
+        log = publisher.identity()
         if record is not None and record.publisher_system not in (None, log.system):
-            say(
-                f"the other server, {record.publisher_system}, still keeps its log for slot {record.slot_name}: "
-                f"where it lives on, SELECT pg_drop_replication_slot('{record.slot_name}') there"
-            )
+            say(publisher.abandoned(record.publisher_system, record.slot_name, whole=False))
         if record is not None:
             _fence_off(topology, record)
             database.forget_log(record, _statuses_until_begun(publication, rows))
             say(f"forgot stored commands and registration of publication {publication.publication}")
-        for done in publisher.drop_slot():
+        for done in publisher.forget_log():
             say(done)
 
 
@@ -81,7 +78,7 @@ def begin_after_registration(topology: Topology, name: str) -> bytes:
     Returns its watermark."""
     with open_distribution(topology, name) as opened:
         position = opened.subscriber.position()
-        start = (max(opened.record.start_lsn or 0, 1) - 1).to_bytes(XACT_SEQNO_BYTES, "big")
+        start = topology.positions.watermark(opened.record.read_from or FIRST_POSITION)
         opened.subscriber.move_watermark(position.watermark, start)
         done = "begins where the log is registered from, by an administrator"
         opened.database.record_administration(opened.record, opened.subscription, start, done)

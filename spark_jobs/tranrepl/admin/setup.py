@@ -1,6 +1,6 @@
 """`tranrepl setup`: make what is missing at Publisher, Distributor and Subscribers. Idempotent.
 
-Subscribers come first and the slot last, so that a failure leaves no slot behind that holds the Publisher's log.
+Subscribers come first and the Publisher last, so that a failure leaves nothing behind that holds the Publisher's log.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from tranrepl.distributor.unknown_rows import begin_anew, why_unknown
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.commands import FIRST_XACT_SEQNO, XACT_SEQNO_BYTES
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
-from tranrepl.publisher.postgres.log_identity import read_log_identity
-from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
-from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
 from tranrepl.subscriber.dialect import Subscriber
@@ -39,15 +38,15 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
     with topology.distributor() as database:
         with topology.publisher(_APPLICATION) as publisher:
             database.migrate()
-            log = read_log_identity(topology.publisher_connection)
+            log = publisher.identity()
             record = database.set_up_publication(
-                publication, publisher.database, publisher.object_name, log.system, log.timeline
+                publication, publisher.database, publisher.name, log.system, log.timeline
             )
             known = {article.source: article for article in database.registered_articles(record)}
             articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
-            if record.registered_lsn is not None:
-                # Where commands were read before, setup makes no new slot: it would begin past what was not read.
-                publisher.require_slot()
+            if record.registered_to is not None:
+                # Where commands were read before, the log must be kept: it would begin past what was not read.
+                publisher.require_kept()
             dropped = _dropped(topology, database, record)
             changed = [it for it in articles if it.source in known and not it.same_definition(known[it.source])]
             _refuse_undelivered(topology, database, record, changed)
@@ -60,7 +59,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             _remember_identities(database, record, publisher, tables, known)
             for done in publisher.set_up(tables):
                 say(done)
-            database.start_watermark(record, publisher.ready_slot().confirmed_flush_lsn)
+            database.start_watermark(record, publisher.kept_from())
             # The tables were described before.
             begins_after = publisher.end_of_log()
         record = database.publication(publication.publication)
@@ -81,7 +80,7 @@ def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, Registere
     return why_unknown(article, known[article.source]) if article.source in known else None
 
 
-def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: int) -> RegisteredArticle:
+def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: Position) -> RegisteredArticle:
     """Return the article as it begins: what the log has of it from before it changed need not fit, where its rows begin
     anew."""
     return article.model_copy(update={"begins_after": begins_after}) if article.source in unknown else article
@@ -90,12 +89,12 @@ def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins
 def _remember_identities(
     database: DistributionDatabase,
     record: PublicationRecord,
-    publisher: PostgresPublisher,
+    publisher: Publisher,
     tables: Tables,
     known: Container[TableName],
 ) -> None:
-    """Record the replica identities that teardown will restore, before any table is set to FULL."""
-    identities = publisher.replica_identities([table.object_id for _, table in tables])
+    """Record the settings of tables that teardown will restore, before any is changed."""
+    identities = publisher.old_row_settings([table.object_id for _, table in tables])
     new = [table.object_id for article, table in tables if article.source not in known]
     remember_identities(database, record, identities, new)
 
@@ -137,33 +136,35 @@ def _set_up_subscription(
 ) -> None:
     if database.find_subscription(record, subscription.name) is not None:
         return
+    begun = record.read_from or FIRST_POSITION
     if subscription.subscription_lsn is not None:
-        _start_at_lsn(topology, record, subscription, lsn_number(subscription.subscription_lsn))
+        begun = topology.positions.parse(subscription.subscription_lsn)
+        _start_at(topology, record, subscription, begun)
     automatic = subscription.sync_type is SyncType.AUTOMATIC
     status = SubscriptionStatus.SUBSCRIBED if automatic else SubscriptionStatus.ACTIVE
     subscriber_db = topology.subscriber_connection(subscription.name).database or ""
     added = database.set_up_subscription(record, subscription.name, subscriber_db, status)
     if automatic:
         return
-    begun = lsn_number(subscription.subscription_lsn) if subscription.subscription_lsn else record.start_lsn or 0
     for article in database.registered_articles(record):
         if article.begins_after > begun:
             database.stop_article(added, str(article.source), UnknownRows("its rows began anew after what is stored"))
             say(f"article {article.source} of subscription {subscription.name} is stopped until its rows are seen to")
 
 
-def _start_at_lsn(
+def _start_at(
     topology: Topology,
     record: PublicationRecord,
     subscription: Subscription,
-    lsn: int,
+    position: Position,
 ) -> None:
-    """Set the Subscriber's watermark to just before this LSN: the Subscriber has what was committed before. Raises
+    """Set the Subscriber's watermark to that of a position: the Subscriber has what was committed before. Raises
     ConfigurationError where commands after it are not kept."""
-    watermark = (lsn - 1).to_bytes(XACT_SEQNO_BYTES, "big")
+    positions = topology.positions
+    watermark, read_from = positions.watermark(position), record.read_from or FIRST_POSITION
     removed = record.removed_xact_seqno
-    if lsn < (record.start_lsn or 0) or (removed is not None and watermark < removed):
-        first = lsn_text(record.start_lsn or 0) if removed is None else f"0x{removed.hex()}, the last removed one"
+    if position < read_from or (removed is not None and watermark < removed):
+        first = positions.text(read_from) if removed is None else f"0x{removed.hex()}, the last removed one"
         raise ConfigurationError(
             f"subscription {subscription.name}: subscription_lsn {subscription.subscription_lsn}: commands from there "
             f"on are not stored; they are after {first}",

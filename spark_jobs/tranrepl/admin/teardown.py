@@ -14,9 +14,6 @@ from tranrepl.admin.airflow_pools import find_pools, remove_pools
 from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.teardown import Inventory, remove_empty_tables, remove_publication, take_inventory
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.log_identity import read_log_identity
-from tranrepl.publisher.postgres.teardown import PublisherTeardown
 from tranrepl.subscriber.teardown import Destinations
 from tranrepl.topology import Topology
 
@@ -82,30 +79,26 @@ def tear_down(teardown: Teardown, say: Say) -> None:
 
 def _at_publisher(topology: Topology, inventory: Inventory) -> tuple[Part, str, list[str]]:
     """Return what teardown removes at the Publisher, the server's system identifier, and warnings."""
-    publication = topology.publication.publication
-    connection, registered = topology.publisher_connection, inventory.registered
-    system, warnings = read_log_identity(connection).system, []
+    registered = inventory.registered
+    warnings: list[str] = []
     object_ids = registered.object_ids if registered else frozenset()
     identities = registered.identities if registered else {}
-    if registered is not None and registered.record.publisher_system not in (None, system):
-        slot = registered.record.slot_name
-        warnings.append(
-            f"the publication is registered for another server, {registered.record.publisher_system}: where that lives "
-            f"on, SELECT pg_drop_replication_slot('{slot}') and DROP PUBLICATION {slot} there"
-        )
-        # Its tables have other numbers here.
-        object_ids = frozenset()
-    with connect(connection, _NAME, autocommit=True) as session:
-        publisher = PublisherTeardown(session, publication)
+    with topology.publisher(_NAME) as publisher:
+        where, system = publisher.where, publisher.identity().system
+        if registered is not None and registered.record.publisher_system not in (None, system):
+            record = registered.record
+            warnings.append(publisher.abandoned(record.publisher_system, record.slot_name, whole=True))
+            # Its tables have other numbers here.
+            object_ids = frozenset()
         if registered is not None and registered.may_be_reading:
             publisher.require_no_reader()
-        removal = publisher.find(object_ids, identities, _NOT_KNOWN)
+        removal = publisher.find_removal(object_ids, identities, _NOT_KNOWN)
 
     def remove(say: Say) -> None:
-        with connect(connection, _NAME, autocommit=True) as session:
-            PublisherTeardown(session, publication).remove(removal, say)
+        with topology.publisher(_NAME) as publisher:
+            publisher.remove(removal, say)
 
-    return Part(publisher.where, remove, removal.removed, removal.stays), system, warnings
+    return Part(where, remove, removal.removed, removal.stays), system, warnings
 
 
 def _at_subscriber(topology: Topology, name: str, publisher_system: str, others: Destinations) -> Part:

@@ -33,6 +33,7 @@ from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequ
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, attempt_repeatedly, deliver_with_retry
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.model.position import Position
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
 from tranrepl.spark.submit import submit
 from tranrepl.topology import Topology
@@ -138,14 +139,14 @@ def _in_utc(time: datetime) -> datetime:
 
 
 def _read_log(topology: Topology, master: str) -> JobResult:
-    request = LogReaderRequest(publication=topology.publication)
+    request, positions = LogReaderRequest(publication=topology.publication), topology.positions
     with (
         showing_run(err, "log reader") as display,
         following(topology, None, display.show),
     ):
 
-        def expect(start: int, end: int) -> None:
-            display.expect(UnreadLog(start, end))
+        def expect(start: Position, end: Position) -> None:
+            display.expect(UnreadLog(positions, start, end))
 
         result = attempt(lambda: idle_log_reader(request, topology, expect) or submit(request, master))
     warn(list(result.notices))

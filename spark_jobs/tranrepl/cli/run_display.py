@@ -15,6 +15,9 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from tranrepl.distributor.tables import RunStatus
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.position import Position
+from tranrepl.publisher.positions import Positions
 
 _LINE_EVERY_SECONDS = 10.0
 _SHORTEST_MEASURED_SECONDS = 1.0
@@ -51,15 +54,15 @@ class UndeliveredCommands:
 class UnreadLog:
     """From one position of the Publisher's log to another."""
 
-    start: int
-    end: int
+    positions: Positions
+    start: Position
+    end: Position
 
     def told(self, row: Mapping[str, Any]) -> str:
         return f"{row['delivered_commands']:,} commands in {self.share(row):.0%} of the log"
 
     def share(self, row: Mapping[str, Any]) -> float:
-        at = int.from_bytes(row["xact_seqno"] or b"", "big")
-        return min(1.0, max(0.0, (at - self.start) / max(1, self.end - self.start)))
+        return self.positions.share(self.start, self.end, row["xact_seqno"] or FIRST_XACT_SEQNO)
 
 
 @dataclass(slots=True)

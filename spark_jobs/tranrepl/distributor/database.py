@@ -47,7 +47,7 @@ from tranrepl.jobs.validation_report import passed_comments
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
-from tranrepl.model.position import seqnos_of_one_place
+from tranrepl.model.position import FIRST_POSITION, Position, seqnos_of_one_place
 from tranrepl.model.table_file import TableFile
 from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.settings.publication import Article, Publication
@@ -62,22 +62,22 @@ _LASTING_COMMITS = (
 
 @dataclass(frozen=True, slots=True)
 class PublicationRecord:
-    """A publication as registered. `registered_lsn` is the end of the log part whose changes are registered."""
+    """A publication as registered. All of the log before `registered_to` is registered."""
 
     publication_id: int
     publication: str
     store: str
     slot_name: str
     registered_xact_seqno: bytes | None
-    registered_lsn: int | None
+    registered_to: Position | None
     removed_xact_seqno: bytes | None = None
     """Last transaction whose commands clean-up has removed."""
-    start_lsn: int | None = None
+    read_from: Position | None = None
     """Where reading the log began; None where an earlier version began it."""
     publisher_system: str | None = None
     """System identifier of the server whose log is registered; None before it is."""
     timeline: int | None = None
-    """Of that log, at `registered_lsn`."""
+    """Of that log, at `registered_to`."""
     registered_commit_time: datetime | None = None
     """By which the last registered transaction was committed; None where an earlier version registered it."""
 
@@ -239,7 +239,7 @@ class DistributionDatabase:
     def publication(self, name: str) -> PublicationRecord:
         """Raises ConfigurationError where it is not set up."""
         record = self.find_publication(name)
-        if record is None or record.registered_lsn is None or record.publisher_system is None:
+        if record is None or record.registered_to is None or record.publisher_system is None:
             raise ConfigurationError(
                 f"{self.where}: publication {name} is not set up", remedy="run `tranrepl setup FILE`"
             )
@@ -296,7 +296,7 @@ class DistributionDatabase:
             ).one()
         return _publication(row)
 
-    def start_watermark(self, record: PublicationRecord, lsn: int) -> None:
+    def start_watermark(self, record: PublicationRecord, position: Position) -> None:
         """Where a new slot begins to read."""
         with self._begin() as connection:
             connection.execute(
@@ -304,11 +304,11 @@ class DistributionDatabase:
                 .where(
                     mspublications.c.publication_id == record.publication_id, mspublications.c.registered_lsn.is_(None)
                 )
-                .values(registered_lsn=_lsn_bytes(lsn), start_lsn=_lsn_bytes(lsn))
+                .values(registered_lsn=position.value, start_lsn=position.value)
             )
 
-    def renew_position(self, record: PublicationRecord, registered_lsn: int, timeline: int) -> PublicationRecord:
-        """The log goes on from `registered_lsn` on another timeline than is registered, or from before what is.
+    def renew_position(self, record: PublicationRecord, position: Position, timeline: int) -> PublicationRecord:
+        """The log goes on from `position` on another timeline than is registered, or from before what is.
 
         Raises FencedError where another log reader was faster.
         """
@@ -316,11 +316,11 @@ class DistributionDatabase:
             moved = connection.execute(
                 mspublications.update()
                 .where(_at_position(record))
-                .values(registered_lsn=_lsn_bytes(registered_lsn), timeline=timeline)
+                .values(registered_lsn=position.value, timeline=timeline)
             )
             if moved.rowcount != 1:
                 raise self._overtaken(record)
-        return replace(record, registered_lsn=registered_lsn, timeline=timeline)
+        return replace(record, registered_to=position, timeline=timeline)
 
     def _overtaken(self, record: PublicationRecord) -> FencedError:
         return FencedError(
@@ -665,8 +665,8 @@ class DistributionDatabase:
 
     # Batches
 
-    def register_batch(self, record: PublicationRecord, batch: Batch | None, end_lsn: int) -> PublicationRecord:
-        """Register what was read after `record.registered_lsn`, in one transaction with the watermark.
+    def register_batch(self, record: PublicationRecord, batch: Batch | None, end: Position) -> PublicationRecord:
+        """Register what was read after `record.registered_to`, in one transaction with the watermark.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster.
@@ -678,7 +678,7 @@ class DistributionDatabase:
                 mspublications.update()
                 .where(_at_position(record))
                 .values(
-                    registered_lsn=_lsn_bytes(end_lsn),
+                    registered_lsn=end.value,
                     registered_xact_seqno=xact_seqno,
                     registered_commit_time=commit_time,
                 )
@@ -699,9 +699,7 @@ class DistributionDatabase:
                         log_bytes=batch.log_bytes,
                     )
                 )
-        return replace(
-            record, registered_lsn=end_lsn, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time
-        )
+        return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
 
     def batches_after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
         """Registered batches that hold transactions after `xact_seqno`, in commit order."""
@@ -1083,10 +1081,6 @@ def snapshot_comments(tables: Sequence[TableProgress]) -> str:
     return "\n".join(lines)
 
 
-def _lsn_bytes(lsn: int) -> bytes:
-    return lsn.to_bytes(8, "big")
-
-
 _LOG_COLUMNS = (
     "registered_xact_seqno",
     "registered_lsn",
@@ -1102,12 +1096,10 @@ def _at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
     """The publication's row, where nobody has moved it since the record was read."""
     return sa.and_(
         mspublications.c.publication_id == record.publication_id,
-        mspublications.c.registered_lsn == _lsn_bytes(record.registered_lsn or 0),
+        mspublications.c.registered_lsn == (record.registered_to or FIRST_POSITION).value,
         mspublications.c.publisher_system == record.publisher_system,
         mspublications.c.timeline == record.timeline,
-        mspublications.c.start_lsn.is_not_distinct_from(
-            None if record.start_lsn is None else _lsn_bytes(record.start_lsn)
-        ),
+        mspublications.c.start_lsn.is_not_distinct_from(None if record.read_from is None else record.read_from.value),
     )
 
 
@@ -1178,7 +1170,7 @@ def _batch(row: sa.Row[Any]) -> Batch:
 
 def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
     fields = row._mapping
-    seqno, lsn = fields["registered_xact_seqno"], fields["registered_lsn"]
+    seqno, registered = fields["registered_xact_seqno"], fields["registered_lsn"]
     removed, start = fields["removed_xact_seqno"], fields["start_lsn"]
     return PublicationRecord(
         fields["publication_id"],
@@ -1186,9 +1178,9 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         fields["store"],
         fields["slot_name"],
         bytes(seqno) if seqno is not None else None,
-        int.from_bytes(lsn, "big") if lsn is not None else None,
+        Position(bytes(registered)) if registered is not None else None,
         bytes(removed) if removed is not None else None,
-        int.from_bytes(start, "big") if start is not None else None,
+        Position(bytes(start)) if start is not None else None,
         fields["publisher_system"],
         fields["timeline"],
         fields["registered_commit_time"],
@@ -1211,7 +1203,7 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         truncate=fields["truncate"],
         deferrable=fields["deferrable"],
         file=TableFile.model_validate(fields["source_file"]) if fields["source_file"] else None,
-        begins_after=int.from_bytes(fields["begins_after"] or b"", "big"),
+        begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
     )
 
 
@@ -1238,7 +1230,7 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
 
 def _renewed_values(article: RegisteredArticle) -> dict[str, object]:
     file = article.file.model_dump(mode="json") if article.file is not None else None
-    return {"source_file": file, "begins_after": _lsn_bytes(article.begins_after)}
+    return {"source_file": file, "begins_after": article.begins_after.value}
 
 
 def _renew(connection: sa.Connection, article_id: int, article: RegisteredArticle) -> None:

@@ -12,13 +12,13 @@ from sqlalchemy.dialects.postgresql import insert
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import mspublications, msreplica_identities
-from tranrepl.model.catalogue import ReplicaIdentity
+from tranrepl.model.catalogue import OldRowSetting
 
 
 def remember_identities(
     database: DistributionDatabase,
     record: PublicationRecord,
-    identities: Mapping[int, ReplicaIdentity],
+    identities: Mapping[int, OldRowSetting],
     new: Collection[int],
 ) -> None:
     """Remember what tables have, by oid, before any of them is set to FULL. One that is FULL already is remembered
@@ -42,10 +42,10 @@ def remember_identities(
             connection.execute(statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=renewed))
 
 
-def remembered_identities(connection: sa.Connection, record: PublicationRecord) -> dict[int, ReplicaIdentity]:
+def remembered_identities(connection: sa.Connection, record: PublicationRecord) -> dict[int, OldRowSetting]:
     """By oid, of all tables of the Publisher's database."""
     rows = connection.execute(sa.select(msreplica_identities).where(of_publisher(record)))
-    return {row.source_object_id: ReplicaIdentity(row.replica_identity, row.index_name) for row in rows}
+    return {row.source_object_id: OldRowSetting(row.replica_identity, row.index_name) for row in rows}
 
 
 def of_publisher(record: PublicationRecord) -> sa.ColumnElement[bool]:

@@ -23,7 +23,7 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
 )
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.catalogue import ReplicaIdentity
+from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.model.names import TableName
 
 _OWN = (msdistribution_history, mslogreader_history, msrepl_errors, mssubscriptions, msrepl_batches, msarticles)
@@ -42,7 +42,7 @@ class Registered:
     record: PublicationRecord
     object_ids: frozenset[int]
     """Tables that are or were articles, at the Publisher."""
-    identities: dict[int, ReplicaIdentity]
+    identities: dict[int, OldRowSetting]
     """That tables of the Publisher's database had before setup, by oid."""
     subscriptions: tuple[str, ...]
     folders: tuple[str, ...]

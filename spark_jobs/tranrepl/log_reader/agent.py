@@ -10,6 +10,7 @@ from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.changed_tables import see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 def idle_result(
     request: LogReaderRequest,
     topology: Topology,
-    expect: Callable[[int, int], object] = lambda *_: None,
+    expect: Callable[[Position, Position], object] = lambda *_: None,
 ) -> JobResult | None:
     """Return the finished result of a run that has nothing to read, recorded in the history; return None where there is
     something, which takes a Spark job: `expect` is called with the log's range.
@@ -47,12 +48,12 @@ def idle_result(
     return result
 
 
-def _pass_over(opened: OpenLogReader, up_to: int) -> tuple[int, bool]:
+def _pass_over(opened: OpenLogReader, up_to: Position) -> tuple[Position, bool]:
     """Pass over the log up to there, or up to its first change. Returns how far, and whether there was a change."""
     record = opened.record
     while True:
         probe = opened.publisher.probe(up_to)
-        if probe.empty_up_to > (record.registered_lsn or 0):
+        if probe.empty_up_to > (record.registered_to or FIRST_POSITION):
             record = opened.database.register_batch(record, None, probe.empty_up_to)
         opened.publisher.advance(probe.empty_up_to)
         if probe.found_change:

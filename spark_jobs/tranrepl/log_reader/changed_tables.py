@@ -8,8 +8,6 @@ from tranrepl.distributor.database import UnknownRows
 from tranrepl.distributor.unknown_rows import REWRITTEN, begin_anew, was_rewritten
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.publisher.postgres.old_rows import may_lack_values
-from tranrepl.publisher.postgres.published_tables import identity_problem, refuse_unfit
 from tranrepl.settings.publication import Publication
 
 
@@ -18,12 +16,11 @@ def see_to_tables(opened: OpenLogReader, publication: Publication, articles: Seq
 
     Raises ConfigurationError where a table does not fit its article any more.
     """
-    tables = opened.publisher.tables_now([it.source_object_id for it in articles])
-    refuse_unfit(opened.publisher.where, tables, articles)
+    files = opened.publisher.files(articles)
     done: list[str] = []
     looked_at = []
     for article in articles:
-        file = tables[article.source_object_id].file.of([column.ordinal for column in article.columns])
+        file = files[article.source_object_id].of([column.ordinal for column in article.columns])
         now = article.model_copy(update={"file": file})
         if was_rewritten(now, article):
             done += begin_anew(opened.database, opened.record, publication, article.source, UnknownRows(REWRITTEN))
@@ -41,12 +38,7 @@ def begin_after_lacking(
 ) -> list[str] | None:
     """Let an article begin anew of which the log lacks old rows: changes up to now that cannot be read are passed over.
     Returns what was done, in words; None where changes that are made now lack them too."""
-    table = opened.publisher.tables_now([article.source_object_id]).get(article.source_object_id)
-    if (
-        table is None
-        or identity_problem(article, table) is not None
-        or may_lack_values(article, table.replica_identity)
-    ):
+    if not opened.publisher.logs_what_is_needed(article):
         return None
     done = begin_anew(opened.database, opened.record, publication, article.source, UnknownRows(reason))
     opened.database.renew_articles([article.model_copy(update={"begins_after": opened.publisher.end_of_log()})])

@@ -15,14 +15,15 @@ import pyarrow as pa
 
 from tranrepl.log_reader.deferred_updates import pairs, singletons
 from tranrepl.log_reader.net_changes import net_changes
-from tranrepl.log_reader.refusal import RefusedChange, refuse_left_out, refused_length, refused_truncate
+from tranrepl.log_reader.refusal import refuse_left_out, refused_length, refused_truncate
 from tranrepl.log_reader.row_filter import filtered
 from tranrepl.model.call_syntax import Image, Values, sent
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
 from tranrepl.model.propagation import Truncation
 from tranrepl.model.row_images import lines
-from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, Transactions
-from tranrepl.publisher.postgres.row_filters import RowFilters
+from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, RefusedChange, Transactions
+from tranrepl.publisher.log_range import RowFilters
+from tranrepl.publisher.positions import Positions
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class CommandsOfChanges:
     State between batches: how many commands the open transaction has so far.
     """
 
+    positions: Positions
     filters: RowFilters | None = None
     """Needed where an article has a row filter."""
     _open_commands: int = 0
@@ -43,7 +45,7 @@ class CommandsOfChanges:
             return self._commands(changes)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             # An array of 32-bit offsets holds 2 GB.
-            refused = refused_length(changes)
+            refused = refused_length(changes, self.positions)
             if refused is None:
                 raise
             raise refused from error
@@ -75,7 +77,7 @@ class CommandsOfChanges:
         of_row = transactions.of(places)
         return pa.RecordBatch.from_arrays(
             [
-                _xact_seqnos(transactions.lsn[of_row]),
+                _xact_seqnos(transactions.seqno[of_row]),
                 pa.array(self._command_ids(transactions, of_row)),
                 pa.array(transactions.time[of_row]).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC")),
                 pa.array(_by_row(sets, order, [it.article.article_id for it in sets]).astype(np.int32)),
@@ -88,7 +90,7 @@ class CommandsOfChanges:
         )
 
     def _command_ids(self, transactions: Transactions, of_row: Ints) -> Ints:
-        count = len(transactions.lsn)
+        count = len(transactions.seqno)
         first_row = np.searchsorted(of_row, np.arange(count), side="left")
         command_id = np.arange(1, len(of_row) + 1) - first_row[of_row]
         command_id[of_row == 0] += self._open_commands
@@ -168,10 +170,10 @@ def _by_row(sets: Sequence[ChangeSet], order: Ints | None, values: Sequence[int]
     return repeated if order is None else repeated[order]
 
 
-def _xact_seqnos(lsn: Ints) -> pa.BinaryArray:
-    offsets = np.arange(0, (len(lsn) + 1) * XACT_SEQNO_BYTES, XACT_SEQNO_BYTES, dtype=np.int32)
+def _xact_seqnos(numbers: Ints) -> pa.BinaryArray:
+    offsets = np.arange(0, (len(numbers) + 1) * XACT_SEQNO_BYTES, XACT_SEQNO_BYTES, dtype=np.int32)
     return pa.BinaryArray.from_buffers(
-        pa.binary(), len(lsn), [None, pa.py_buffer(offsets), pa.py_buffer(lsn.astype(">u8"))]
+        pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(numbers.astype(">u8"))]
     )
 
 

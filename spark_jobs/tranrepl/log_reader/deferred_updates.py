@@ -21,7 +21,7 @@ from tranrepl.publisher.changes import LEFT_OUT, Bools, Changes, ChangeSet, Tran
 def singletons(changes: Changes) -> Bools:
     """Return by transaction whether it holds one change only."""
     transactions = changes.transactions
-    counts = np.zeros(len(transactions.lsn), dtype=np.int64)
+    counts = np.zeros(len(transactions.seqno), dtype=np.int64)
     for it in changes.sets:
         counts += np.bincount(transactions.of(it.places), minlength=len(counts))
     single: Bools = (counts == 1) & transactions.whole

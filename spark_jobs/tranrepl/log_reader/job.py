@@ -1,6 +1,6 @@
 """The log reader job: the Publisher's log into the store, batch by batch.
 
-A batch counts once it is registered; only then does the slot advance. Whatever was written before stays invisible.
+A batch counts once it is registered; only then is the log given up. Whatever was written before stays invisible.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,9 @@ from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.log_reader.changed_tables import begin_after_lacking, see_to_tables
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.reading import Reading, largest_range
-from tranrepl.publisher.log_read import LogRead
-from tranrepl.publisher.postgres.free_slots import ALL_IN_USE
-from tranrepl.publisher.postgres.log_messages import ValueForm, range_ends
-from tranrepl.publisher.postgres.long_messages import find_long_message, long_message_error
-from tranrepl.publisher.postgres.pgoutput import Limits
+from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.publisher.log_range import Limits, LogRange
+from tranrepl.publisher.log_read import LogRead, ReadFailure
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
@@ -75,7 +72,7 @@ class _LogReader:
         self._settings = request.publication.log_reader
         self._opened = opened
         self._record: PublicationRecord = opened.record
-        self._start = opened.start_lsn
+        self._start = opened.start
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
         notices: list[str] = []
         self._up_to = opened.publisher.readable_end_of_log(notices.append)
@@ -88,25 +85,29 @@ class _LogReader:
     def drain(self) -> None:
         """Read batches until the log's end as it was at the start. Raises ReplicationError; what was registered
         stays."""
-        while (self._record.registered_lsn or 0) < self._up_to:
+        while self._registered < self._up_to:
             self._read_on()
         self._notice(see_to_tables(self._opened, self._publication, self._articles))
 
-    def _read_on(self, stop_at: int | None = None, form: ValueForm = ValueForm.TEXT) -> None:
-        """Read one batch more, or two side by side."""
-        self._take(self._readings(stop_at, form))
+    @property
+    def _registered(self) -> Position:
+        return self._record.registered_to or FIRST_POSITION
 
-    def _take(self, readings: Sequence[Reading]) -> None:
-        written = self._write(readings)
+    def _read_on(self, stop_at: bytes | None = None) -> None:
+        """Read one batch more, or two side by side."""
+        self._take(self._ranges(stop_at))
+
+    def _take(self, ranges: Sequence[LogRange]) -> None:
+        written = self._write(ranges)
         for place, it in enumerate(written):
-            if len(written) > 1 and it.read.error is not None and it.read.error.code == ALL_IN_USE:
+            if len(written) > 1 and it.read.failure is ReadFailure.TOO_MANY_READERS:
                 # Another job was faster: what is left is read by itself.
                 self._remove(written[place:])
                 self._two_at_once = False
                 break
             if it.read.error is not None or it.read.refusal is not None:
                 self._remove(written[place:])
-                self._read_on_before(readings[place], it.read)
+                self._read_on_before(ranges[place], it.read)
                 return
             self._register(it)
             if not it.read.complete:
@@ -116,21 +117,21 @@ class _LogReader:
                 break
         self._advance()
 
-    def _read_on_before(self, reading: Reading, read: LogRead) -> None:
+    def _read_on_before(self, log_range: LogRange, read: LogRead) -> None:
         """Read again up to before a transaction that cannot be read: it may already be written in part."""
-        if read.too_long and reading.form is ValueForm.TEXT:
-            # In binary, a value takes a server half the room.
-            self._read_on(form=ValueForm.BINARY)
-            return
-        if read.too_long:
-            self._read_on_before_long_message(reading)
+        if read.failure is ReadFailure.TOO_LONG:
+            compact = log_range.compact()
+            if compact is not None:
+                self._take([compact])
+                return
+            self._read_on_before_what_is_too_long(log_range)
         if read.error is not None:
             raise read.error.to_exception()
-        if read.refusal is not None and read.last_commit_lsn is None:
+        if read.refusal is not None and read.last_commit is None:
             if read.lacks_old_rows and self._begins_after_lacking(read.refusal):
                 return
             raise read.refusal.to_exception()
-        self._read_on(stop_at=read.last_commit_lsn)
+        self._read_on(stop_at=None if read.last_commit is None else bytes.fromhex(read.last_commit))
 
     def _begins_after_lacking(self, refusal: ErrorReport) -> bool:
         """Return whether what the log lacks need not be read."""
@@ -147,51 +148,38 @@ class _LogReader:
             log.warning("%s", it)
         self.result = self.result.plus(JobResult(notices=tuple(what)))
 
-    def _read_on_before_long_message(self, reading: Reading) -> None:
-        """Find a message that is too long, read up to before it, and raise the error that names it."""
-        found = find_long_message(reading.connection, reading.slot, reading.start, reading.up_to)
+    def _read_on_before_what_is_too_long(self, log_range: LogRange) -> None:
+        """Find a change that is too long, read up to before it, and raise the error that names it."""
+        found = log_range.find_too_long()
         if found is None:
             return
-        before = found.read_up_to or 0
-        # A range that ends later fails as a whole.
-        while self._start < before:
-            self._take([replace(reading, start=self._start, ends=[before])])
-        raise long_message_error(reading.connection, self._articles, found)
+        before = found.readable_to
+        while before is not None and self._start < before:
+            self._take([log_range.between(self._start, before)])
+        raise found.error()
 
-    def _readings(self, stop_at: int | None, form: ValueForm) -> list[Reading]:
-        """Return one reading for all of the log, or one for each of its first two ranges. Raises ReplicationError where
-        no slot is free."""
+    def _ranges(self, stop_at: bytes | None) -> Sequence[LogRange]:
+        """Return all of the log, or each of its first two ranges by itself. Raises ReplicationError where others read
+        it, as many as the server allows."""
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
-        start = self._start
-        ends = range_ends(start, self._up_to, largest_range(limits))
-        free = self._opened.publisher.free_slots()
-        reading = Reading(
-            self._opened.connection,
-            self._record.slot_name,
-            self._articles,
-            start,
-            ends,
-            limits,
-            form,
-            sessions=min(free, 2),
-            converted=self._opened.publisher.converts_text,
-        )
-        at_once = self._two_at_once and stop_at is None and form is ValueForm.TEXT and free > 1
-        return reading.by_range()[:2] if at_once else [reading]
+        readers = self._opened.publisher.readers()
+        whole = self._opened.publisher.log_range(self._articles, self._start, self._up_to, limits, readers)
+        at_once = self._two_at_once and stop_at is None and readers > 1
+        return whole.side_by_side()[:2] if at_once else [whole]
 
-    def _write(self, readings: Sequence[Reading]) -> list[_Written]:
+    def _write(self, ranges: Sequence[LogRange]) -> list[_Written]:
         from tranrepl.log_reader.storing import store_commands
 
-        folders = [new_folder() for _ in readings]
+        folders = [new_folder() for _ in ranges]
         with self._timed("read_to_store"):
-            reads = store_commands(self._spark, readings, [folder_path(self._record, it) for it in folders])
+            reads = store_commands(self._spark, ranges, [folder_path(self._record, it) for it in folders])
         slowest = max(reads, key=lambda it: it.read_seconds + it.decode_seconds + it.transform_seconds)
         self._add_seconds(read=slowest.read_seconds, decode=slowest.decode_seconds, transform=slowest.transform_seconds)
         return [_Written(*it) for it in zip(folders, reads, strict=True)]
 
     def _register(self, written: _Written) -> None:
         read = written.read
-        if read.end_lsn is None:
+        if read.end is None:
             raise InternalError("a read of the log ended nowhere")
         batch = _batch(written.folder, read)
         if batch is None:
@@ -200,8 +188,8 @@ class _LogReader:
             # The sessions that read were new ones. Had the server been restarted since its log was looked at, perhaps
             # from a backup, this session would have ended.
             self._opened.publisher.require_session()
-            self._record = self._opened.database.register_batch(self._record, batch, read.end_lsn)
-            self._start = read.end_lsn
+            self._record = self._opened.database.register_batch(self._record, batch, read.end)
+            self._start = read.end
         reach(Failpoint.REGISTERED)
         if batch is not None:
             self._add(batch, read)
@@ -209,7 +197,7 @@ class _LogReader:
 
     def _advance(self) -> None:
         with self._timed("advance"):
-            self._opened.publisher.advance(self._record.registered_lsn or 0)
+            self._opened.publisher.advance(self._registered)
         reach(Failpoint.ADVANCED)
         self.tell(self.result)
 

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import XACT_SEQNO_BYTES
-from tranrepl.publisher.changes import LEFT_OUT, Cells, Changes, ChangeSet
-from tranrepl.publisher.postgres.lsn import lsn_text
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.position import Position
+from tranrepl.publisher.changes import LEFT_OUT, Cells, Changes, ChangeSet, RefusedChange
+from tranrepl.publisher.positions import Positions
 
 _LONG_ROW = 256 * 1024 * 1024
 
-LACKS_OLD_ROWS_REMEDY = (
-    "ALTER TABLE {} REPLICA IDENTITY FULL, which `tranrepl setup FILE` does where the article's replica_identity is "
-    "full; then `tranrepl run FILE` passes over the changes that lack old rows, and the article's rows begin anew"
-)
-
-
-class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it carries one
-    """`place` is the refused change's."""
-
-    def __init__(self, place: int, error: ReplicationError, *, lacks_old_row: bool = False) -> None:
-        super().__init__(error.message)
-        self.place = place
-        self.error = error
-        self.lacks_old_row = lacks_old_row
-
 
 def refuse_left_out(changes: ChangeSet, image: Cells, positions: Sequence[int]) -> None:
-    """Raise RefusedChange where a value that is needed is not in the log; `image` holds the columns at `positions`."""
+    """Raise RefusedChange where a value that is needed is not in the log; `image` holds the columns at `positions`. The
+    Publisher knows the remedy (`LogRange.old_rows_remedy`)."""
     left_out = image.lengths == LEFT_OUT
     if not left_out.any():
         return
@@ -39,7 +26,6 @@ def refuse_left_out(changes: ChangeSet, image: Cells, positions: Sequence[int]) 
     names = ", ".join(article.columns[positions[at]].name for at in np.flatnonzero(left_out.any(axis=0)).tolist())
     error = DataError(
         f"article {article.source}: the log does not have the values of {names} that must travel",
-        remedy=LACKS_OLD_ROWS_REMEDY.format(article.source),
         article=str(article.source),
     )
     raise RefusedChange(int(changes.places[left_out.any(axis=1)][0]), error, lacks_old_row=True)
@@ -54,19 +40,7 @@ def refused_truncate(article: RegisteredArticle) -> ReplicationError:
     )
 
 
-def refused_net_changes(articles: Iterable[RegisteredArticle], commit_lsn: int) -> ReplicationError:
-    names = ", ".join(str(it.source) for it in articles)
-    return ConfigurationError(
-        f"transaction {lsn_text(commit_lsn)} changes so many rows of articles with a DEFERRABLE key ({names}) that "
-        "they cannot be held together, as their net changes must be. Everything committed before that is stored; "
-        "nothing after it is read",
-        remedy="make the keys of these tables NOT DEFERRABLE at the Publisher, run `tranrepl setup FILE`, and then "
-        "`tranrepl run FILE`: the transaction goes out change by change. Afterwards they may be DEFERRABLE again",
-        xact_seqno=_seqno(commit_lsn),
-    )
-
-
-def refused_length(changes: Changes) -> RefusedChange | None:
+def refused_length(changes: Changes, positions: Positions) -> RefusedChange | None:
     """Return the refusal of the longest row among changes whose text no buffer takes; None where no row is long."""
     longest, found = _LONG_ROW, None
     for it in changes.sets:
@@ -81,16 +55,17 @@ def refused_length(changes: Changes) -> RefusedChange | None:
         return None
     changed, image, row = found
     article, place = changed.article, int(changed.places[row])
-    commit_lsn = int(changes.transactions.lsn[changes.transactions.of(changed.places[row : row + 1])[0]])
+    transaction = int(changes.transactions.of(changed.places[row : row + 1])[0])
+    seqno = changes.transactions.xact_seqno(transaction) or FIRST_XACT_SEQNO
     key = _key_text(changes, article, image, row)
     error = DataError(
-        f"article {article.source}: transaction {lsn_text(commit_lsn)}: the values of row {key} are too long to be "
-        "stored: as one line of text they come to more than 2 GB. Everything committed before that is stored; nothing "
-        "after it is read",
+        f"article {article.source}: transaction {positions.text(Position(seqno))}: the values of row {key} are too "
+        "long to be stored: as one line of text they come to more than 2 GB. Everything committed before that is "
+        "stored; nothing after it is read",
         remedy="leave the column out (`columns` of the article), and begin anew after this transaction with "
         "`tranrepl reinitialize FILE`",
         database_code="54000",
-        xact_seqno=_seqno(commit_lsn),
+        xact_seqno=seqno.hex(),
         article=str(article.source),
         key=key,
     )
@@ -104,7 +79,3 @@ def _key_text(changes: Changes, article: RegisteredArticle, image: Cells, row: i
         value = changes.buffer.bytes[start : start + length].tobytes().decode(errors="replace")
         texts.append(f"{article.columns[at].name} = {value}")
     return ", ".join(texts)
-
-
-def _seqno(commit_lsn: int) -> str:
-    return commit_lsn.to_bytes(XACT_SEQNO_BYTES, "big").hex()

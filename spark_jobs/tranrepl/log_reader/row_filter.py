@@ -14,7 +14,7 @@ from tranrepl.log_reader.refusal import refuse_left_out
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import lines
 from tranrepl.publisher.changes import Bools, Buffer, Cells, ChangeSet
-from tranrepl.publisher.postgres.row_filters import RowFilters, filter_positions
+from tranrepl.publisher.log_range import RowFilters
 
 
 def filtered(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> Iterator[ChangeSet]:
@@ -39,7 +39,7 @@ def _matches(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> 
     All are asked about together: to ask about a few takes as long as about thousands.
     """
     article = sets[0].article
-    positions = list(filter_positions(article))
+    positions = list(filters.columns(article))
     images = [_seen(it, image, positions) for it in sets for image in (it.before, it.after)]
     seen = Cells(np.concatenate([it.starts for it in images]), np.concatenate([it.lengths for it in images]))
     columns = [buffer.strings(seen.starts[:, at], seen.lengths[:, at]) for at in range(len(positions))]

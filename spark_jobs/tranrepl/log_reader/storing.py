@@ -14,14 +14,15 @@ from pyspark.sql import SparkSession
 
 from tranrepl.distributor.command_file import mounted_path, publish, write_commands
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
-from tranrepl.log_reader.reading import Reading
+from tranrepl.log_reader.reading import read_commands
 from tranrepl.model.commands import ROW_LAYOUT_DDL
+from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.spark.arrow_alone import prepare_worker
 from tranrepl.spark.submission import LOST_WORKER
 
 Tell = Callable[[int, LogRead, str | None], None]
-"""Which reading, its account, and the file of its commands."""
+"""Which range, its account, and the file of its commands."""
 _Account = tuple[int, str, str | None]
 
 
@@ -33,8 +34,8 @@ class _Accounts(AccumulatorParam[list[_Account]]):
         return [*value1, *value2]
 
 
-def store_commands(spark: SparkSession, readings: Sequence[Reading], paths: Sequence[str]) -> list[LogRead]:
-    """Read the log and write each reading's commands to its path, in a task of its own: in one reading, the log is one
+def store_commands(spark: SparkSession, ranges: Sequence[LogRange], paths: Sequence[str]) -> list[LogRead]:
+    """Read the log and write each range's commands to its path, in a task of its own: in one reading, the log is one
     ordered stream. Several take a store on a path that machines mount.
 
     Not a Python data source: Spark plans it anew for every batch. Accounts come by an accumulator:
@@ -49,38 +50,38 @@ def store_commands(spark: SparkSession, readings: Sequence[Reading], paths: Sequ
     try:
         if folders:
             # Without a plan: the JVM's first one takes a second.
-            numbers = spark.sparkContext.parallelize(list(range(len(readings))), len(readings))
-            numbers.foreachPartition(partial(_written, readings, tell, folders))
+            numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
+            numbers.foreachPartition(partial(_written, ranges, tell, folders))
         else:
-            (reading,), (path,) = readings, paths
+            (log,), (path,) = ranges, paths
             one_row = spark.range(0, 1, 1, 1)
-            one_row.mapInArrow(partial(_commands, reading, tell), ROW_LAYOUT_DDL).write.parquet(path)
+            one_row.mapInArrow(partial(_commands, log, tell), ROW_LAYOUT_DDL).write.parquet(path)
     except (PySparkException, Py4JError) as error:
         raise _store_error(paths[0], error) from error
     # Of a task that Spark ran again, the last one counts.
     told = {number: (account, file) for number, account, file in accounts.value}
-    if len(told) != len(readings):
+    if len(told) != len(ranges):
         raise InternalError("a read of the log gave no account of itself")
     for number, folder in enumerate(folders):
         if (file := told[number][1]) is not None:
             publish(folder, file)
-    return [LogRead.model_validate_json(told[number][0]) for number in range(len(readings))]
+    return [LogRead.model_validate_json(told[number][0]) for number in range(len(ranges))]
 
 
-def _commands(reading: Reading, tell: Tell, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _commands(log: LogRange, tell: Tell, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield commands (row layout), for `mapInArrow` over any one row."""
     prepare_worker()
     _consume(batches)
-    return reading.commands(lambda account: tell(0, account, None))
+    return read_commands(log, lambda account: tell(0, account, None))
 
 
-def _written(readings: Sequence[Reading], tell: Tell, folders: Sequence[Path], numbers: Iterable[int]) -> None:
-    """Write each reading's commands into a file of its folder, for `foreachPartition` over the readings' numbers."""
+def _written(ranges: Sequence[LogRange], tell: Tell, folders: Sequence[Path], numbers: Iterable[int]) -> None:
+    """Write each range's commands into a file of its folder, for `foreachPartition` over the ranges' numbers."""
     prepare_worker()
     for number in list(numbers):
         accounts: list[LogRead] = []
         try:
-            file = write_commands(folders[number], readings[number].commands(accounts.append))
+            file = write_commands(folders[number], read_commands(ranges[number], accounts.append))
             tell(number, accounts[-1], file)
         except ReplicationError as error:
             tell(number, LogRead(error=error.report), None)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tranrepl.model.commands import Operation, Propagation
 from tranrepl.model.names import Table
+from tranrepl.model.position import FIRST_POSITION, StoredPosition
 from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
 from tranrepl.model.table_file import TableFile
 
@@ -60,8 +61,8 @@ class RegisteredArticle(BaseModel):
     """A unique constraint of the table is DEFERRABLE: within a transaction, two rows may hold one value for a time."""
     file: TableFile | None = None
     """The table's file when it was last looked at, with the published columns; None where nobody has yet."""
-    begins_after: int = 0
-    """LSN. Wherever the article is subscribed to, its rows begin anew after it: changes committed up to there that do
+    begins_after: StoredPosition = FIRST_POSITION
+    """Wherever the article is subscribed to, its rows begin anew after it: changes committed up to there that do
     not fit its definition are passed over."""
 
     @cached_property
@@ -87,4 +88,4 @@ class RegisteredArticle(BaseModel):
         return self._definition() == other._definition()
 
     def _definition(self) -> RegisteredArticle:
-        return self.model_copy(update={"article_id": 0, "file": None, "begins_after": 0})
+        return self.model_copy(update={"article_id": 0, "file": None, "begins_after": FIRST_POSITION})

@@ -60,8 +60,8 @@ class ForeignKeyDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaIdentity:
-    """Which old values of a row a PostgreSQL Publisher's log carries."""
+class OldRowSetting:
+    """Which old values of a row a Publisher's log carries: a setting of its table, as its catalogue writes it."""
 
     kind: str
     """As its catalogue writes it: d, f, i or n."""

@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import Operation
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -150,18 +151,22 @@ class ChangeSet:
 class Transactions:
     """The transactions that some changes belong to. Entry 0 is the one that was open when their batch began.
 
-    `begins` are the places at which the others begin; `lsn` is the commit's, `time` its time in µs since 1970 UTC;
-    `whole` says whether both ends of the transaction are in the batch.
+    `begins` are the places at which the others begin; `seqno` is their `xact_seqno`, read as a number, `time` the
+    commit's in µs since 1970 UTC; `whole` says whether both ends of the transaction are in the batch.
     """
 
     begins: Ints
-    lsn: Ints
+    seqno: Ints
     time: Ints
     whole: Bools
 
     def of(self, places: Ints) -> Ints:
         """Index of each place's transaction."""
         return np.searchsorted(self.begins, places, side="right")
+
+    def xact_seqno(self, index: int) -> bytes | None:
+        """Return one transaction's; None where it is not known."""
+        return int(self.seqno[index]).to_bytes(XACT_SEQNO_BYTES, "big") if self.seqno[index] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,16 @@ class Changes:
     buffer: Buffer
     sets: list[ChangeSet]
     transactions: Transactions
+
+
+class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it carries one
+    """A change that cannot become a command: reading ends before its transaction. `place` is the change's."""
+
+    def __init__(self, place: int, error: ReplicationError, *, lacks_old_row: bool = False) -> None:
+        super().__init__(error.message)
+        self.place = place
+        self.error = error
+        self.lacks_old_row = lacks_old_row
 
 
 def cells_differ(buffer: Buffer, old: Cells, new: Cells) -> Bools:

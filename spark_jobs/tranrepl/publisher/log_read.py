@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import BaseModel, ConfigDict
 
 from tranrepl.errors import ErrorReport
+from tranrepl.model.position import StoredPosition
+
+
+class ReadFailure(StrEnum):
+    """Why reading failed, where something else can be tried."""
+
+    TOO_LONG = "too long"
+    """A change is longer than a server's buffer."""
+    TOO_MANY_READERS = "too many readers"
+    """Others read the log, as many as the server allows."""
 
 
 class LogRead(BaseModel):
-    """What was read and why reading ended. LSNs as integers."""
+    """What was read and why reading ended."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,10 +38,10 @@ class LogRead(BaseModel):
     """The earliest of the commands', in µs since 1970 UTC."""
     last_commit_time: int | None = None
     """The latest."""
-    last_commit_lsn: int | None = None
-    """Commit LSN of the last whole transaction read."""
-    end_lsn: int | None = None
-    """All of the log before this was read; the slot may stand here once the batch is registered."""
+    last_commit: str | None = None
+    """`xact_seqno` of the last whole transaction read, in hexadecimal."""
+    end: StoredPosition | None = None
+    """All of the log before this was read; it may be kept from here once the batch is registered."""
     complete: bool = False
     """The log was read up to the plan's bound; False: there is more."""
     read_seconds: float = 0.0
@@ -43,5 +55,5 @@ class LogRead(BaseModel):
     """The refusal is of changes whose old rows are not in the log, though an article (the refusal's) needs them."""
     error: ErrorReport | None = None
     """Reading failed: the commands are not whole."""
-    too_long: bool = False
-    """It failed where a message is longer than a server's buffer."""
+    failure: ReadFailure | None = None
+    """Why it failed, where something else can be tried."""

@@ -1,20 +1,33 @@
-"""Which Publisher a connection leads to."""
+"""Which Publisher a connection's kind means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from tranrepl.connections import Connection
-from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.connections import POSTGRES_KINDS, Connection
+from tranrepl.errors import ConfigurationError
+from tranrepl.publisher.publisher import Publisher, PublisherDatabase
+
+KINDS = (*POSTGRES_KINDS,)
+"""Kinds of connection that a Publisher may have."""
 
 
-@contextmanager
-def open_publisher(connection: Connection, publication: str, application: str) -> Iterator[PostgresPublisher]:
-    """Connect to the Publisher of a publication; the session is closed at the end.
+def publisher_database(connection: Connection) -> PublisherDatabase:
+    """Return the kind of database that the connection leads to, loaded when it is asked for.
 
-    Raises ConfigurationError where the server refuses us, TransientError where it cannot be reached.
+    Raises ConfigurationError where no Publisher is known of that kind.
     """
-    with connect(connection, application, autocommit=True) as session:
-        yield PostgresPublisher(session, publication)
+    if connection.kind in POSTGRES_KINDS:
+        from tranrepl.publisher.postgres.database import PostgresPublisherDatabase
+
+        return PostgresPublisherDatabase()
+    raise ConfigurationError(
+        f"connection {connection.connection_id!r} is of type {connection.kind!r}", remedy=f"allowed: {', '.join(KINDS)}"
+    )
+
+
+def open_publisher(
+    connection: Connection, publication: str, application_name: str
+) -> AbstractContextManager[Publisher]:
+    """Connect to a publication's Publisher. Raises ConfigurationError, or TransientError where it is not there."""
+    return publisher_database(connection).open(connection, publication, application_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.position import FIRST_POSITION
 from tranrepl.settings.publication import Article
 
 
@@ -45,5 +46,5 @@ def registered_article(
         truncate=article.truncate,
         deferrable=table.deferrable,
         file=table.file.of([column.ordinal for column in columns]) if table.file is not None else None,
-        begins_after=known.begins_after if known else 0,
+        begins_after=known.begins_after if known else FIRST_POSITION,
     )

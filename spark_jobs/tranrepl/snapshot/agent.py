@@ -12,10 +12,10 @@ from tranrepl.distributor.database import DistributionDatabase, RunRow, snapshot
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.publisher.snapshot import TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import Runner, initialize
 from tranrepl.snapshot.opening import OpenSnapshot, open_snapshot, open_waiting
-from tranrepl.snapshot.ranges import TableRange
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)

@@ -30,15 +30,10 @@ from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport, ReplicationEr
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
-from tranrepl.postgres.imported_snapshot import snapshot_session
-from tranrepl.publisher.postgres.exported_snapshot import (
-    ExportedSnapshot,
-    exported_snapshot,
-    hold_tables,
-)
+from tranrepl.publisher.snapshot import Snapshot, TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.opening import OpenSnapshot
-from tranrepl.snapshot.ranges import TableRange, range_bytes, table_ranges, table_size
+from tranrepl.snapshot.ranges import range_bytes
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
 
@@ -86,7 +81,7 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     database.initiate(plan.opened.record, subscription, plan.names)
     reach(Failpoint.SNAPSHOT_INITIATED)
     timeout = plan.request.publication.publisher.snapshot_timeout
-    with exported_snapshot(plan.publisher, timeout, listener.say) as exported:
+    with plan.publisher.snapshot(timeout, listener.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
         database.record_snapshot(subscription, plan.names, exported.xact_seqno)
         progress = _Loading(plan, exported, runner, listener).run()
@@ -110,7 +105,7 @@ def _refuse_half_delivered(plan: OpenSnapshot) -> None:
 @dataclass(slots=True)
 class _Loading:
     plan: OpenSnapshot
-    exported: ExportedSnapshot
+    exported: Snapshot
     runner: Runner
     listener: Listener
     snapshot: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -121,8 +116,8 @@ class _Loading:
 
     def run(self) -> tuple[TableProgress, ...]:
         plan, target = self.plan, self.plan.target
-        with snapshot_session(plan.publisher, self.exported.name, "tranrepl snapshot") as holder:
-            hold_tables(holder, [it.article for it in plan.articles])
+        with self.exported.source.session("tranrepl snapshot") as holder:
+            holder.hold([it.article for it in plan.articles])
             fence = target.begin(
                 self.snapshot,
                 plan.articles,
@@ -134,8 +129,7 @@ class _Loading:
             each = range_bytes(plan.total_bytes, self.runner.cores)
             by_name = {}
             for it in plan.articles:
-                size = table_size(holder, it.article)
-                by_name[it.name] = table_ranges(it.article, size, size.bytes + 1 if it.name in order.at_once else each)
+                by_name[it.name] = holder.ranges(it.article, None if it.name in order.at_once else each)
             self._ranges = [it for ranges in by_name.values() for it in ranges]
             with self._telling():
                 for level in order.levels:
@@ -165,10 +159,9 @@ class _Loading:
         """Copy ranges until all are committed. What a killed task had not committed is copied again."""
         options = self.plan.options
         copy = RangeCopy(
-            self.plan.publisher,
+            self.exported.source,
             self.plan.opened.connection,
             self.plan.opened.key,
-            self.exported.name,
             self.snapshot,
             options,
         )
@@ -223,7 +216,7 @@ class _Loading:
                 log.warning("progress is not told: %s", error.message)
 
     def _progress(self, loaded: Sequence[LoadedRange]) -> tuple[TableProgress, ...]:
-        shares = {(it.name, it.number): it.share(self.plan.sizes[it.name]) for it in self._ranges}
+        shares = {(it.name, it.number): it.share for it in self._ranges}
         wanted, there = defaultdict[str, set[int]](set), defaultdict[str, list[LoadedRange]](list)
         for chosen in self._ranges:
             wanted[chosen.name].add(chosen.number)

@@ -7,17 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.session import Session, connect
-from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article
-from tranrepl.snapshot.ranges import TableSize, table_size
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
 from tranrepl.subscriber.snapshot import SnapshotArticle, SubscriberSnapshot
@@ -43,10 +40,11 @@ class Waiting:
 class OpenSnapshot:
     request: SnapshotRequest
     opened: OpenDistribution
-    publisher: Connection
+    publisher: Publisher
     target: SubscriberSnapshot
     articles: tuple[SnapshotArticle, ...]
-    sizes: Mapping[str, TableSize]
+    sizes: Mapping[str, int]
+    """Bytes of each article's table."""
     foreign_keys: ForeignKeys
     whole: bool
 
@@ -56,7 +54,7 @@ class OpenSnapshot:
 
     @property
     def total_bytes(self) -> int:
-        return sum(size.bytes for size in self.sizes.values())
+        return sum(self.sizes.values())
 
     @property
     def options(self) -> ApplierOptions:
@@ -110,18 +108,15 @@ def open_snapshot(
 ) -> Iterator[OpenSnapshot]:
     """Connect to the Publisher and the Subscriber, and look at the tables."""
     publication = request.publication
-    publisher = topology.publisher_connection
     with (
-        connect(publisher, "tranrepl snapshot", autocommit=True) as session,
+        topology.publisher("tranrepl snapshot") as publisher,
         topology.dialect(request.subscription).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target,
     ):
-        problem = find_break(
-            PostgresPublisher(session, publication.publication), publisher, opened.database, opened.record
-        )
+        problem = find_break(publisher, opened.database, opened.record)
         if problem is not None:
             raise problem
-        sizes = {str(it.source): table_size(session, it) for it in waiting.articles}
-        articles = _described(session, publication.publication, publication.articles, waiting.articles, sizes)
+        sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
+        articles = _described(publisher, publication.articles, waiting.articles, sizes)
         states = opened.database.article_states(opened.subscription)
         articles = tuple(
             replace(it, earlier_filter=states[it.name].earlier_filter) if it.name in states else it for it in articles
@@ -133,13 +128,11 @@ def open_snapshot(
 
 
 def _described(
-    session: Session,
-    publication: str,
+    publisher: Publisher,
     settings: Sequence[Article],
     articles: Sequence[RegisteredArticle],
-    sizes: Mapping[str, TableSize],
+    sizes: Mapping[str, int],
 ) -> tuple[SnapshotArticle, ...]:
-    publisher = PostgresPublisher(session, publication)
     by_source = {it.source: it for it in settings}
     tables = publisher.describe([it.source for it in articles])
     described = []
@@ -151,6 +144,6 @@ def _described(
                 remedy="run `tranrepl setup FILE`",
                 article=str(article.source),
             )
-        large = sizes[str(article.source)].bytes >= LARGE_BYTES
+        large = sizes[str(article.source)] >= LARGE_BYTES
         described.append(SnapshotArticle(article, by_source[article.source], source, large))
     return tuple(described)

@@ -12,7 +12,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Operation
 from tranrepl.model.comparison import Checksum
-from tranrepl.publisher.postgres.comparison import PublisherComparison, publisher_comparison
+from tranrepl.publisher.comparison import PublisherComparison
 from tranrepl.subscriber.comparison import ComparableTable, SubscriberComparison
 from tranrepl.validation.comparison import ComparedArticle
 from tranrepl.validation.reading import Reader
@@ -43,7 +43,7 @@ def open_comparison_targets(
     opened, cores = sync_point.opened, sync_point.spark.sparkContext.defaultParallelism
     dialect = sync_point.topology.dialect(sync_point.request.subscription)
     with (
-        publisher_comparison(sync_point.publisher, point.snapshot.name, articles) as publisher,
+        point.snapshot.comparison(articles) as publisher,
         dialect.comparison(opened.connection, opened.key, articles, cores) as subscriber,
     ):
         notices = tuple(_not_compared(article, problem) for article, problem in subscriber.problems)

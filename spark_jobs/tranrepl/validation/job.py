@@ -17,9 +17,7 @@ from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.imported_snapshot import snapshot_session
-from tranrepl.postgres.session import Session
-from tranrepl.publisher.postgres.exported_snapshot import hold_tables
+from tranrepl.publisher.snapshot import SnapshotSession
 from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.comparison import SubscriberComparison, by_statements
 from tranrepl.topology import Topology
@@ -157,9 +155,9 @@ class _Validation:
         log.info("repaired %d rows", sum(len(it.rows) for it in found))
 
     @contextmanager
-    def _publisher_rows(self, point: HeldSyncPoint, found: Sequence[Found]) -> Iterator[Session]:
-        with snapshot_session(self.sync_point.publisher, point.snapshot.name, "tranrepl validation") as session:
-            hold_tables(session, [it.compared.article for it in found])
+    def _publisher_rows(self, point: HeldSyncPoint, found: Sequence[Found]) -> Iterator[SnapshotSession]:
+        with point.snapshot.source.session("tranrepl validation") as session:
+            session.hold([it.compared.article for it in found])
             yield session
 
 

@@ -12,17 +12,13 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-from psycopg import sql
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Difference
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, Method, Operation
 from tranrepl.model.row_images import lines
-from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.comparison_forms import output
-from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.publisher.postgres.exported_snapshot import set_search_path
+from tranrepl.publisher.snapshot import SnapshotSession
 from tranrepl.subscriber.comparison import Correction, Values
 from tranrepl.validation.comparison import Found, FoundRow
 
@@ -55,7 +51,7 @@ def refuse_too_many(report: ArticleValidation) -> None:
         )
 
 
-def corrections(session: Session, found: Sequence[Found]) -> Iterator[list[Correction]]:
+def corrections(session: SnapshotSession, found: Sequence[Found]) -> Iterator[list[Correction]]:
     """Yield what makes the Subscriber's rows those of the Publisher's snapshot `session`: deletes, children's tables
     first, then updates and inserts. A value of another unique key moves as a DELETE and an INSERT, as in a deferred
     update."""
@@ -66,7 +62,7 @@ def corrections(session: Session, found: Sequence[Found]) -> Iterator[list[Corre
     for it in found:
         article = it.compared.article
         for some in _pieces([row for row in _once(it.rows) if row.repeated or not _is_extra(row)]):
-            by_key = _publisher_values(session, article, some)
+            by_key = session.rows_of_keys(article, [[*row.row.key.values()] for row in some])
             yield [_written(article, row, by_key[tuple(row.row.key.values())]) for row in some]
 
 
@@ -107,28 +103,6 @@ def _pieces(rows: Sequence[FoundRow]) -> Iterator[list[FoundRow]]:
     rest = iter(rows)
     while some := list(islice(rest, _ROWS_AT_ONCE)):
         yield some
-
-
-def _publisher_values(
-    session: Session, article: RegisteredArticle, rows: Sequence[FoundRow]
-) -> dict[tuple[str | None, ...], Values]:
-    """Return all values of the rows with these keys, by key."""
-    key = [article.columns[at] for at in article.key_positions]
-    names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
-    arrays = [sql.SQL("{}::text[]").format(sql.Literal([row.row.key[column.name] for row in rows])) for column in key]
-    typed = [sql.SQL("{}::{}").format(name, sql.SQL(column.type_name)) for name, column in zip(names, key, strict=True)]
-    statement = sql.SQL("SELECT {} FROM ONLY {} WHERE ({}) IN (SELECT {} FROM unnest({}) AS tranrepl_keys({}))").format(
-        sql.SQL(", ").join(output(sql.Identifier(column.name)) for column in article.columns),
-        qualified(article.source),
-        sql.SQL(", ").join(sql.Identifier(column.name) for column in key),
-        sql.SQL(", ").join(typed),
-        sql.SQL(", ").join(arrays),
-        sql.SQL(", ").join(names),
-    )
-    set_search_path(session, article)
-    with translated_errors(f"Publisher {session.info.dbname}"):
-        found = session.execute(statement).fetchall()
-    return {tuple(row[at] for at in article.key_positions): list(row) for row in found}
 
 
 def command_table(xact_seqno: bytes, first_command_id: int, some: Sequence[Correction]) -> pa.Table:

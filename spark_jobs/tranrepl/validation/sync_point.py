@@ -21,7 +21,8 @@ from tranrepl.log_reader import agent as log_reader_agent
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
+from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.publisher.snapshot import Snapshot
 from tranrepl.subscriber.dialect import Applier, ApplierOptions
 from tranrepl.topology import Topology
 
@@ -40,7 +41,7 @@ class HeldSyncPoint:
     """The Subscriber stands at `watermark`: it has what the snapshot shows. Nothing is delivered while the transaction
     of `applier`, which holds the fence, is open."""
 
-    snapshot: ExportedSnapshot
+    snapshot: Snapshot
     watermark: bytes
     applier: Applier
 
@@ -67,14 +68,15 @@ class SyncPoint:
 
         Raises TransientError where other deliveries were faster every time.
         """
-        self._refuse_broken_log()
         settings = self.request.publication.subscription(self.request.subscription)
         options = ApplierOptions(not_for_replication=settings.not_for_replication)
         dialect = self.topology.dialect(self.request.subscription)
+        timeout = self.request.publication.publisher.snapshot_timeout
+        self._refuse_broken_log()
         for _ in range(_TRIES):
             with ExitStack() as stack:
-                timeout = self.request.publication.publisher.snapshot_timeout
-                snapshot = stack.enter_context(exported_snapshot(self.publisher, timeout))
+                publisher = stack.enter_context(self.topology.publisher("tranrepl validation"))
+                snapshot = stack.enter_context(publisher.snapshot(timeout, log.warning))
                 self._read_log_past(snapshot)
                 watermark = self._deliver_up_to(snapshot)
                 if watermark is None:
@@ -98,14 +100,14 @@ class SyncPoint:
         say so."""
         record = self.opened.database.publication(self.request.publication.publication)
         with self.topology.publisher("tranrepl validation") as publisher:
-            problem = find_break(publisher, self.publisher, self.opened.database, record)
+            problem = find_break(publisher, self.opened.database, record)
         if problem is not None:
             raise problem
 
-    def _read_log_past(self, snapshot: ExportedSnapshot) -> None:
+    def _read_log_past(self, snapshot: Snapshot) -> None:
         """Read the log until all that the snapshot shows is registered, by this log reader or another one."""
         deadline = time.monotonic() + _LOG_SECONDS
-        while (self._registered_lsn() or 0) < snapshot.consistent_point:
+        while self._registered() < snapshot.position:
             error = attempt(self._read_log).error
             passing = error is None or error.kind is ErrorKind.FENCED or may_pass(error)
             late = time.monotonic() >= deadline
@@ -120,15 +122,16 @@ class SyncPoint:
             if error is not None:
                 time.sleep(_PAUSE)
 
-    def _registered_lsn(self) -> int | None:
-        return self.opened.database.publication(self.request.publication.publication).registered_lsn
+    def _registered(self) -> Position:
+        record = self.opened.database.publication(self.request.publication.publication)
+        return record.registered_to or FIRST_POSITION
 
     def _read_log(self) -> JobResult:
         request = LogReaderRequest(publication=self.request.publication)
         idle = log_reader_agent.idle_result(request, self.topology)
         return idle or log_reader_job.run(self.spark, request, self.topology.connections)
 
-    def _deliver_up_to(self, snapshot: ExportedSnapshot) -> bytes | None:
+    def _deliver_up_to(self, snapshot: Snapshot) -> bytes | None:
         """Deliver up to the snapshot; return the Subscriber's watermark, None where it has more than the snapshot
         shows."""
         error = deliver_with_retry(lambda mode: self._deliver(snapshot, mode), _warn_of_failed_batch).error
@@ -137,7 +140,7 @@ class SyncPoint:
         watermark = self.opened.subscriber.watermark()
         return None if error is not None or watermark > snapshot.xact_seqno else watermark
 
-    def _deliver(self, snapshot: ExportedSnapshot, mode: ApplyMode) -> JobResult:
+    def _deliver(self, snapshot: Snapshot, mode: ApplyMode) -> JobResult:
         request = DistributionRequest(
             publication=self.request.publication,
             subscription=self.request.subscription,

@@ -128,7 +128,7 @@ def test_nothing_is_delivered_before_an_interrupted_beginning_ends(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between any two of its steps; then it is done again."""
-    for step in ("drop_slot", "set_up", "start_watermark"):
+    for step in ("forget_log", "set_up", "start_watermark"):
         insert(site, 4, 6, "not read")
         site.at_publisher("DELETE FROM item WHERE id IN (4, 5, 6)")
         before = site.at_subscriber("SELECT * FROM item ORDER BY 1")
@@ -232,7 +232,7 @@ def test_a_publisher_that_pg_upgrade_has_made(
 def test_a_setup_that_waits_for_an_open_transaction_ends_and_names_it(
     postgres: PostgresServer, databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tranrepl.publisher.postgres.publisher._SLOT_TIMEOUT", "2s")
+    monkeypatch.setattr("tranrepl.publisher.postgres.slot._SLOT_TIMEOUT", "2s")
     others = databases()
     with postgres.connect(others.publisher.database or "") as session:
         session.execute("CREATE TABLE other (id int)")

@@ -20,7 +20,8 @@ from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, TransientError
-from tranrepl.log_reader.reading import Reading
+from tranrepl.log_reader.reading import read_commands
+from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.postgres import log_messages
 
 _TABLE = "CREATE TABLE t (id int PRIMARY KEY, text text)"
@@ -111,16 +112,16 @@ def test_a_second_range_without_a_free_slot_is_read_later(
     site.at_publisher(_TABLE)
     site.set_up()
     _change(site, 1000)
-    commands, readings = Reading.commands, list[Reading]()
+    readings = list[LogRange]()
 
-    def overtaken(self: Reading, tell: Any) -> Iterator[pa.RecordBatch]:
-        readings.append(self)
+    def overtaken(log: LogRange, tell: Any) -> Iterator[pa.RecordBatch]:
+        readings.append(log)
         if len(readings) != 2:
-            return commands(self, tell)
+            return read_commands(log, tell)
         with _all_slots(postgres, site.databases.publisher):
-            return iter(list(commands(self, tell)))
+            return iter(list(read_commands(log, tell)))
 
-    monkeypatch.setattr(Reading, "commands", overtaken)
+    monkeypatch.setattr("tranrepl.log_reader.storing.read_commands", overtaken)
     read = read_log_into_store(site)
     assert (read.error, read.commands) == (None, 400)
     assert len(readings) == 3

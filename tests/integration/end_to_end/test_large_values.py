@@ -15,8 +15,7 @@ from support.remedies import reinitialize_all
 from support.site import Site
 from tranrepl.admin.reinitialization import Rows
 from tranrepl.errors import ErrorKind
-from tranrepl.log_reader import job, reading
-from tranrepl.publisher.postgres import log_messages, long_messages, whole_transactions
+from tranrepl.publisher.postgres import log_messages, log_range, long_messages, whole_transactions
 from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.long_messages import LongMessage
 from tranrepl.publisher.postgres.lsn import lsn_number
@@ -84,7 +83,7 @@ def test_what_comes_before_a_row_that_is_too_long_is_delivered(
         return LongMessage(before + 8, 5, before, (int(str(table)),))
 
     monkeypatch.setattr(log_messages, "_read_range", refuse_later)
-    monkeypatch.setattr(job, "find_long_message", found)
+    monkeypatch.setattr(log_range, "find_long_message", found)
     monkeypatch.setattr(long_messages, "_LONG_VALUE", 100)
     for commands in (2, 0):
         result = read_log_into_store(site)
@@ -116,7 +115,7 @@ _HELD = "CREATE TABLE held (id integer PRIMARY KEY, place integer UNIQUE DEFERRA
 def small_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers of the size of some thousand rows."""
     monkeypatch.setattr(log_messages, "FETCH_BYTES", 10_000)
-    monkeypatch.setattr(reading, "HELD_BYTES", 20_000)
+    monkeypatch.setattr(log_range, "HELD_BYTES", 20_000)
     monkeypatch.setattr(whole_transactions, "MOST_HELD_BYTES", 100_000)
 
 

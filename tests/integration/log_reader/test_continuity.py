@@ -31,7 +31,7 @@ from support.server_copies import back_up, catch_up, promote, restore, standby_o
 from support.site import Site
 from tranrepl.errors import MustBeReinitializedError, TransientError
 from tranrepl.log_reader.job import _LogReader
-from tranrepl.log_reader.reading import Reading
+from tranrepl.publisher.log_range import LogRange
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
     site.at_publisher("CREATE TABLE other (filler text)")
     original = _LogReader._write
 
-    def restored(reader: _LogReader, readings: Sequence[Reading]) -> object:
+    def restored(reader: _LogReader, readings: Sequence[LogRange]) -> object:
         monkeypatch.undo()
         restore(server, backup)
         grow(site, registered)

@@ -258,7 +258,7 @@ def test_a_registered_filter_that_check_refuses_now_goes_on_as_it_is(
     article = {"source": "public.event", "columns": ["id", "seen", "on_day"], "filter": condition}
     site = Site(ends, tmp_path / "store", [article])
     with monkeypatch.context() as before:
-        before.setattr("tranrepl.publisher.postgres.publisher.filter_problems", lambda *_: iter(()))
+        before.setattr("tranrepl.publisher.postgres.article_check.filter_problems", lambda *_: iter(()))
         site.set_up()
     assert len(check(site.topology).problems) == 1
     site.at_publisher(

@@ -21,12 +21,8 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.imported_snapshot import snapshot_session
-from tranrepl.publisher.postgres.exported_snapshot import (
-    article_query,
-    exported_snapshot,
-    hold_tables,
-    set_search_path,
-)
+from tranrepl.publisher.postgres.exported_snapshot import exported_snapshot
+from tranrepl.publisher.postgres.snapshot_session import article_query, hold_tables, set_search_path
 
 
 def _site(databases: DatabasesFactory, tmp_path: Path, filter_: str | None = None) -> Site:

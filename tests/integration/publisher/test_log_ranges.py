@@ -22,10 +22,12 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import reading
-from tranrepl.log_reader.reading import Reading, read_log
+from tranrepl.log_reader.reading import read_log
+from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.postgres import log_messages
 from tranrepl.publisher.postgres.log_messages import LOG_PAGE, range_ends
+from tranrepl.publisher.postgres.lsn import position_of
 
 _SESSIONS = 3
 _CHANGES = 300
@@ -144,8 +146,8 @@ def test_where_the_second_range_cannot_be_read_the_first_one_stays(
     _overlapping_transactions(site.databases.publisher)
     start = slot_position(site)
 
-    def lost(plan: Reading) -> Generator[pa.RecordBatch, None, LogRead]:
-        if plan.start > start:
+    def lost(plan: LogRange) -> Generator[pa.RecordBatch, None, LogRead]:
+        if plan.start > position_of(start):
             raise TransientError("the connection is lost")
         return (yield from read_log(plan))
 

@@ -29,11 +29,11 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.publisher.snapshot import TableRange
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot import agent, job, ranges
 from tranrepl.snapshot.anew import subscribe_anew
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
-from tranrepl.snapshot.ranges import TableRange
 from tranrepl.topology import Topology
 
 _TABLES = """

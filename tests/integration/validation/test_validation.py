@@ -27,7 +27,8 @@ from tranrepl.jobs.requests import Repair
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation
 from tranrepl.postgres.compared_table import SnapshotPlace
-from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
+from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
 from tranrepl.validation import comparison, comparison_targets, job
 from tranrepl.validation.comparison import Found
 
@@ -464,17 +465,18 @@ def test_the_end_whose_snapshot_is_gone_is_named(databases: DatabasesFactory) ->
 def test_where_another_delivery_was_faster_a_new_snapshot_is_taken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     _delivered_once(site)
     taken: list[int] = []
+    snapshot_of = PostgresPublisher.snapshot
 
     @contextmanager
     def overtaken(*arguments: Any) -> Iterator[ExportedSnapshot]:
-        with exported_snapshot(*arguments) as snapshot:
+        with snapshot_of(*arguments) as snapshot:
             taken.append(snapshot.consistent_point)
             if len(taken) == 1:
                 site.at_publisher("UPDATE item SET name = 'later'")
                 site.run()
             yield snapshot
 
-    monkeypatch.setattr("tranrepl.validation.sync_point.exported_snapshot", overtaken)
+    monkeypatch.setattr(PostgresPublisher, "snapshot", overtaken)
     result = site.validate()
     assert result.error is None
     assert result.validation is not None

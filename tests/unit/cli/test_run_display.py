@@ -11,6 +11,7 @@ from rich.console import Console
 from tranrepl.cli import run_display
 from tranrepl.cli.run_display import RunDisplay, UndeliveredCommands, UnreadLog, line, showing_run
 from tranrepl.distributor.tables import RunStatus
+from tranrepl.publisher.postgres.lsn import LsnPositions, position_of
 
 
 class _Clock:
@@ -49,7 +50,7 @@ def test_a_line_tells_commands_rate_and_what_is_left(clock: _Clock) -> None:
 
 def test_what_is_left_of_the_log_is_a_share_of_it(clock: _Clock) -> None:
     display = RunDisplay("log reader")
-    display.expect(UnreadLog(1_000, 5_000))
+    display.expect(UnreadLog(LsnPositions(), position_of(1_000), position_of(5_000)))
     display.show(_row(0, 500))
     clock.now += 100
     display.show(_row(50_000, 2_000))

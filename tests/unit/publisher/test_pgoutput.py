@@ -21,7 +21,8 @@ from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import Method, Operation, Propagation, encode_changed
 from tranrepl.model.names import TableName
 from tranrepl.publisher.changes import Buffer, Cells, Changes
-from tranrepl.publisher.postgres.pgoutput import DecodedBatch, Limits, PgOutputDecoder
+from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.postgres.pgoutput import DecodedBatch, PgOutputDecoder
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_LIMITS = Limits(transactions=1_000_000, message_bytes=1_000_000_000)
@@ -206,7 +207,7 @@ class _Read:
         transactions = changes.transactions
         for place, it, at in sorted(placed, key=lambda one: one[0]):
             transaction = int(transactions.of(np.array([place]))[0])
-            lsn = int(transactions.lsn[transaction])
+            lsn = int(transactions.seqno[transaction])
             self.ordinals[lsn] += 1
             changed = [] if it.changed is None else (np.flatnonzero(it.changed[at]) + 1).tolist()
             self.rows.append(
@@ -273,7 +274,7 @@ def test_changes_are_those_of_the_message_by_message_decoder(log: Log, cuts: lis
 def test_a_batch_ends_with_the_transaction_that_reaches_a_limit(
     log: Log, cuts: list[int], transactions: int, message_bytes: int, stop_at: int | None
 ) -> None:
-    bound = stop_at * 1000 + (1 << 33) if stop_at is not None else None
+    bound = (stop_at * 1000 + (1 << 33)).to_bytes(8, "big") if stop_at is not None else None
     _hold_together(log, cuts, Limits(transactions, message_bytes, bound))
 
 

@@ -11,7 +11,7 @@ import pytest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.publisher.postgres import row_filters
-from tranrepl.publisher.postgres.row_filters import RowFilters
+from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
 from tranrepl.settings.publication import Article
 
 _SETTINGS = Article(source=TableName("public", "t"))
@@ -33,15 +33,15 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What was asked about, answered by whether a value is longer than three."""
     asked: list[list[str]] = []
 
-    def evaluate(_: RowFilters, __: RegisteredArticle, columns: list[pa.StringArray]) -> Any:
+    def evaluate(_: PostgresRowFilters, __: RegisteredArticle, columns: list[pa.StringArray]) -> Any:
         asked.append(columns[0].to_pylist())
         return np.array([len(value) > 3 for value in asked[-1]], dtype=np.bool_)
 
-    monkeypatch.setattr(RowFilters, "_evaluate", evaluate)
+    monkeypatch.setattr(PostgresRowFilters, "_evaluate", evaluate)
     return asked
 
 
-def _matches(filters: RowFilters, values: list[str]) -> list[bool]:
+def _matches(filters: PostgresRowFilters, values: list[str]) -> list[bool]:
     column = pa.array(values, pa.string())
     matching: list[bool] = filters.matches(_ARTICLE, column, [column]).tolist()
     return matching
@@ -50,13 +50,13 @@ def _matches(filters: RowFilters, values: list[str]) -> list[bool]:
 def test_a_query_is_limited_in_bytes(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_filters, "_ASKED_BYTES", 10)
     values = ["a", "bcde", "fghij", "kl", "x" * 50, "mno", "a"]
-    assert _matches(RowFilters(_SESSION, {}), values) == [False, True, True, False, True, False, False]
+    assert _matches(PostgresRowFilters(_SESSION, {}), values) == [False, True, True, False, True, False, False]
     assert questions == [["a", "bcde"], ["fghij", "kl"], ["x" * 50, "mno"]]
 
 
 def test_remembered_answers_are_limited_in_bytes(questions: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_filters, "_REMEMBERED_BYTES", 100)
-    filters = RowFilters(_SESSION, {})
+    filters = PostgresRowFilters(_SESSION, {})
     for _ in range(2):
         assert _matches(filters, ["a", "bcde"]) == [False, True]
         assert _matches(filters, ["x" * 200]) == [True]

@@ -13,9 +13,6 @@ from tranrepl.distributor.error_rows import ended_well_since, last_error
 from tranrepl.errors import ReplicationError
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.next_steps import Place
-from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.publisher import PostgresPublisher
-from tranrepl.publisher.postgres.retained_log import retained_log
 from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl status"
@@ -38,19 +35,17 @@ class LogReaderHistory:
 
 
 def ask_publisher(topology: Topology) -> PublisherAnswer:
-    """Ask the Publisher alone. Raises what `connect` raises, and ConfigurationError for another's slot."""
-    with connect(topology.publisher_connection, _APPLICATION, autocommit=True) as session:
-        publisher = PostgresPublisher(session, topology.publication.publication)
-        slot, kept = publisher.slot(), retained_log(session, publisher.object_name)
-        waiting: list[str] = []
-        publisher.readable_end_of_log(waiting.append)
-        return PublisherAnswer(
-            publisher.object_name,
-            slot.state if slot else None,
-            RetainedLogStatus(wal_status=kept.wal_status, bytes=kept.size, bytes_left=kept.left) if kept else None,
-            publisher.end_of_log() - slot.confirmed_flush_lsn if slot else None,
-            waiting[0] if waiting else None,
-        )
+    """Ask the Publisher alone. Raises what opening it raises, and ConfigurationError for another's slot."""
+    with topology.publisher(_APPLICATION) as publisher:
+        health = publisher.health()
+    kept = health.retained
+    return PublisherAnswer(
+        health.name,
+        health.state,
+        RetainedLogStatus(wal_status=kept.status, bytes=kept.size, bytes_left=kept.left) if kept else None,
+        health.unread_bytes,
+        health.waits_for,
+    )
 
 
 def ask_history(database: DistributionDatabase, record: PublicationRecord, settings_file: str) -> LogReaderHistory:
@@ -64,7 +59,7 @@ def ask_history(database: DistributionDatabase, record: PublicationRecord, setti
 def ask_for_break(topology: Topology, database: DistributionDatabase, record: PublicationRecord) -> str | None:
     """Return why the log cannot be read on; None where it can."""
     with topology.publisher(_APPLICATION) as publisher:
-        problem = find_break(publisher, topology.publisher_connection, database, record)
+        problem = find_break(publisher, database, record)
     return None if problem is None else str(problem)
 
 

@@ -22,7 +22,6 @@ from tranrepl.admin.status.subscription import SubscriptionQuestion, ask_subscri
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.publisher.postgres.log_identity import LogIdentity, read_log_identity
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
 
@@ -105,8 +104,12 @@ class _Status:
 
     def _system(self) -> str | None:
         """Return the Publisher's system identifier as its server gives it, which may differ from the registered one."""
-        log = self._asked(self._publisher, lambda: read_log_identity(self._publisher)).answer()
-        return log.system if isinstance(log, LogIdentity) else None
+        system = self._asked(self._publisher, self._ask_system).answer()
+        return system if isinstance(system, str) else None
+
+    def _ask_system(self) -> str:
+        with self.topology.publisher("tranrepl status") as publisher:
+            return publisher.identity().system
 
     def _ask_subscribers(self, system: str | None) -> dict[str, bytes | ReplicationError | None]:
         asked = {

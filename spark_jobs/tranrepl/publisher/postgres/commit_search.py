@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.postgres.lsn import lsn_text
+from tranrepl.publisher.postgres.lsn import lsn_text, seqno_of
 
 _COMMIT = ord("C")
 _POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -27,7 +27,7 @@ def holds_commit(session: Session, slot: str, publication: str, lsn: int, latest
     Where a log went back and has grown again, a transaction at the same place is a later one. The log is decoded up to
     there.
     """
-    asked = [slot, lsn_text(lsn + 1), publication, _COMMIT, lsn.to_bytes(8, "big")]
+    asked = [slot, lsn_text(lsn + 1), publication, _COMMIT, seqno_of(lsn)]
     # No value is looked at: none may keep the server from showing the commit.
     with session.transaction():
         session.execute(_AS_IT_IS)

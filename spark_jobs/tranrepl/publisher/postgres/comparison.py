@@ -19,11 +19,11 @@ from tranrepl.postgres.comparison_forms import publisher_column
 from tranrepl.postgres.comparison_statements import PostgresSide
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, connect, translated_errors
-from tranrepl.publisher.postgres.exported_snapshot import hold_tables
+from tranrepl.publisher.postgres.snapshot_session import hold_tables
 
 
 @dataclass(frozen=True, slots=True)
-class PublisherComparison:
+class PostgresComparison:
     connection: Connection
     snapshot: str
     _session: Session
@@ -64,14 +64,14 @@ class PublisherComparison:
 @contextmanager
 def publisher_comparison(
     connection: Connection, snapshot: str, articles: Sequence[RegisteredArticle]
-) -> Iterator[PublisherComparison]:
+) -> Iterator[PostgresComparison]:
     """Open the Publisher's exported snapshot; until the end, nobody empties or rewrites the articles' tables."""
     with (
         connect(connection, "tranrepl validation", autocommit=True) as session,
         snapshot_session(connection, snapshot, "tranrepl validation") as holding,
     ):
         hold_tables(holding, articles)
-        yield PublisherComparison(connection, snapshot, session)
+        yield PostgresComparison(connection, snapshot, session)
 
 
 _TOTAL = "SELECT coalesce(sum(pg_catalog.pg_relation_size(t::regclass)), 0)::bigint FROM unnest(%s::text[]) t"

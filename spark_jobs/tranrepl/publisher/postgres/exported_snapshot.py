@@ -1,4 +1,4 @@
-"""A PostgreSQL Publisher as it stood at one point of its log, and reading articles' rows in it from many sessions.
+"""A PostgreSQL Publisher as it stood at one point of its log.
 
 A logical replication slot, when it is created, exports the snapshot of its consistent point: it shows every transaction
 whose commit record begins before that LSN, and none other (`SnapBuildXactNeedsSkip` is the other side of it).
@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,38 +20,49 @@ import psycopg
 from psycopg import sql
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import XACT_SEQNO_BYTES
-from tranrepl.postgres.catalogue import qualified
+from tranrepl.model.position import Position
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, connect, translate, translated_errors
+from tranrepl.publisher.postgres.comparison import PostgresComparison, publisher_comparison
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS
-from tranrepl.publisher.postgres.lsn import lsn_number
-from tranrepl.publisher.postgres.publisher import PLUGIN
+from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_number, position_of
 from tranrepl.publisher.postgres.replication_session import replication_session
+from tranrepl.publisher.postgres.slot import PLUGIN
+from tranrepl.publisher.postgres.snapshot_session import PostgresSnapshotSource
 from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
 
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _COMMIT_SECONDS = 60.0
-_TABLE_LOCK_TIMEOUT = "60s"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedSnapshot:
     """A snapshot that other sessions of the same database can import."""
 
+    connection: Connection
     name: str
     """For SET TRANSACTION SNAPSHOT."""
     consistent_point: int
     """LSN."""
 
     @property
+    def position(self) -> Position:
+        return position_of(self.consistent_point)
+
+    @property
     def xact_seqno(self) -> bytes:
-        """The watermark of whoever has all that the snapshot shows: every transaction up to it, and none after it."""
-        return (self.consistent_point - 1).to_bytes(XACT_SEQNO_BYTES, "big")
+        return LsnPositions().watermark(self.position)
+
+    @property
+    def source(self) -> PostgresSnapshotSource:
+        return PostgresSnapshotSource(self.connection, self.name)
+
+    def comparison(self, articles: Sequence[RegisteredArticle]) -> AbstractContextManager[PostgresComparison]:
+        return publisher_comparison(self.connection, self.name, articles)
 
 
 @contextmanager
@@ -70,7 +81,7 @@ def exported_snapshot(
             replication_session(connection, "tranrepl snapshot") as session,
             ThreadPoolExecutor(1, "tranrepl-slot") as executor,
         ):
-            creation = executor.submit(_create_slot, session, where)
+            creation = executor.submit(_create_slot, session, connection)
             try:
                 _wait_for(creation, observer, session.info.backend_pid, timeout_seconds, say)
             except BaseException:
@@ -93,7 +104,8 @@ def _exported_again(holder: Session, where: str, snapshot: ExportedSnapshot) -> 
     return replace(snapshot, name=str(row[0]))
 
 
-def _create_slot(session: psycopg.Connection[tuple[Any, ...]], where: str) -> ExportedSnapshot:
+def _create_slot(session: psycopg.Connection[tuple[Any, ...]], connection: Connection) -> ExportedSnapshot:
+    where = f"Publisher {connection.database}"
     name = sql.Identifier(f"tranrepl_snapshot_{session.info.backend_pid}_{os.urandom(4).hex()}")
     statement = sql.SQL("CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL {} EXPORT_SNAPSHOT").format(
         name, sql.Identifier(PLUGIN)
@@ -104,7 +116,7 @@ def _create_slot(session: psycopg.Connection[tuple[Any, ...]], where: str) -> Ex
         raise _not_created(where, error) from error
     if row is None or not row[2]:
         raise InternalError(f"{where}: a replication slot came without a snapshot")
-    return ExportedSnapshot(str(row[2]), lsn_number(str(row[1])))
+    return ExportedSnapshot(connection, str(row[2]), lsn_number(str(row[1])))
 
 
 def _not_created(where: str, error: psycopg.Error) -> ReplicationError:
@@ -196,63 +208,3 @@ def _running_though_visible(observer: Session, reader: Session) -> bool:
         running,
     ).fetchone()
     return visible != (0,)
-
-
-def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None:
-    """Inside a snapshot session: keep the articles' tables from being rewritten or truncated until it ends, either of
-    which would hide rows from the snapshot.
-
-    Raises TransientError where that has happened already or another session keeps a table locked, ConfigurationError
-    where a table is another one than was registered.
-    """
-    where = f"Publisher {session.info.dbname}"
-    with translated_errors(where):
-        session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
-        for article in articles:
-            session.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(qualified(article.source)))
-            # The function reads the catalogue of now, the query that of the snapshot.
-            row = session.execute(
-                "SELECT pg_catalog.to_regclass(%s)::oid::bigint = c.oid::bigint, "
-                "pg_catalog.pg_relation_filenode(c.oid) = c.relfilenode FROM pg_catalog.pg_class c WHERE c.oid = %s",
-                [qualified(article.source).as_string(session), article.source_object_id],
-            ).fetchone()
-            _refuse_replaced(where, article, row)
-        session.execute("SELECT set_config('lock_timeout', '0', false)")
-
-
-def _refuse_replaced(where: str, article: RegisteredArticle, row: tuple[Any, ...] | None) -> None:
-    if row is None or row[0] is not True:
-        raise ConfigurationError(
-            f"{where}: table {article.source} is another one than was set up",
-            remedy="run `tranrepl setup FILE`",
-            article=str(article.source),
-        )
-    if row[1] is not True:
-        raise TransientError(
-            f"{where}: table {article.source} was truncated or rewritten while its snapshot began",
-            article=str(article.source),
-        )
-
-
-def set_search_path(session: Session, article: RegisteredArticle) -> None:
-    """Before the article is read: names in its values (regclass and its like) come qualified, as in the log.
-
-    Not so with a row filter, whose own names are found as the log reader finds them, on this login's path.
-    """
-    with translated_errors(f"Publisher {session.info.dbname}"):
-        session.execute("SET search_path = pg_catalog" if article.filter is None else "RESET search_path")
-
-
-def article_query(article: RegisteredArticle, condition: sql.Composable | None = None) -> sql.Composed:
-    """SELECT of the article's published columns and rows, in the order of its columns; `condition` narrows it.
-
-    A row filter may hold per cent signs: it is executed without parameters, or by a RawCursor.
-    """
-    conditions = [] if condition is None else [condition]
-    if article.filter is not None:
-        conditions.append(sql.SQL(article.filter))
-    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in article.columns)
-    where = sql.SQL(" AND ").join(sql.SQL("({})").format(it) for it in conditions)
-    return sql.SQL("SELECT {} FROM ONLY {} WHERE {}").format(
-        columns, qualified(article.source), where if conditions else sql.SQL("true")
-    )

@@ -7,35 +7,22 @@ than reading the log does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from psycopg import sql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import InternalError
+from tranrepl.model.position import Position
 from tranrepl.postgres.session import translated_errors
-from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.publisher.continuity import LogIdentity
+from tranrepl.publisher.postgres.lsn import lsn_number, position_of
 from tranrepl.publisher.postgres.replication_session import replication_session
 
 
-@dataclass(frozen=True, slots=True)
-class LogIdentity:
-    """A server's log."""
-
-    system: str
-    """The cluster's system identifier: the same on its physical standbys and in its file-level backups."""
-    timeline: int
-    """On which it writes now. A promoted standby, and a server restored to a point in time, begin a new one."""
-    ancestors: Mapping[int, int]
-    """Earlier timelines that this log came from, each with the LSN at which it was left."""
-
-    def left_at(self, timeline: int) -> int | None:
-        """LSN at which this log's history left a timeline; None where it never was on it."""
-        return self.ancestors.get(timeline)
-
-
 def read_log_identity(connection: Connection, known_timeline: int | None = None) -> LogIdentity:
-    """Ask the Publisher. Its history of timelines is read only where it is not on the one that is known.
+    """Ask the Publisher. The system identifier is the same on physical standbys and in file-level backups; a promoted
+    standby, and a server restored to a point in time, begin a new timeline. Its history of timelines is read only where
+    it is not on the one that is known.
 
     Raises ConfigurationError where the server refuses a replication connection, TransientError where it is not there.
     """
@@ -45,18 +32,18 @@ def read_log_identity(connection: Connection, known_timeline: int | None = None)
         if row is None:
             raise InternalError(f"{where}: IDENTIFY_SYSTEM gave no answer")
         system, timeline = str(row[0]), int(row[1])
-        ancestors: Mapping[int, int] = {}
+        ancestors: Mapping[int, Position] = {}
         if timeline > 1 and timeline != known_timeline:
             history = session.execute(sql.SQL("TIMELINE_HISTORY {}").format(sql.Literal(timeline))).fetchone()
             ancestors = parse_timeline_history(history[1] if history else "")
     return LogIdentity(system, timeline, ancestors)
 
 
-def parse_timeline_history(content: str | bytes) -> dict[int, int]:
+def parse_timeline_history(content: str | bytes) -> dict[int, Position]:
     """The timelines of a history file, each with the LSN at which it was left.
 
     A line is `timeline, LSN, reason`; comments begin with #. Servers send it as text or as bytes, by their version.
     """
     text = content if isinstance(content, str) else content.decode("latin-1")
     lines = (line.split("#", 1)[0].split() for line in text.splitlines())
-    return {int(fields[0]): lsn_number(fields[1]) for fields in lines if len(fields) > 1}
+    return {int(fields[0]): position_of(lsn_number(fields[1])) for fields in lines if len(fields) > 1}

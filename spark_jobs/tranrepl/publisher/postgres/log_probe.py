@@ -12,8 +12,10 @@ from psycopg.errors import (
     UntranslatableCharacter,
 )
 
+from tranrepl.model.position import FIRST_POSITION
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text, position_of
+from tranrepl.publisher.publisher import Probe
 
 _MESSAGES_BEFORE_15 = 1000
 _PROBE_SECONDS = 2.0
@@ -26,15 +28,7 @@ _STREAMED_FROM = "4MB"
 _XIDS = 1 << 32
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Before `empty_up_to` the log holds no change of a published table."""
-
-    found_change: bool
-    empty_up_to: int
-
-
-_FOUND = Probe(True, 0)
+_FOUND = Probe(True, FIRST_POSITION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,7 @@ def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Prob
     if look is None or look.found_change:
         return _FOUND
     # Before PostgreSQL 15 the log shows transactions that changed nothing of ours: pass over them part by part.
-    return Probe(False, up_to if look.messages < messages else lsn_number(look.last))
+    return Probe(False, position_of(up_to if look.messages < messages else lsn_number(look.last)))
 
 
 def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> _Look | None:

@@ -20,11 +20,10 @@ from psycopg import pq, sql
 from tranrepl.connections import Connection
 from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.publisher.postgres.log_messages import ValueForm
-from tranrepl.publisher.postgres.lsn import lsn_text
+from tranrepl.publisher.postgres.lsn import lsn_text, seqno_of
 from tranrepl.publisher.postgres.relations import read_relation
 
 LARGEST_BUFFER: Final = 2**30 - 1
@@ -168,7 +167,7 @@ def long_message_error(connection: Connection, articles: Sequence[RegisteredArti
         "long together only, set `replica_identity: default` and ALTER TABLE … REPLICA IDENTITY DEFAULT. Then "
         "`tranrepl reinitialize FILE` begins anew after this transaction",
         database_code="54000",
-        xact_seqno=found.commit_lsn.to_bytes(XACT_SEQNO_BYTES, "big").hex(),
+        xact_seqno=seqno_of(found.commit_lsn).hex(),
         article=str(article.source) if article is not None else None,
         key=key,
     )

@@ -11,6 +11,10 @@ from tranrepl.publisher.postgres.row_filters import filter_columns
 from tranrepl.settings.publication import Article
 
 FULL = "f"
+LACKS_OLD_ROWS_REMEDY = (
+    "ALTER TABLE {} REPLICA IDENTITY FULL, which `tranrepl setup FILE` does where the article's replica_identity is "
+    "full; then `tranrepl run FILE` passes over the changes that lack old rows, and the article's rows begin anew"
+)
 _IDENTITIES = {"d": "DEFAULT", "i": "USING INDEX", "n": "NOTHING", FULL: "FULL"}
 
 

@@ -28,6 +28,7 @@ from tranrepl.publisher.changes import (
     Transactions,
     cells_differ,
 )
+from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.relations import Layout, RelationMismatch, fit, read_relation
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
@@ -52,15 +53,6 @@ class DecodedBatch:
     transactions: int
     mismatch: RelationMismatch | None = None
     limit_reached: bool = False
-
-
-@dataclass(slots=True)
-class Limits:
-    """A batch ends with the transaction that reaches one of these; `stop_at` is the commit LSN to end with."""
-
-    transactions: int
-    message_bytes: int
-    stop_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -109,7 +101,7 @@ class PgOutputDecoder:
             starts[commits + 1] + self.message_bytes >= self.limits.message_bytes
         )
         if self.limits.stop_at is not None:
-            reached |= buffer.uint64(starts[commits] + 2) >= self.limits.stop_at
+            reached |= buffer.uint64(starts[commits] + 2) >= int.from_bytes(self.limits.stop_at, "big")
         if not reached.any():
             return len(kinds), False
         return int(commits[np.argmax(reached)]) + 1, True

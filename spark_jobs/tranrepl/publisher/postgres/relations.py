@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.position import FIRST_POSITION
 from tranrepl.publisher.changes import Ints
+from tranrepl.publisher.postgres.lsn import lsn_of
 from tranrepl.publisher.postgres.old_rows import may_lack_values, old_rows_problem
 
 
@@ -77,7 +79,7 @@ def _shown(name: bytes) -> str:
 def fit(article: RegisteredArticle, relation: Relation, commit_lsn: int) -> Layout | RelationMismatch:
     """How the article reads the changes that follow, in the transaction that commits there."""
     fitting = _fit(article, relation)
-    if article.begins_after == 0 or commit_lsn > article.begins_after:
+    if article.begins_after == FIRST_POSITION or commit_lsn > lsn_of(article.begins_after):
         return fitting
     return _fit_before_beginning(fitting, article, relation)
 
@@ -109,6 +111,6 @@ def _fit_before_beginning(
     """Of changes that the article's new beginning has in it, those are passed over that cannot be read."""
     if isinstance(fitting, Layout):
         lacking = may_lack_values(article, relation.replica_identity)
-        return replace(fitting, passed_over_to=article.begins_after) if lacking else fitting
+        return replace(fitting, passed_over_to=lsn_of(article.begins_after)) if lacking else fitting
     nowhere = np.zeros(0, dtype=np.int64)
-    return Layout(article, len(relation.columns), nowhere, article.begins_after, fitting.problem)
+    return Layout(article, len(relation.columns), nowhere, lsn_of(article.begins_after), fitting.problem)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from tranrepl.model.catalogue import ReplicaIdentity
+from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
@@ -33,19 +33,19 @@ class IdentifiedTable:
     """A table that exists, under the name that it has now."""
 
     table: TableName
-    identity: ReplicaIdentity
+    identity: OldRowSetting
     owned: bool
     """Our role may alter it."""
     other_publication: str | None
     """Another publication of tranrepl's that has the table."""
     indexes: tuple[str, ...]
 
-    def set_to(self, identity: ReplicaIdentity) -> sql.Composed:
+    def set_to(self, identity: OldRowSetting) -> sql.Composed:
         """The statement that changes it."""
         return sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY {}").format(qualified(self.table), clause(identity))
 
 
-def clause(identity: ReplicaIdentity) -> sql.Composable:
+def clause(identity: OldRowSetting) -> sql.Composable:
     """What follows REPLICA IDENTITY."""
     if identity.index is not None:
         return sql.SQL("USING INDEX {}").format(sql.Identifier(identity.index))
@@ -56,6 +56,6 @@ def identified_tables(session: Session, publication: str, object_ids: Collection
     """Those that exist, by oid. `publication`: the PostgreSQL publication that is ours."""
     rows = session.execute(_QUERY, [publication, list(object_ids)]).fetchall()
     return {
-        oid: IdentifiedTable(TableName(schema, name), ReplicaIdentity(kind, index), owned, other, tuple(indexes))
+        oid: IdentifiedTable(TableName(schema, name), OldRowSetting(kind, index), owned, other, tuple(indexes))
         for oid, schema, name, kind, index, owned, other, indexes in rows
     }

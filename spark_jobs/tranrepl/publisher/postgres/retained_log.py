@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tranrepl.postgres.session import Session, translated_errors
-
-
-@dataclass(frozen=True, slots=True)
-class RetainedLog:
-    wal_status: str
-    """The server's own word: reserved, extended, unreserved or lost."""
-    size: int | None
-    """Bytes from the slot's `restart_lsn` to the log's end; None where the slot holds none any more."""
-    left: int | None
-    """Bytes that may be written before the slot is in danger of being lost; None where nothing bounds them."""
+from tranrepl.publisher.publisher import RetainedLog
 
 
 def retained_log(session: Session, slot: str) -> RetainedLog | None:
-    """Return what the server keeps for the slot of this name; None where there is none."""
+    """Return what the server keeps for the slot of this name, from its `restart_lsn`; None where there is none.
+
+    Its status is reserved, extended, unreserved or lost.
+    """
     with translated_errors(f"Publisher {session.info.dbname}"):
         row = session.execute(
             "SELECT coalesce(wal_status, ''), "

@@ -97,7 +97,7 @@ class _Remembered:
 
 
 @dataclass(slots=True)
-class RowFilters:
+class PostgresRowFilters:
     """Evaluates filters of any article. What was evaluated once is remembered: columns that filters look at mostly
     have few values."""
 
@@ -107,7 +107,7 @@ class RowFilters:
     _remembered: dict[int, _Remembered] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, session: Session, articles: Iterable[RegisteredArticle]) -> RowFilters:
+    def of(cls, session: Session, articles: Iterable[RegisteredArticle]) -> PostgresRowFilters:
         """Evaluated in this session, at the Publisher."""
         by_table = {it.source_object_id: it.article_id for it in articles if it.filter is not None}
         collations: dict[int, dict[str, sql.Identifier]] = defaultdict(dict)
@@ -115,6 +115,10 @@ class RowFilters:
             for table, name, schema, collation in session.execute(_OTHER_COLLATIONS, [list(by_table)]):
                 collations[by_table[table]][name] = sql.Identifier(schema, collation)
         return cls(session, collations)
+
+    def columns(self, article: RegisteredArticle) -> tuple[int, ...]:
+        """Return the positions of the published columns that the article's filter looks at."""
+        return filter_positions(article)
 
     def matches(self, article: RegisteredArticle, rows: pa.StringArray, columns: Sequence[pa.StringArray]) -> Bools:
         """For which rows the article's filter is true; NULL is not.

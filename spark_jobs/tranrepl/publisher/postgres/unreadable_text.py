@@ -8,16 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import DataError
-from tranrepl.log_reader.refusal import RefusedChange
-from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet
+from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet, RefusedChange
 from tranrepl.publisher.postgres.unconverted_text import no_utf8
 
 
-def refuse_unreadable(changes: Changes) -> None:
-    """Raise RefusedChange at the first change with such a value in a published column."""
-    refused = min(_refused(changes), key=lambda it: it.place, default=None)
-    if refused is not None:
-        raise refused
+def first_unreadable(changes: Changes) -> RefusedChange | None:
+    """Return the first change with such a value in a published column."""
+    return min(_refused(changes), key=lambda it: it.place, default=None)
 
 
 def _refused(changes: Changes) -> Iterator[RefusedChange]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tranrepl.log_reader.reading import largest_range
+from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, LOG_PAGE, range_ends
-from tranrepl.publisher.postgres.pgoutput import Limits
+from tranrepl.publisher.postgres.log_range import largest_range
 from tranrepl.settings.publication import LogReaderSettings
 
 LSN = st.integers(0, 2**48)

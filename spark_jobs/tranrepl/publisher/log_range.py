@@ -1,0 +1,147 @@
+"""A part of a Publisher's log, to be read: where it begins and ends, and what reading it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from tranrepl.errors import DataError, ErrorReport, ReplicationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.position import Position
+from tranrepl.publisher.changes import Bools, Changes, RefusedChange
+from tranrepl.publisher.log_read import ReadFailure
+from tranrepl.publisher.positions import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A batch ends with the transaction that reaches one of these; `stop_at` is the `xact_seqno` of the one to end
+    with."""
+
+    transactions: int
+    message_bytes: int
+    stop_at: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nothing is read after the last whole transaction: a published table was altered, or what follows cannot be
+    held together."""
+
+    error: ErrorReport
+    lacks_old_rows: bool = False
+    """Of changes whose old rows are not in the log, though the article of the error needs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Changes that were read at a time, in commit order. `transactions` are the whole ones that end in it, also those
+    that changed nothing of ours; nothing is read after a part with a `refusal`, or one that reached a limit."""
+
+    changes: Changes | None
+    last_commit: bytes | None = None
+    """`xact_seqno` of the last transaction that ends in it."""
+    end: Position | None = None
+    """All of the log before this is read then; None where no transaction ends in it."""
+    transactions: int = 0
+    message_bytes: int = 0
+    decode_seconds: float = 0.0
+    limit_reached: bool = False
+    refusal: Refusal | None = None
+    unreadable: RefusedChange | None = None
+    """The first change with a value that cannot be read."""
+
+
+class LogReadError(Exception):
+    """Reading failed: what came before is not whole. Its own error is in it."""
+
+    def __init__(self, error: ReplicationError, failure: ReadFailure | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.failure = failure
+
+
+class RowFilters(Protocol):
+    """Articles' row filters, evaluated as the Publisher evaluates them."""
+
+    def columns(self, article: RegisteredArticle) -> tuple[int, ...]:
+        """Return the positions of the published columns that the article's filter looks at."""
+        ...
+
+    def matches(self, article: RegisteredArticle, rows: pa.StringArray, columns: Sequence[pa.StringArray]) -> Bools:
+        """Return for which rows the article's filter is true; NULL is not.
+
+        `columns` hold the values of `columns(article)`, one array a column; `rows` the same, one string a row, no two
+        alike for different values. Raises DataError where the condition itself fails, as a division by zero does.
+        """
+        ...
+
+
+class TooLong(Protocol):
+    """A change that is too long for the Publisher to show."""
+
+    @property
+    def readable_to(self) -> Position | None:
+        """Everything before this can be read; None: nothing."""
+        ...
+
+    def error(self) -> DataError:
+        """Return what is to be said of it: its transaction, and article and key as far as they can be known."""
+        ...
+
+
+class LogRange(Protocol):
+    """A part of the log, read in whole transactions, within limits, for some articles.
+
+    Reading changes nothing at the Publisher, so it may be repeated at will. The range travels pickled inside the
+    function that Spark runs, password and all: options of a data source would show it in Spark's plans and UI.
+    """
+
+    @property
+    def where(self) -> str:
+        """Whose log it is, as in messages."""
+        ...
+
+    @property
+    def positions(self) -> Positions: ...
+
+    @property
+    def articles(self) -> Sequence[RegisteredArticle]: ...
+
+    @property
+    def start(self) -> Position: ...
+
+    @property
+    def up_to(self) -> Position: ...
+
+    def side_by_side(self) -> Sequence[LogRange]:
+        """Return the ranges that it is best cut into, in order, each to be read by itself."""
+        ...
+
+    def between(self, start: Position, up_to: Position) -> LogRange:
+        """Return another part of the same log, read in the same way."""
+        ...
+
+    def compact(self) -> LogRange | None:
+        """Return the same range, read so that longer values fit; None where there is no other way."""
+        ...
+
+    def row_filters(self) -> AbstractContextManager[RowFilters | None]:
+        """Open what evaluates the articles' row filters; None where they have none."""
+        ...
+
+    def changes(self) -> Iterator[LogPart]:
+        """Read and decode, part by part. Raises LogReadError."""
+        ...
+
+    def find_too_long(self) -> TooLong | None:
+        """Look for the first change that is too long to be read, in the most compact form there is."""
+        ...
+
+    def old_rows_remedy(self, article: RegisteredArticle) -> str:
+        """Return the way on where the log lacks old rows that the article needs."""
+        ...

@@ -1,0 +1,84 @@
+"""Whether a table can be published as its article asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psycopg import sql
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.catalogue import Generation, TableDescription
+from tranrepl.postgres.session import Session
+from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems
+from tranrepl.publisher.postgres.row_filter_check import filter_problems
+from tranrepl.settings.publication import Article, ReplicaIdentity
+
+
+def article_problems(
+    session: Session, name: str, article: Article, table: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Why this table cannot be published as the article asks, each with its way out. `name`: the publication's."""
+    at, where = f"article {article.source}", f"Publisher {session.info.dbname}"
+    if table.kind != "table" or table.persistence != "permanent":
+        what = table.kind if table.kind != "table" else f"{table.persistence} table"
+        yield ConfigurationError(f"{at}: {where}: not an ordinary table ({what})", remedy="allowed: an ordinary table")
+        return
+    if not table.key:
+        yield ConfigurationError(
+            f"{at}: the table has no primary key (error 14088)",
+            remedy=f"ALTER TABLE {article.source} ADD PRIMARY KEY (…)",
+        )
+        return
+    yield from column_problems(at, article, table)
+    yield from filter_problems(session, article, table)
+    if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
+        yield ConfigurationError(
+            f"{at}: replica_identity: default, but the table's replica identity is {table.replica_identity}",
+            remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY DEFAULT, or leave replica_identity out",
+        )
+    if wants_full_identity(article, table):
+        yield from _full_identity_problems(session, name, article, table)
+    elif table.replica_identity != "full":
+        yield from before_image_problems(at, article, table)
+
+
+def wants_full_identity(article: Article, table: TableDescription) -> bool:
+    """Whether setup gives the table REPLICA IDENTITY FULL.
+
+    A virtual generated column rules it out: PostgreSQL 18 then refuses the Publisher's own UPDATE and DELETE.
+    """
+    virtual = any(column.generation is Generation.VIRTUAL for column in table.columns)
+    return article.replica_identity is ReplicaIdentity.FULL and not virtual
+
+
+def _full_identity_problems(
+    session: Session, name: str, article: Article, table: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Another publication's column list, or (from PostgreSQL 18) its silence on stored generated columns, makes
+    the Publisher's own UPDATE fail once the table has REPLICA IDENTITY FULL."""
+    version, where = session.info.server_version // 10000, f"Publisher {session.info.dbname}"
+    if table.replica_identity == "full" or version < 15:
+        return
+    stored = any(column.generation is Generation.STORED for column in table.columns)
+    silent = sql.SQL("p.pubgencols <> 's'" if version >= 18 and stored else "false")
+    harmed = session.execute(
+        sql.SQL(
+            "SELECT p.pubname FROM pg_catalog.pg_publication p, pg_catalog.pg_publication_tables t "
+            "WHERE t.pubname = p.pubname AND t.schemaname = %(schema)s AND t.tablename = %(name)s "
+            "AND (p.pubupdate OR p.pubdelete) AND p.pubname <> %(ours)s "
+            "AND (EXISTS (SELECT FROM pg_catalog.pg_publication_rel r "
+            "WHERE r.prpubid = p.oid AND r.prrelid = %(table)s AND r.prattrs IS NOT NULL) OR {})"
+        ).format(silent),
+        {
+            "table": table.object_id,
+            "schema": article.source.schema,
+            "name": article.source.table,
+            "ours": name,
+        },
+    ).fetchall()
+    for (publication,) in harmed:
+        yield ConfigurationError(
+            f"article {article.source}: REPLICA IDENTITY FULL would make UPDATE and DELETE fail at {where}: "
+            f"publication {publication} has a column list for this table or leaves out its generated columns",
+            remedy="set replica_identity: default for this article, or change that publication",
+        )

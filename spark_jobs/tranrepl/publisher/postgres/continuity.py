@@ -1,0 +1,148 @@
+"""Whether what is registered lies on a PostgreSQL log, and where reading goes on: asked before every run.
+
+A log goes back where its server is restored from a backup, or where a standby that did not have all of it is promoted.
+Then it grows again, over positions that are registered already: so positions alone prove nothing. What proves it is the
+log's own history of timelines and, as long as the slot stands before it, the last registered transaction itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, MustBeReinitializedError
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
+from tranrepl.publisher.postgres.commit_search import holds_commit
+from tranrepl.publisher.postgres.lsn import lsn_of, lsn_text, position_of
+from tranrepl.publisher.postgres.slot import REINITIALIZE, STANDBY_SECONDS, ReplicationSlot, Slot, log
+from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
+from tranrepl.publisher.postgres.written_log import flushed_to
+
+_NO_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuity:
+    """Of one log and what is registered of it. LSNs as integers."""
+
+    session: Session
+    slot: ReplicationSlot
+    identity: LogIdentity
+    registered: RegisteredLog
+
+    @property
+    def where(self) -> str:
+        return self.slot.where
+
+    def continuation(self) -> Continuation:
+        """Return where reading goes on.
+
+        Raises MustBeReinitializedError where what is registered is not of this log, or where log is lost that was not
+        read; TransientError where the slot is in use.
+        """
+        self.require_history()
+        slot = self.slot.ready()
+        if slot.confirmed_flush_lsn > lsn_of(self.registered.position):
+            # Another log reader may have registered and advanced since; then it says so by now.
+            self.registered.renew()
+        timeline, position = self.registered.timeline, lsn_of(self.registered.position)
+        left_at = None if self.identity.timeline == timeline else self._left_at()
+        position = min(position, left_at or position)
+        if slot.confirmed_flush_lsn > position:
+            raise self._slot_is_ahead(slot, position)
+        start, end = self._proven_start(slot), flushed_to(self.session)
+        snapshot = self._latest_snapshot()
+        if snapshot is not None and snapshot > end:
+            raise self._lost_snapshot(snapshot, f"ends at {lsn_text(end)}")
+        if position > end:
+            position = start
+        return Continuation(position_of(position), self.identity.timeline, position_of(min(start, position)))
+
+    def require_history(self) -> None:
+        """Raise MustBeReinitializedError where the registered transactions do not lie on the log's history of
+        timelines."""
+        now, known = self.identity.timeline, self.registered.timeline
+        if now == known:
+            return
+        left_at, last = self._left_at(), self._last()
+        if left_at is None:
+            raise self._went_back(f"its timeline {now} does not come from timeline {known}")
+        if last is not None and last >= left_at:
+            raise self._went_back(
+                f"its timeline {now} left timeline {known} at {lsn_text(left_at)}, as after a standby was promoted or "
+                "a backup restored that did not have all of the log"
+            )
+        snapshot = self._latest_snapshot()
+        if snapshot is not None and snapshot >= left_at:
+            raise self._lost_snapshot(snapshot, f"on timeline {now}, left timeline {known} at {lsn_text(left_at)}")
+
+    def _proven_start(self, slot: Slot) -> int:
+        """Return where everything before is registered, and nothing after it.
+
+        A slot stands before the registered position after a job died between registering and advancing, after a crash
+        of the server, which forgets advances since its last checkpoint, and after a restore.
+        """
+        last, confirmed = self._last(), slot.confirmed_flush_lsn
+        if self.registered.start is not None and confirmed < lsn_of(self.registered.start):
+            raise self._went_back(
+                f"its slot stands at {lsn_text(confirmed)}, before reading it began, as after a backup was restored"
+            )
+        if confirmed == lsn_of(self.registered.position) or last is None or last < confirmed:
+            return confirmed
+        if not self._holds_commit(last, self.registered.last_commit_time or _NO_TIME):
+            raise self._went_back("it does not hold that transaction, as after a backup was restored")
+        return last + 1
+
+    def _holds_commit(self, lsn: int, latest: datetime) -> bool:
+        """Whether a transaction of the publication commits there, in the log after what the slot has confirmed, and did
+        so at `latest` or before. Raises TransientError where it cannot be told before a standby has the log."""
+        if lsn >= flushed_to(self.session):
+            return False
+        wait_for_standbys(self.session, lsn + 1, STANDBY_SECONDS, log.warning)
+        with translated_errors(self.where):
+            return holds_commit(self.session, self.slot.name, self.slot.name, lsn, latest)
+
+    def _left_at(self) -> int | None:
+        found = self.identity.left_at(self.registered.timeline or 0)
+        return None if found is None else lsn_of(found)
+
+    def _last(self) -> int | None:
+        """LSN of the last registered commit."""
+        seqno = self.registered.last
+        return None if seqno is None else int.from_bytes(seqno, "big")
+
+    def _latest_snapshot(self) -> int | None:
+        """LSN of the last snapshot, where it is of log that is not registered yet."""
+        seqno = self.registered.latest_snapshot()
+        lsn = None if seqno is None else int.from_bytes(seqno, "big")
+        return None if lsn is None or lsn < lsn_of(self.registered.position) else lsn
+
+    def _lost_snapshot(self, snapshot: int, why: str) -> MustBeReinitializedError:
+        return _broken(
+            f"{self.where}: the log went back. Rows were copied from it as of {lsn_text(snapshot)} of timeline "
+            f"{self.registered.timeline}, and it now {why}. {self.registered.delivered()}"
+        )
+
+    def _went_back(self, why: str) -> MustBeReinitializedError:
+        seqno, last = self.registered.last, self._last()
+        up_to = (
+            f"transaction 0x{seqno.hex()} ({lsn_text(last)})"
+            if seqno and last
+            else lsn_text(lsn_of(self.registered.position))
+        )
+        return _broken(
+            f"{self.where}: the log went back. It is registered up to {up_to} of timeline {self.registered.timeline}, "
+            f"but {why}. {self.registered.delivered()}"
+        )
+
+    def _slot_is_ahead(self, slot: Slot, registered: int) -> MustBeReinitializedError:
+        return _broken(
+            f"{self.where}: replication slot {slot.name} stands at {lsn_text(slot.confirmed_flush_lsn)}, but the log "
+            f"is registered only up to {lsn_text(registered)}: changes between the two are lost. The slot was advanced "
+            "or made anew by somebody else, or the distribution database was restored from a backup"
+        )
+
+
+def _broken(message: str) -> MustBeReinitializedError:
+    return MustBeReinitializedError(message, remedy=REINITIALIZE, number=INCONSISTENT_DISTRIBUTION_DATABASE)

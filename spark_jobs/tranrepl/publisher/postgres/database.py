@@ -1,0 +1,22 @@
+"""PostgreSQL, as a kind of Publisher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tranrepl.connections import Connection
+from tranrepl.postgres.session import connect
+from tranrepl.publisher.postgres.lsn import LsnPositions
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
+
+
+class PostgresPublisherDatabase:
+    @property
+    def positions(self) -> LsnPositions:
+        return LsnPositions()
+
+    @contextmanager
+    def open(self, connection: Connection, publication: str, application_name: str) -> Iterator[PostgresPublisher]:
+        with connect(connection, application_name, autocommit=True) as session:
+            yield PostgresPublisher(connection, session, publication)

@@ -1,0 +1,234 @@
+"""A part of a PostgreSQL log: fetched, cut at the ends of transactions, and decoded into changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pyarrow as pa
+
+from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.position import Position
+from tranrepl.postgres.session import connect
+from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal
+from tranrepl.publisher.log_read import ReadFailure
+from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
+from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, says_all_in_use
+from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages, range_ends
+from tranrepl.publisher.postgres.long_messages import (
+    LongMessage,
+    find_long_message,
+    long_message_error,
+    reaches_the_limit,
+)
+from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, lsn_text, position_of, seqno_of
+from tranrepl.publisher.postgres.old_rows import LACKS_OLD_ROWS_REMEDY
+from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
+from tranrepl.publisher.postgres.relations import RelationMismatch
+from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
+from tranrepl.publisher.postgres.unreadable_text import first_unreadable
+from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
+
+_LEAST_RANGE = 4 * 1024 * 1024
+_LOG_OF_A_TRANSACTION = 1024
+_LOG_OF_A_MESSAGE_BYTE = 2
+_BYTES_PER_ARTICLE = 128 * 1024
+_BYTES_FOR_MANY_ARTICLES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresLogRange:
+    """From `first`, where the slot stands or later, to the last of `ends`. So many sessions at most take turns at the
+    ranges that `ends` make. LSNs as integers."""
+
+    connection: Connection
+    slot: str
+    articles: Sequence[RegisteredArticle]
+    first: int
+    ends: Sequence[int]
+    limits: Limits
+    form: ValueForm = ValueForm.TEXT
+    """In which the server gives values; what becomes of them is the same."""
+    sessions: int = 2
+    converted: bool = False
+    """The server knows the encoding of its text, and so checks it."""
+
+    @property
+    def where(self) -> str:
+        return f"Publisher {self.connection.database}"
+
+    @property
+    def positions(self) -> LsnPositions:
+        return LsnPositions()
+
+    @property
+    def start(self) -> Position:
+        return position_of(self.first)
+
+    @property
+    def up_to(self) -> Position:
+        return position_of(self.ends[-1])
+
+    def side_by_side(self) -> list[PostgresLogRange]:
+        return [replace(self, first=first, ends=[last]) for first, last in pairwise([self.first, *self.ends])]
+
+    def between(self, start: Position, up_to: Position) -> PostgresLogRange:
+        """A range that ends after a message that is too long fails as a whole: it is one range."""
+        return replace(self, first=lsn_of(start), ends=[lsn_of(up_to)])
+
+    def compact(self) -> PostgresLogRange | None:
+        """In binary, a value takes a server half the room."""
+        return replace(self, form=ValueForm.BINARY) if self.form is ValueForm.TEXT else None
+
+    @contextmanager
+    def row_filters(self) -> Iterator[PostgresRowFilters | None]:
+        if all(article.filter is None for article in self.articles):
+            yield None
+            return
+        with connect(self.connection, "tranrepl row filters", autocommit=True) as session:
+            session.execute("SET default_transaction_read_only = on")
+            yield PostgresRowFilters.of(session, self.articles)
+
+    def changes(self) -> Iterator[LogPart]:
+        try:
+            yield from self._parts()
+        except FetchError as error:
+            translated = _translate(self, error)
+            raise LogReadError(translated, _failure(translated, error)) from error
+        except TooLongError as error:
+            problem = DataError(f"{self.where}: a changed row is too long for any buffer")
+            raise LogReadError(problem, ReadFailure.TOO_LONG) from error
+        except ReplicationError as error:
+            raise LogReadError(error, _failure(error, None)) from error
+
+    def find_too_long(self) -> TooLongMessage | None:
+        found = find_long_message(self.connection, self.slot, self.first, self.ends[-1])
+        return None if found is None else TooLongMessage(self.connection, self.articles, found)
+
+    def old_rows_remedy(self, article: RegisteredArticle) -> str:
+        return LACKS_OLD_ROWS_REMEDY.format(article.source)
+
+    def _parts(self) -> Iterator[LogPart]:
+        decoder = PgOutputDecoder(self.articles, self.limits)
+        # A net change is that of a whole transaction.
+        held = {article.source_object_id: article for article in self.articles if article.deferrable}
+        batches = whole_transactions(self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), held)
+        while True:
+            try:
+                batch = next(batches, None)
+            except HeldTooLongError:
+                error = _held_too_long(held.values(), decoder.open_lsn)
+                yield LogPart(None, refusal=Refusal(error.report))
+                return
+            if batch is None:
+                return
+            yield self._part(decoder, batch)
+
+    def _part(self, decoder: PgOutputDecoder, batch: pa.BinaryArray) -> LogPart:
+        before, started = decoder.message_bytes, time.perf_counter()
+        decoded = decoder.decode(batch)
+        seconds, commit, mismatch = time.perf_counter() - started, decoded.last_commit, decoded.mismatch
+        return LogPart(
+            decoded.changes,
+            last_commit=seqno_of(commit.lsn) if commit else None,
+            end=position_of(commit.end_lsn) if commit else None,
+            transactions=decoded.transactions,
+            message_bytes=decoder.message_bytes - before,
+            decode_seconds=seconds,
+            limit_reached=decoded.limit_reached,
+            refusal=_mismatch(self, mismatch) if mismatch else None,
+            unreadable=None if self.converted else first_unreadable(decoded.changes),
+        )
+
+    def _messages(self) -> Iterator[pa.BinaryArray]:
+        batches = log_messages(self.connection, self.slot, self.first, self.ends, self.form, self.sessions)
+        return batches if self.form is ValueForm.TEXT else self._in_text_form(batches)
+
+    def _in_text_form(self, batches: Iterator[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
+            # As where the log is read: names in values come qualified.
+            session.execute("SET search_path = pg_catalog")
+            yield from TextForm(session)(batches)
+
+
+@dataclass(frozen=True, slots=True)
+class TooLongMessage:
+    """Of these articles, a message that no server's buffer takes."""
+
+    connection: Connection
+    articles: Sequence[RegisteredArticle]
+    found: LongMessage
+
+    @property
+    def readable_to(self) -> Position | None:
+        return None if self.found.read_up_to is None else position_of(self.found.read_up_to)
+
+    def error(self) -> DataError:
+        return long_message_error(self.connection, self.articles, self.found)
+
+
+def cut(start: int, up_to: int, limits: Limits) -> list[int]:
+    """Return the ends of the ranges to read this part of the log in."""
+    return range_ends(start, up_to, largest_range(limits))
+
+
+def largest_range(limits: Limits) -> int:
+    """Return a size in bytes of log. What a range holds beyond its batch's end is decoded in vain."""
+    wanted = min(_LOG_OF_A_MESSAGE_BYTE * limits.message_bytes, _LOG_OF_A_TRANSACTION * limits.transactions)
+    return min(max(wanted, _LEAST_RANGE), LARGEST_RANGE)
+
+
+def _least_bytes(articles: int) -> int:
+    """Each article of a batch costs what thousands of its changes do: with many of them, batches are larger."""
+    return min(articles * _BYTES_PER_ARTICLE, _BYTES_FOR_MANY_ARTICLES)
+
+
+def _failure(error: ReplicationError, cause: Exception | None) -> ReadFailure | None:
+    if cause is not None and reaches_the_limit(cause):
+        return ReadFailure.TOO_LONG
+    return ReadFailure.TOO_MANY_READERS if error.report.code == ALL_IN_USE else None
+
+
+def _translate(log: PostgresLogRange, error: Exception) -> ReplicationError:
+    message = f"{log.where}: {str(error).splitlines()[0]}"
+    state = getattr(error, "sqlstate", None)
+    # Its SQLSTATE says no more than that some limit is reached; this name is in the message of every language.
+    if "temp_file_limit" in message:
+        remedy = f'its messages wait in a file there: ALTER ROLE "{log.connection.login}" SET temp_file_limit = -1'
+        return ConfigurationError(message, remedy=remedy, **Codes.POSTGRES.value.numbered(state))
+    if says_all_in_use(error):
+        message = f"{message}: reading the log takes one for its length"
+        return TransientError(message, remedy=f"wait for other jobs; or {MORE_SLOTS}", database_code=ALL_IN_USE)
+    if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
+        return TransientError(message, **Codes.POSTGRES.value.numbered(state))
+    return ConfigurationError(message, **Codes.POSTGRES.value.numbered(state))
+
+
+def _mismatch(log: PostgresLogRange, mismatch: RelationMismatch) -> Refusal:
+    error = ConfigurationError(
+        f"{log.where}: table {mismatch.article.source} was altered: {mismatch.problem}. "
+        "Everything committed before that is stored; nothing after it is read.",
+        remedy=log.old_rows_remedy(mismatch.article)
+        if mismatch.lacks_old_rows
+        else "make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup FILE`",
+        article=str(mismatch.article.source),
+    )
+    return Refusal(error.report, mismatch.lacks_old_rows)
+
+
+def _held_too_long(articles: Iterable[RegisteredArticle], commit_lsn: int) -> ReplicationError:
+    names = ", ".join(str(it.source) for it in articles)
+    return ConfigurationError(
+        f"transaction {lsn_text(commit_lsn)} changes so many rows of articles with a DEFERRABLE key ({names}) that "
+        "they cannot be held together, as their net changes must be. Everything committed before that is stored; "
+        "nothing after it is read",
+        remedy="make the keys of these tables NOT DEFERRABLE at the Publisher, run `tranrepl setup FILE`, and then "
+        "`tranrepl run FILE`: the transaction goes out change by change. Afterwards they may be DEFERRABLE again",
+        xact_seqno=seqno_of(commit_lsn).hex(),
+    )

@@ -1,0 +1,117 @@
+"""What setup makes at a PostgreSQL Publisher beside the slot: the publication, and replica identities."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
+
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.postgres.article_check import wants_full_identity
+from tranrepl.publisher.postgres.rights import FOR_OWNER, owner_problems, read_problems
+from tranrepl.publisher.publisher import Tables
+from tranrepl.settings.publication import Article
+
+_SETUP_LOCK_TIMEOUT = "5s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Of setup, for which one must own the tables."""
+
+    statements: tuple[sql.Composed, ...]
+    done: str
+
+
+class PublicationSetup:
+    """The publication of this name, and the tables that it is to have."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self._name = name
+        self.where = f"Publisher {session.info.dbname}"
+
+    def right_problems(self, articles: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
+        """Rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
+        yield from read_problems(self._session, self.where, read)
+        with translated_errors(self.where):
+            steps = self._steps(articles)
+        statements = [it.as_string(self._session) for step in steps for it in step.statements]
+        tables = [table.name for _, table in articles]
+        yield from owner_problems(self._session, self.where, self._name, tables, statements)
+
+    def set_up(self, articles: Tables) -> list[str]:
+        """Create or alter what is missing: publication, replica identities. Idempotent.
+
+        Returns what was done, in words. Raises TransientError where a table stays locked by others.
+        """
+        with translated_errors(self.where):
+            self._session.execute("SELECT set_config('lock_timeout', %s, false)", [_SETUP_LOCK_TIMEOUT])
+            steps = self._steps(articles)
+            for at in range(len(steps)):
+                self._take(steps[at:])
+            self._session.execute("SET lock_timeout = 0")
+            return [step.done for step in steps]
+
+    def _steps(self, articles: Tables) -> list[_Step]:
+        """Nothing is published without the old rows that its article needs."""
+        steps = [step for article, table in articles for step in self._identity_steps(article, table)]
+        return steps + self._publication_steps([table.name for _, table in articles])
+
+    def _take(self, steps: Sequence[_Step]) -> None:
+        """The first of these steps. Raises ConfigurationError where it, and with it the others, is for the owner of the
+        tables to take."""
+        try:
+            for statement in steps[0].statements:
+                self._session.execute(statement)
+        except InsufficientPrivilege as error:
+            texts = [statement.as_string(self._session) for step in steps for statement in step.statements]
+            raise ConfigurationError(
+                f"{self.where}: {error.diag.message_primary}",
+                **Codes.POSTGRES.value.numbered(error.sqlstate),
+                remedy="\n".join([FOR_OWNER, *(f"{text};" for text in texts)]),
+            ) from error
+
+    def _publication_steps(self, tables: Sequence[TableName]) -> list[_Step]:
+        """No column list and no row filter: both can make the Publisher's own statements fail."""
+        name = sql.Identifier(self._name)
+        options = [sql.SQL("publish = 'insert, update, delete, truncate'")]
+        if self._version >= 18:
+            # Without it, UPDATE of a table with stored generated columns and full identity is refused.
+            options.append(sql.SQL("publish_generated_columns = stored"))
+        listed = sql.SQL(", ").join(sql.SQL("ONLY {}").format(qualified(table)) for table in tables)
+        if not self._exists():
+            create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
+            statement = create.format(name, listed, sql.SQL(", ").join(options))
+            return [_Step((statement,), f"created publication {self._name} at {self.where}")]
+        published = self._session.execute(
+            "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s", [self._name]
+        ).fetchall()
+        if {TableName(*row) for row in published} == set(tables):
+            return []
+        statements = (
+            sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(", ").join(options)),
+            sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, listed),
+        )
+        return [_Step(statements, f"changed the tables of publication {self._name} at {self.where}")]
+
+    def _identity_steps(self, article: Article, table: TableDescription) -> list[_Step]:
+        if table.replica_identity == "full" or not wants_full_identity(article, table):
+            return []
+        statement = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(qualified(table.name))
+        return [_Step((statement,), f"set REPLICA IDENTITY FULL on {table.name}")]
+
+    def _exists(self) -> bool:
+        found = self._session.execute("SELECT FROM pg_catalog.pg_publication WHERE pubname = %s", [self._name])
+        return found.rowcount > 0
+
+    @property
+    def _version(self) -> int:
+        return self._session.info.server_version // 10000

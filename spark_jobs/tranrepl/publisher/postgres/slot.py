@@ -1,0 +1,197 @@
+"""The logical replication slot of a publication: what the server keeps its log by."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import LiteralString
+
+from psycopg import sql
+from psycopg.errors import QueryCanceled
+
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
+from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
+
+PLUGIN = "pgoutput"
+_ADVANCE_TIMEOUT = "30min"
+"""To pass over the log takes nearly as long as to decode it."""
+_SLOT_TIMEOUT = "60s"
+STANDBY_SECONDS = 60.0
+REINITIALIZE = (
+    "`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
+    "then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects those that differ"
+)
+
+log = logging.getLogger(__name__)
+
+
+class SlotState(StrEnum):
+    READY = "ready"
+    IN_USE = "in use"
+    INVALIDATED = "invalidated"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The logical replication slot of a publication. LSNs as integers."""
+
+    name: str
+    state: SlotState
+    reason: str
+    confirmed_flush_lsn: int
+
+
+def object_name(database: str, publication: str) -> str:
+    """Return the name of a publication's slot and of its publication at the server.
+
+    Slots are the cluster's, not the database's: two databases may have publications of one name. And a slot's name has
+    neither capital letters nor hyphens: two publications must not become one.
+    """
+    suffix = hashlib.sha256(f"{database}/{publication}".encode()).hexdigest()[:8]
+    return f"tranrepl_{publication.lower().replace('-', '_')}_{suffix}"
+
+
+class ReplicationSlot:
+    """The slot of this name, in the session's database."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self.name = name
+        self.where = f"Publisher {session.info.dbname}"
+
+    def find(self) -> Slot | None:
+        """The publication's slot; None where it does not exist. Raises ConfigurationError for another's slot."""
+        with translated_errors(self.where):
+            row = self._session.execute(
+                sql.SQL(
+                    "SELECT s.database, s.plugin, s.active, s.wal_status, s.confirmed_flush_lsn::text, {} "
+                    "FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s"
+                ).format(sql.SQL(self._invalidation_column())),
+                [self.name],
+            ).fetchone()
+        if row is None:
+            return None
+        database, plugin, active, wal_status, confirmed, invalidation = row
+        if database != self._session.info.dbname or plugin != PLUGIN:
+            raise ConfigurationError(
+                f"{self.where}: slot {self.name} exists, but for database {database} and plugin {plugin}",
+                remedy="rename the publication, or drop that slot if nobody needs it",
+            )
+        state = SlotState.IN_USE if active else SlotState.READY
+        if wal_status == "lost" or invalidation:
+            state = SlotState.INVALIDATED
+        return Slot(self.name, state, invalidation or wal_status or "", lsn_number(confirmed or "0/0"))
+
+    def _invalidation_column(self) -> LiteralString:
+        if self._version >= 17:
+            return "coalesce(s.invalidation_reason, '')"
+        return "CASE WHEN s.conflicting THEN 'conflict' ELSE '' END" if self._version == 16 else "''"
+
+    def ready(self) -> Slot:
+        """The slot, fit to be read. Raises MustBeReinitializedError where it is missing or invalidated, TransientError
+        where another session reads it."""
+        slot = self.require()
+        if slot.state is SlotState.IN_USE:
+            raise self._in_use()
+        return slot
+
+    def require(self) -> Slot:
+        """As `ready`, whoever reads it."""
+        slot = self.find()
+        if slot is None:
+            raise MustBeReinitializedError(
+                f"{self.where}: replication slot {self.name} does not exist: changes made since it was lost "
+                "cannot be read any more",
+                remedy=REINITIALIZE,
+            )
+        if slot.state is SlotState.INVALIDATED:
+            raise self.invalidated(slot)
+        return slot
+
+    def require_idle(self) -> Slot | None:
+        """The slot, whatever state it is in. Raises TransientError where another session reads it."""
+        slot = self.find()
+        if slot is not None and slot.state is SlotState.IN_USE:
+            raise self._in_use()
+        return slot
+
+    def set_up(self) -> list[str]:
+        """Make the slot where there is none; what was done. Raises TransientError where it must wait too long."""
+        slot = self.find()
+        if slot is not None:
+            if slot.state is SlotState.INVALIDATED:
+                raise self.invalidated(slot)
+            return []
+        failover = sql.SQL(", failover => true") if self._version >= 17 else sql.SQL("")
+        try:
+            with self._session.transaction():
+                self._session.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [_SLOT_TIMEOUT])
+                self._session.execute(
+                    sql.SQL("SELECT pg_catalog.pg_create_logical_replication_slot(%s, %s, false{})").format(failover),
+                    [self.name, PLUGIN],
+                )
+        except QueryCanceled as error:
+            raise TransientError(
+                f"{self.where}: no replication slot after {_SLOT_TIMEOUT}: a new one waits for the transactions that "
+                f"were open before; the oldest is {self._oldest_writer()}",
+                remedy="end that transaction, or wait for its end, then run `tranrepl setup FILE`",
+                **Codes.POSTGRES.value.numbered(error.sqlstate),
+            ) from error
+        return [f"created replication slot {self.name} at {self.where}"]
+
+    def _oldest_writer(self) -> str:
+        """The transaction that has been open for longest of those that have written, in words."""
+        row = self._session.execute(
+            "SELECT who, date_trunc('second', clock_timestamp() - since)::text FROM ("
+            "SELECT concat('that of process ', pid, ' (', usename, ', ', application_name, ')') AS who, "
+            "xact_start AS since FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL UNION ALL "
+            "SELECT concat('prepared transaction ', quote_literal(gid)), prepared "
+            "FROM pg_catalog.pg_prepared_xacts) AS writers ORDER BY since LIMIT 1"
+        ).fetchone()
+        return f"{row[0]}, open for {row[1]}" if row else "one that has ended since"
+
+    def drop(self) -> list[str]:
+        """Let a new one take its place; what was done. Raises TransientError where another session reads it."""
+        slot = self.require_idle()
+        if slot is None:
+            return []
+        with translated_errors(self.where):
+            self._session.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [slot.name])
+        return [f"dropped replication slot {slot.name} at {self.where}"]
+
+    def advance(self, up_to: int) -> None:
+        """Confirm that everything before `up_to` is registered, so that the Publisher may drop its log.
+
+        Raises TransientError where a standby must have it before and does not get it, or where it takes too long.
+        """
+        slot = self.ready()
+        if slot.confirmed_flush_lsn >= up_to:
+            return
+        wait_for_standbys(self._session, up_to, STANDBY_SECONDS, log.warning)
+        with translated_errors(self.where), self._session.transaction():
+            self._session.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [_ADVANCE_TIMEOUT])
+            self._session.execute(
+                "SELECT pg_catalog.pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(up_to)]
+            )
+
+    def _in_use(self) -> TransientError:
+        return TransientError(
+            f"{self.where}: replication slot {self.name} is in use by another session",
+            remedy="one log reader at a time: wait for the other one, or end it",
+            database_code="55006",
+        )
+
+    def invalidated(self, slot: Slot) -> MustBeReinitializedError:
+        return MustBeReinitializedError(
+            f"{self.where}: replication slot {slot.name} is invalidated ({slot.reason}): the log it needs is gone",
+            remedy=f"{REINITIALIZE}. A higher max_slot_wal_keep_size prevents it",
+        )
+
+    @property
+    def _version(self) -> int:
+        return self._session.info.server_version // 10000

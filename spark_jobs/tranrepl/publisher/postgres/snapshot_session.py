@@ -1,0 +1,196 @@
+"""Reading articles' rows in an exported snapshot of a PostgreSQL Publisher, from any session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import pq, sql
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.comparison_forms import output
+from tranrepl.postgres.imported_snapshot import snapshot_session
+from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.publisher.postgres.long_messages import reaches_the_limit
+from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_size
+from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
+from tranrepl.publisher.snapshot import TableRange, Values
+
+_CHUNK_BYTES = 256 * 1024
+_TABLE_LOCK_TIMEOUT = "60s"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSnapshotSource:
+    connection: Connection
+    name: str
+    """Of the exported snapshot."""
+
+    @contextmanager
+    def session(self, application_name: str) -> Iterator[PostgresSnapshotSession]:
+        with snapshot_session(self.connection, self.name, application_name) as session:
+            yield PostgresSnapshotSession(session)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSnapshotSession:
+    session: Session
+
+    def hold(self, articles: Iterable[RegisteredArticle]) -> None:
+        hold_tables(self.session, articles)
+
+    def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> list[PageRange]:
+        return table_ranges(article, table_size(self.session, article), bytes_each)
+
+    def lines(self, chosen: TableRange) -> Iterator[bytes]:
+        if not isinstance(chosen, PageRange):
+            raise TypeError(f"{chosen.name}: not a range of pages")
+        set_search_path(self.session, chosen.article)
+        try:
+            yield from copied_lines(self.session, chosen)
+        except ReplicationError as error:
+            if reaches_the_limit(error):
+                raise _too_long(error, chosen) from error
+            raise
+
+    def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
+        set_search_path(self.session, article)
+        with translated_errors(f"Publisher {self.session.info.dbname}"):
+            found = self.session.execute(_rows_of_keys(article, keys)).fetchall()
+        return {tuple(row[at] for at in article.key_positions): list(row) for row in found}
+
+
+def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None:
+    """Inside a snapshot session: keep the articles' tables from being rewritten or truncated until it ends, either of
+    which would hide rows from the snapshot.
+
+    Raises TransientError where that has happened already or another session keeps a table locked, ConfigurationError
+    where a table is another one than was registered.
+    """
+    where = f"Publisher {session.info.dbname}"
+    with translated_errors(where):
+        session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
+        for article in articles:
+            session.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(qualified(article.source)))
+            # The function reads the catalogue of now, the query that of the snapshot.
+            row = session.execute(
+                "SELECT pg_catalog.to_regclass(%s)::oid::bigint = c.oid::bigint, "
+                "pg_catalog.pg_relation_filenode(c.oid) = c.relfilenode FROM pg_catalog.pg_class c WHERE c.oid = %s",
+                [qualified(article.source).as_string(session), article.source_object_id],
+            ).fetchone()
+            _refuse_replaced(where, article, row)
+        session.execute("SELECT set_config('lock_timeout', '0', false)")
+
+
+def _refuse_replaced(where: str, article: RegisteredArticle, row: tuple[Any, ...] | None) -> None:
+    if row is None or row[0] is not True:
+        raise ConfigurationError(
+            f"{where}: table {article.source} is another one than was set up",
+            remedy="run `tranrepl setup FILE`",
+            article=str(article.source),
+        )
+    if row[1] is not True:
+        raise TransientError(
+            f"{where}: table {article.source} was truncated or rewritten while its snapshot began",
+            article=str(article.source),
+        )
+
+
+def set_search_path(session: Session, article: RegisteredArticle) -> None:
+    """Before the article is read: names in its values (regclass and its like) come qualified, as in the log.
+
+    Not so with a row filter, whose own names are found as the log reader finds them, on this login's path.
+    """
+    with translated_errors(f"Publisher {session.info.dbname}"):
+        session.execute("SET search_path = pg_catalog" if article.filter is None else "RESET search_path")
+
+
+def article_query(article: RegisteredArticle, condition: sql.Composable | None = None) -> sql.Composed:
+    """SELECT of the article's published columns and rows, in the order of its columns; `condition` narrows it.
+
+    A row filter may hold per cent signs: it is executed without parameters, or by a RawCursor.
+    """
+    conditions = [] if condition is None else [condition]
+    if article.filter is not None:
+        conditions.append(sql.SQL(article.filter))
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in article.columns)
+    where = sql.SQL(" AND ").join(sql.SQL("({})").format(it) for it in conditions)
+    return sql.SQL("SELECT {} FROM ONLY {} WHERE {}").format(
+        columns, qualified(article.source), where if conditions else sql.SQL("true")
+    )
+
+
+def _rows_of_keys(article: RegisteredArticle, keys: Sequence[Values]) -> sql.Composed:
+    key = [article.columns[at] for at in article.key_positions]
+    names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
+    arrays = [sql.SQL("{}::text[]").format(sql.Literal([it[at] for it in keys])) for at in range(len(key))]
+    typed = [sql.SQL("{}::{}").format(name, sql.SQL(column.type_name)) for name, column in zip(names, key, strict=True)]
+    return sql.SQL("SELECT {} FROM ONLY {} WHERE ({}) IN (SELECT {} FROM unnest({}) AS tranrepl_keys({}))").format(
+        sql.SQL(", ").join(output(sql.Identifier(column.name)) for column in article.columns),
+        qualified(article.source),
+        sql.SQL(", ").join(sql.Identifier(column.name) for column in key),
+        sql.SQL(", ").join(typed),
+        sql.SQL(", ").join(arrays),
+        sql.SQL(", ").join(names),
+    )
+
+
+def copied_lines(session: Session, chosen: PageRange) -> Iterator[bytes]:
+    """Yield the range's rows in COPY's text form, whole rows, about `_CHUNK_BYTES` at a time.
+
+    libpq gives row by row; all that is done with one is to put it beside the others.
+    """
+    statement = sql.SQL("COPY ({}) TO STDOUT").format(article_query(chosen.article, chosen.condition()))
+    connection, query, unconverted = session.pgconn, statement.as_bytes(session), is_unconverted(session)
+    if unconverted:
+        session.execute(AS_IT_IS)
+    started = connection.exec_(query)
+    if started.status != pq.ExecStatus.COPY_OUT:
+        raise _failed(session, started)
+    chunk = bytearray()
+    while True:
+        length, row = connection.get_copy_data(0)
+        if length < 0:
+            break
+        # Rows that were kept until the chunk is full would have Python's collector walk over them all the time.
+        chunk += row
+        if len(chunk) >= _CHUNK_BYTES:
+            yield _readable(chosen, bytes(chunk), unconverted=unconverted)
+            chunk.clear()
+    yield _readable(chosen, bytes(chunk), unconverted=unconverted)
+    ended = connection.get_result()
+    if ended is not None and ended.status != pq.ExecStatus.COMMAND_OK:
+        raise _failed(session, ended)
+    with suppress(psycopg.Error):
+        connection.get_result()
+    if unconverted:
+        session.execute("SET client_encoding = 'UTF8'")
+
+
+def _readable(chosen: PageRange, chunk: bytes, *, unconverted: bool) -> bytes:
+    if unconverted:
+        refuse_unreadable_lines(chosen.article, chunk)
+    return chunk
+
+
+def _too_long(problem: ReplicationError, failed: PageRange) -> ReplicationError:
+    """Return the error with the article, and with a way on: a row is longer than COPY's text may be."""
+    report = problem.report
+    return report.model_copy(
+        update={
+            "message": f"{report.message}: a row of {failed.name} is longer, as text, than the 1 GB that COPY takes",
+            "article": failed.name,
+            "remedy": report.remedy or "leave the column out (`columns` of the article), or shorten the value",
+        }
+    ).to_exception()
+
+
+def _failed(session: Session, result: pq.abc.PGresult) -> ReplicationError:
+    error = psycopg.errors.error_from_result(result, encoding="utf-8")
+    return translate(f"Publisher {session.info.dbname}", error)

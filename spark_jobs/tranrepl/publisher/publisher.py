@@ -1,0 +1,272 @@
+"""What is asked of a Publisher, whatever its database: the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import OldRowSetting, TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.model.position import Position
+from tranrepl.model.table_file import TableFile
+from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
+from tranrepl.publisher.log_range import Limits, LogRange
+from tranrepl.publisher.positions import Positions
+from tranrepl.publisher.snapshot import Snapshot
+from tranrepl.settings.publication import Article
+
+Say = Callable[[str], None]
+Tables = Sequence[tuple[Article, TableDescription]]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Before `empty_up_to` the log holds no change of a published table."""
+
+    found_change: bool
+    empty_up_to: Position
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedLog:
+    """How much log a Publisher keeps for a publication."""
+
+    status: str
+    """The server's own word."""
+    size: int | None
+    """Bytes; None where it keeps none any more."""
+    left: int | None
+    """Bytes that may be written before what is needed is in danger of being lost; None where nothing bounds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogHealth:
+    """How a publication's log is kept."""
+
+    name: str
+    """Under which the Publisher knows what is ours."""
+    state: str | None
+    """None where nothing is kept for it."""
+    retained: RetainedLog | None
+    unread_bytes: int | None
+    waits_for: str | None
+    """Who must have the log before it is read further, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalStep:
+    """One thing that goes, in words, and the statement that removes it, in the Publisher's SQL."""
+
+    what: str
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What teardown removes, in this order, and what it leaves as it is, in words."""
+
+    steps: tuple[RemovalStep, ...]
+    stays: tuple[str, ...]
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        return tuple(step.what for step in self.steps)
+
+
+class Publisher(Protocol):
+    """One publication in one database, asked over a session. Every question raises TransientError where the server
+    does not answer."""
+
+    @property
+    def where(self) -> str:
+        """As in messages."""
+        ...
+
+    @property
+    def database(self) -> str: ...
+
+    @property
+    def name(self) -> str:
+        """Under which the server knows what is ours: no two publications have one name at one server."""
+        ...
+
+    @property
+    def positions(self) -> Positions: ...
+
+    # Tables
+
+    def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
+        """Return those that exist."""
+        ...
+
+    def table_bytes(self, article: RegisteredArticle) -> int:
+        """Return how large the article's table is."""
+        ...
+
+    def files(self, articles: Sequence[RegisteredArticle]) -> Mapping[int, TableFile]:
+        """Return in which files the articles' tables are now, by object id. Raises ConfigurationError where a table
+        does not fit its article any more."""
+        ...
+
+    def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
+        """Say whether changes that are made now come with the old rows that the article needs."""
+        ...
+
+    # Check
+
+    def warnings(self) -> Iterator[str]:
+        """What is allowed but may surprise."""
+        ...
+
+    def problems(self) -> Iterator[ReplicationError]:
+        """What keeps this server from publishing at all, or a snapshot from being taken."""
+        ...
+
+    def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+        """Why this table cannot be published as the article asks, each with its way out."""
+        ...
+
+    def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
+        """Rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
+        ...
+
+    def no_such_table(self, name: TableName) -> ConfigurationError:
+        """Return the error of an article whose table is not there."""
+        ...
+
+    # Set up and tear down
+
+    def set_up(self, tables: Tables) -> list[str]:
+        """Create or alter what is missing; what was done, in words. Idempotent. From then on the log is kept.
+
+        Raises TransientError where a table stays locked by others, ConfigurationError where a right is missing.
+        """
+        ...
+
+    def old_row_settings(self, object_ids: Collection[int]) -> Mapping[int, OldRowSetting]:
+        """Return what `set_up` may change of tables that exist, by object id, for teardown to put back."""
+        ...
+
+    def forget_log(self) -> list[str]:
+        """Keep the log no longer: the next `set_up` begins anew; what was done. Raises TransientError where another
+        session reads it."""
+        ...
+
+    def abandoned(self, system: str | None, name: str, *, whole: bool) -> str:
+        """Return what to say of another server that a publication was registered at: what it still keeps for us under
+        that name, and how to remove it there. `whole`: also what only teardown removes."""
+        ...
+
+    def require_no_reader(self) -> None:
+        """Raise TransientError where a log reader is connected to the database."""
+        ...
+
+    def find_removal(
+        self, object_ids: Collection[int], remembered: Mapping[int, OldRowSetting], unsettled: str
+    ) -> Removal:
+        """Look for what `set_up` made; nothing is changed. `object_ids`: tables that are or were articles;
+        `remembered`: their settings before set-up; `unsettled`: why one that is not remembered is not known.
+
+        Raises TransientError where another session reads the log, ConfigurationError where a right is missing.
+        """
+        ...
+
+    def remove(self, removal: Removal, say: Say) -> None:
+        """Remove it; each thing done is told to `say`. Raises TransientError where a table stays locked by others,
+        ConfigurationError where a right is missing."""
+        ...
+
+    # The log
+
+    def identity(self, known_timeline: int | None = None) -> LogIdentity:
+        """Return whose log it is. Its history is told where it is not on the timeline that is known."""
+        ...
+
+    def continuation(self, identity: LogIdentity, registered: RegisteredLog) -> Continuation:
+        """Prove that what is registered is of this log. Changes nothing.
+
+        Raises MustBeReinitializedError where it is not, or where log is lost that was not read; TransientError where
+        another session reads the log.
+        """
+        ...
+
+    def require_unbroken(self, identity: LogIdentity, registered: RegisteredLog) -> None:
+        """Raise MustBeReinitializedError where the log cannot be read on, for good; whoever reads it just now."""
+        ...
+
+    def kept_from(self) -> Position:
+        """Return from where the log is kept: all before is registered. Raises MustBeReinitializedError where it is kept
+        no more, TransientError where another session reads it."""
+        ...
+
+    def require_kept(self) -> None:
+        """Raise MustBeReinitializedError where the log is kept no more."""
+        ...
+
+    def require_unread(self) -> None:
+        """Raise TransientError where another session reads the log."""
+        ...
+
+    def end_of_log(self) -> Position:
+        """Return how far the log is written durably now."""
+        ...
+
+    def readable_end_of_log(self, say: Say) -> Position:
+        """Return how far the log may be read now; whom it is waited for is told to `say`."""
+        ...
+
+    def probe(self, up_to: Position) -> Probe:
+        """Look for the first change of a published table before `up_to`, for a few seconds at most."""
+        ...
+
+    def readers(self) -> int:
+        """Return how many readings of the log may go on at once. Raises TransientError or ConfigurationError where none
+        may."""
+        ...
+
+    def log_range(
+        self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position, limits: Limits, readers: int = 1
+    ) -> LogRange:
+        """Return the log from `start`, where it is kept from or later, to `up_to`, for so many readers at most."""
+        ...
+
+    def require_session(self) -> None:
+        """Raise TransientError where the server has ended this session, as it does when it stops."""
+        ...
+
+    def advance(self, up_to: Position) -> None:
+        """Confirm that everything before `up_to` is registered, so that the server may drop its log."""
+        ...
+
+    def catch_up(self, position: Position) -> None:
+        """Confirm what an earlier job registered and did not confirm, and let no reading begin far before it."""
+        ...
+
+    def health(self) -> LogHealth:
+        """Return how the log is kept. Raises ConfigurationError where what has our name is another's."""
+        ...
+
+    # Rows
+
+    def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[Snapshot]:
+        """Take a snapshot, which lives until the end of the context. Whom it waits for is told to `say`; after
+        `timeout_seconds` of it, raises TransientError."""
+        ...
+
+
+class PublisherDatabase(Protocol):
+    """A kind of database that a Publisher may be in."""
+
+    @property
+    def positions(self) -> Positions: ...
+
+    def open(
+        self, connection: Connection, publication: str, application_name: str
+    ) -> AbstractContextManager[Publisher]:
+        """Connect. Raises TransientError or ConfigurationError."""
+        ...

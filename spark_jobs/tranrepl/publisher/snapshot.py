@@ -1,0 +1,83 @@
+"""A Publisher as it stood at one position of its log, for several sessions to read its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.position import Position
+from tranrepl.publisher.comparison import PublisherComparison
+
+Values = list[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRange:
+    """Some rows of an article, which one session reads."""
+
+    article: RegisteredArticle
+    number: int
+    """From 1."""
+    share: float
+    """Of the table, from 0 to 1."""
+
+    @property
+    def name(self) -> str:
+        return str(self.article.source)
+
+
+class SnapshotSession(Protocol):
+    """A session that sees the snapshot, and no later change."""
+
+    def hold(self, articles: Iterable[RegisteredArticle]) -> None:
+        """Keep the articles' tables from what would hide rows from the snapshot, until the session ends.
+
+        Raises TransientError where that has happened already or another session keeps a table locked,
+        ConfigurationError where a table is another one than was registered.
+        """
+        ...
+
+    def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> Sequence[TableRange]:
+        """Return the article's table in ranges of so many bytes; None: in one piece. There is at least one."""
+        ...
+
+    def lines(self, chosen: TableRange) -> Iterator[bytes]:
+        """Read the range: published columns and rows, one image line (`model.row_images`) a row with a line feed, whole
+        rows, many at a time. Raises DataError where a row cannot be read."""
+        ...
+
+    def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
+        """Return the published values of the rows with these keys, by key; all in the text form of the log."""
+        ...
+
+
+class SnapshotSource(Protocol):
+    """Opens sessions that see the snapshot, while it lives. It travels pickled to Spark's tasks, password and all."""
+
+    def session(self, application_name: str) -> AbstractContextManager[SnapshotSession]:
+        """Raises TransientError where the snapshot does not live any more."""
+        ...
+
+
+class Snapshot(Protocol):
+    """It lives until the context ends that took it."""
+
+    @property
+    def position(self) -> Position:
+        """It shows every transaction whose commit is before this, and none other."""
+        ...
+
+    @property
+    def xact_seqno(self) -> bytes:
+        """The watermark of whoever has all that it shows."""
+        ...
+
+    @property
+    def source(self) -> SnapshotSource: ...
+
+    def comparison(self, articles: Sequence[RegisteredArticle]) -> AbstractContextManager[PublisherComparison]:
+        """Open what compares these articles' rows with a Subscriber's. Raises as `SnapshotSession.hold` does."""
+        ...

@@ -1,0 +1,224 @@
+"""Publishers of every kind, set up and read below Spark: what the compliance suite for Publishers asks of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Protocol
+
+import numpy as np
+import psycopg
+
+from support.site import execute
+from tranrepl.connections import Connection
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
+from tranrepl.model.position import Position
+from tranrepl.publisher.changes import LEFT_OUT, Buffer, Cells, Changes
+from tranrepl.publisher.log_range import Limits, LogPart
+from tranrepl.publisher.publisher import Publisher, Tables
+from tranrepl.publisher.registry import open_publisher
+from tranrepl.settings.publication import Article
+from tranrepl.settings.registration import registered_article
+
+PUBLICATION = "purchasing"
+NO_LIMITS = Limits(1_000_000, 1_000_000_000)
+Rows = list[tuple[Any, ...]]
+Values = tuple[str | None, ...]
+ABSENT = "(not in the log)"
+
+
+class Session(Protocol):
+    """A transaction of the test's own, rolled back unless it is committed."""
+
+    def execute(self, statement: str) -> object: ...
+
+    def commit(self) -> object: ...
+
+    def rollback(self) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherUnderTest:
+    """A database to publish from, in the words that any database has. A kind brings what differs.
+
+    A table has `id`, an integer, as its key, and `name` and `note`, which are texts.
+    """
+
+    kind: str
+    connection: Connection
+    execute: Callable[..., Rows]
+    """Run statements, each its own transaction; the rows of the last one."""
+    session: Callable[[], AbstractContextManager[Session]]
+    catalogue: Callable[[], object]
+    """All that set-up may change at the server, to be compared."""
+    schema: str
+
+    def table(self, name: str) -> TableName:
+        return TableName(self.schema, name)
+
+    def create(self, name: str, *, key: bool = True) -> None:
+        primary = " PRIMARY KEY" if key else ""
+        self.execute(f"CREATE TABLE {name} (id integer NOT NULL{primary}, name varchar(40), note varchar(40))")
+
+    def rows(self, name: str) -> dict[str, Values]:
+        """By key, as texts."""
+        found = self.execute(f"SELECT id, name, note FROM {name}")
+        return {str(row[0]): tuple(None if it is None else str(it) for it in row) for row in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change as it was read, its values as texts; None where the operation has no such image."""
+
+    xact_seqno: bytes
+    operation: Operation
+    table: str
+    before: Values | None
+    after: Values | None
+
+
+@dataclass(slots=True)
+class PublisherSite:
+    """A publication at a Publisher under test."""
+
+    server: PublisherUnderTest
+    articles: list[RegisteredArticle] = field(default_factory=list)
+
+    @contextmanager
+    def opened(self) -> Iterator[Publisher]:
+        with open_publisher(self.server.connection, PUBLICATION, "test") as publisher:
+            yield publisher
+
+    def described(self, publisher: Publisher, *tables: str, **settings: Any) -> Tables:
+        articles = [Article.model_validate({"source": self.server.table(it), **settings}) for it in tables]
+        found = publisher.describe([it.source for it in articles])
+        return [(it, found[it.source]) for it in articles]
+
+    def set_up(self, *tables: str, **settings: Any) -> list[str]:
+        """Publish the tables; what was done."""
+        with self.opened() as publisher:
+            described = self.described(publisher, *tables, **settings)
+            problems = [
+                problem for article, table in described for problem in publisher.article_problems(article, table)
+            ]
+            assert problems == []
+            done = publisher.set_up(described)
+            # What set-up changed of a table is in its description.
+            described = self.described(publisher, *tables, **settings)
+        self.articles = [
+            registered_article(article, table).model_copy(update={"article_id": number})
+            for number, (article, table) in enumerate(described, start=1)
+        ]
+        return done
+
+    def parts(
+        self,
+        publisher: Publisher,
+        start: Position | None = None,
+        up_to: Position | None = None,
+        limits: Limits = NO_LIMITS,
+    ) -> list[LogPart]:
+        first, last = start or publisher.kept_from(), up_to or publisher.end_of_log()
+        return list(publisher.log_range(self.articles, first, last, limits).between(first, last).changes())
+
+    def read(self, publisher: Publisher, start: Position | None = None, up_to: Position | None = None) -> list[Change]:
+        """All changes between the two, from where the log is kept to its end."""
+        return [it for part in self.parts(publisher, start, up_to) for it in changes_of(part.changes)]
+
+
+def changes_of(changes: Changes | None) -> list[Change]:
+    """Flatten a part's changes, in the log's order."""
+    if changes is None:
+        return []
+    placed = [(int(place), it, at) for it in changes.sets for at, place in enumerate(it.places)]
+    found = []
+    for place, it, at in sorted(placed, key=lambda one: one[0]):
+        seqno = changes.transactions.xact_seqno(int(changes.transactions.of(np.array([place]))[0]))
+        images = [_texts(changes.buffer, image, at) for image in (it.before, it.after)]
+        found.append(Change(seqno or b"", it.operation, it.article.source.table, *images))
+    return found
+
+
+def _texts(buffer: Buffer, image: Cells | None, at: int) -> Values | None:
+    if image is None:
+        return None
+    texts: list[str | None] = []
+    for start, length in zip(image.starts[at].tolist(), image.lengths[at].tolist(), strict=True):
+        value = buffer.bytes[start : start + length].tobytes().decode() if length >= 0 else None
+        texts.append(ABSENT if length == LEFT_OUT else value)
+    return tuple(texts)
+
+
+def replayed(changes: Sequence[Change], rows: dict[str, Values] | None = None) -> dict[str, Values]:
+    """Return the rows of one table, by key, after these changes. A row that is not as it must be fails."""
+    found = dict(rows or {})
+    for it in changes:
+        if it.operation is Operation.TRUNCATE:
+            found.clear()
+        if it.before is not None:
+            removed = found.pop(it.before[0] or "")
+            assert all(old in (ABSENT, value) for old, value in zip(it.before, removed, strict=True))
+        if it.after is not None:
+            key = it.after[0] or ""
+            assert key not in found, f"{key} comes twice"
+            found[key] = it.after
+    return found
+
+
+@dataclass(slots=True)
+class Registered:
+    """What is registered of a log: a `RegisteredLog` that no database keeps."""
+
+    position: Position
+    start: Position | None
+    timeline: int | None
+    last: bytes | None = None
+    last_commit_time: datetime | None = None
+
+    def renew(self) -> None:
+        pass
+
+    def latest_snapshot(self) -> bytes | None:
+        return None
+
+    def delivered(self) -> str:
+        return "Nothing was delivered yet"
+
+
+_POSTGRES_CATALOGUE = (
+    "SELECT coalesce(jsonb_agg(found ORDER BY found::text), '[]')::text FROM ("
+    "SELECT to_jsonb(p) - 'oid' AS found FROM pg_publication p UNION ALL "
+    "SELECT to_jsonb(r) - 'oid' FROM pg_publication_rel r UNION ALL "
+    "SELECT jsonb_build_array(slot_name, plugin) FROM pg_replication_slots WHERE database = current_database() "
+    "UNION ALL SELECT jsonb_build_array(oid::regclass::text, relreplident) FROM pg_class WHERE relnamespace = "
+    "'public'::regnamespace UNION ALL SELECT jsonb_build_array(tgname) FROM pg_trigger "
+    "UNION ALL SELECT jsonb_build_array(evtname) FROM pg_event_trigger) AS all_found"
+)
+
+
+def postgres_under_test(connection: Connection) -> PublisherUnderTest:
+    @contextmanager
+    def session() -> Iterator[Session]:
+        parameters: Any = connection.libpq_parameters("test")
+        with psycopg.connect(**parameters) as opened:
+            try:
+                yield opened
+            finally:
+                opened.rollback()
+
+    return PublisherUnderTest(
+        "postgres",
+        connection,
+        lambda *statements: execute(connection, *statements),
+        session,
+        lambda: execute(connection, _POSTGRES_CATALOGUE),
+        "public",
+    )
+
+
+def of_another_kind(connection: Connection) -> Connection:
+    return replace(connection, kind="teradata")
