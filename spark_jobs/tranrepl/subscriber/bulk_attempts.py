@@ -27,6 +27,8 @@ class Bulk(Protocol):
 
 
 class BulkAttempts:
+    """Tries steps in bulk, and counts what came of them."""
+
     def __init__(self, bulk: Bulk, why_undone: Callable[[BulkStep], str | None]) -> None:
         """Set how a step is tried: `why_undone` applies one by `bulk` within a savepoint and returns None where it was
         done, else why nothing of it stays. It raises what applying serially would meet too."""
