@@ -1,17 +1,14 @@
-"""What Airflow loads from the plugins folder.
+"""What Airflow loads from the plugins folder, where the package is not installed with its entry point.
 
-The package beside this file is kept from that by `.airflowignore`, and reaches DAG files by its name.
+Of both, Airflow would report the second one as an error. The package beside this file is kept from being loaded file by
+file by `.airflowignore`, and reaches DAG files by its name.
 """
 
 from __future__ import annotations
 
-from airflow.plugins_manager import AirflowPlugin
+from importlib.metadata import entry_points
 
-from tranrepl_airflow import missing_pools, run_note
+if not entry_points(group="airflow.plugins", name="tranrepl"):
+    from tranrepl_airflow.plugin import TranreplPlugin
 
-
-class TranreplPlugin(AirflowPlugin):
-    """The scheduler's listeners. It also shows the package under Admin → Plugins and in `airflow plugins`."""
-
-    name = "tranrepl"
-    listeners = [missing_pools, run_note]  # noqa: RUF012 - Airflow wants a list
+    __all__ = ["TranreplPlugin"]

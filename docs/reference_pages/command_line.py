@@ -12,6 +12,7 @@ from reference_pages.markdown import item, paragraph
 from tranrepl.cli.verbs import app
 
 _MORE: Mapping[str, str] = {
+    "init": "[Install into an Airflow that is there](../how-to/install.md)",
     "check": "[What `check` looks at](check.md)",
     "setup": "[Security](../how-to/security.md)",
     "script": "[Propagation](../explanation/propagation.md)",

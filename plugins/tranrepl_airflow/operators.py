@@ -23,6 +23,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings.publication import Publication
+from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
 from tranrepl.spark.java import require_java
 from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import entry_point, write_private
@@ -130,6 +131,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             for notice in idle.notices:
                 self.log.warning("%s", notice)
             return idle
+        self._look_at_pyspark()
         with TemporaryDirectory(prefix="tranrepl-") as folder:
             request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
             write_private(request_path, request.model_dump_json())
@@ -137,6 +139,13 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             with self._prepared(str(entry_point(request.job)), arguments, connections, spark):
                 failure = self._run_spark(context)
             return self._result(result_path, failure, connections)
+
+    def _look_at_pyspark(self) -> None:
+        """Log what is wrong with pyspark's files. Raises ConfigurationError where they are gone."""
+        require_whole_pyspark()
+        warning = mixed_pyspark_warning()
+        if warning is not None:
+            self.log.warning("%s", warning)
 
     def _result(self, path: Path, failure: str | None, connections: JobConnections) -> JobResult:
         result = _read_result(path)

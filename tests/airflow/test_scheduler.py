@@ -216,8 +216,25 @@ def test_the_scheduler(
     pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
     assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
     _assert_the_log_of_a_failed_batch_ends_with_the_way_on(past, airflow, api)
+    _assert_that_replication_alone_is_offered_for_backfills(api)
     late = _wait("a late run is told", lambda: [it.body for it in pager.posts if it.body["event"] == "run_is_late"])
     assert {it["summary"] for it in late} == {"past: run is late"}
+
+
+def _assert_that_replication_alone_is_offered_for_backfills(api: Api) -> None:
+    dags = {"live", "validation_live", "reinitialize_live"}
+    _wait("all DAGs", lambda: dags <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
+    offered = {it: api.get(f"/dags/{it}/details")["is_backfillable"] for it in dags}
+    assert offered == {"live": True, "validation_live": False, "reinitialize_live": False}
+    minute = _past_minute()
+    asked = {"from_date": minute.isoformat(), "to_date": (minute + _INTERVAL).isoformat(), "max_active_runs": 1}
+    for dag_id in ("validation_live", "reinitialize_live"):
+        refused = api.client.post("/backfills", json={"dag_id": dag_id, **asked})
+        assert refused.is_client_error, refused.text
+    # Nothing begins anew that nobody has chosen.
+    refused = api.client.post("/dags/reinitialize_live/dagRuns", json={"logical_date": None})
+    assert refused.is_client_error, refused.text
+    assert "subscriptions" in refused.text
 
 
 def _assert_all_green(api: Api, run: dict[str, Any]) -> None:

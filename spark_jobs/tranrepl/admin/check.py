@@ -33,7 +33,7 @@ from tranrepl.postgres.session import connect
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
-from tranrepl.spark.installation import require_fitting_spark
+from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
@@ -100,6 +100,7 @@ def check(topology: Topology, beginning: Beginning = Beginning.AS_REGISTERED) ->
     checked = Checked(beginning=beginning)
     checked.collect(_java)
     checked.collect(_spark_submit)
+    checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
     checked.collect(lambda: store_problems(publication.distributor.store))
     checked.warnings.extend(_not_propagated(publication))
     checked.collect(lambda: _clashes(topology))

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from tranrepl import __version__
 
 _ORDER = (
+    "init",
     "check",
     "setup",
     "script",

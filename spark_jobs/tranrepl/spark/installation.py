@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import Distribution, PackageNotFoundError, PackagePath, distribution
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.spark.home import require_spark_submit
 from tranrepl.spark.submission import spark_submit_binary
 
+_CLIENT = "pyspark-client"
 _HADOOP = re.compile(r"hadoop-client-api-(.*)\.jar")
 _CORE = re.compile(r"spark-core_[\d.]+-(\d+\.\d+)\..*jar")
 
@@ -20,14 +23,16 @@ _CORE = re.compile(r"spark-core_[\d.]+-(\d+\.\d+)\..*jar")
 def require_fitting_spark() -> None:
     """Raise ConfigurationError where there is no spark-submit, or where it starts a Spark of another version than
     pyspark's, as a SPARK_HOME of an older installation makes it do."""
+    require_whole_pyspark()
     require_spark_submit()
     binary, told = shutil.which(spark_submit_binary()), os.environ.get("SPARK_HOME")
-    installed = _pyspark_version()
-    if installed is None:
+    pyspark = _found("pyspark")
+    if pyspark is None:
         raise ConfigurationError(
             "pyspark is not installed in the environment of tranrepl",
             remedy=f"{sys.executable} -m pip install 'pyspark>=4.3'",
         )
+    installed = pyspark.version
     home = Path(told) if told else _home_of(Path(str(binary)))
     found = _spark_version(home)
     if found is not None and found != ".".join(installed.split(".")[:2]):
@@ -61,8 +66,53 @@ def _spark_version(home: Path) -> str | None:
     return next((it[1] for it in names if it is not None), None)
 
 
-def _pyspark_version() -> str | None:
+def require_whole_pyspark() -> None:
+    """Raise ConfigurationError where pyspark's files are gone, as pip leaves it that has uninstalled pyspark-client."""
+    pyspark = _found("pyspark")
+    if pyspark is not None and not Path(str(pyspark.locate_file("pyspark/__init__.py"))).exists():
+        raise ConfigurationError(
+            f"files of pyspark {pyspark.version} are gone, as after {_CLIENT} was uninstalled",
+            remedy=_reinstall(pyspark),
+        )
+
+
+def mixed_pyspark_warning() -> str | None:
+    """Return what is wrong, with the two commands that mend it, where pyspark-client has overwritten files of pyspark.
+
+    Airflow's Spark provider asks for pyspark-client, whose files have the same names and are another version's. What
+    spark-submit starts takes pyspark from an archive beside it and is not hit; whatever else imports pyspark is.
+    """
+    pyspark, client = _found("pyspark"), _found(_CLIENT)
+    if pyspark is None or client is None or not any(_is_changed(pyspark, it) for it in _shared(pyspark, client)):
+        return None
+    return (
+        f"{_CLIENT} {client.version}, which Airflow's Spark provider brings, has overwritten files of pyspark "
+        f"{pyspark.version}; mend it by these two:\n"
+        f"{sys.executable} -m pip uninstall --yes {_CLIENT}\n{_reinstall(pyspark)}"
+    )
+
+
+def _reinstall(pyspark: Distribution) -> str:
+    return f"{sys.executable} -m pip install --force-reinstall --no-deps pyspark=={pyspark.version}"
+
+
+def _found(package: str) -> Distribution | None:
     try:
-        return version("pyspark")
+        return distribution(package)
     except PackageNotFoundError:
         return None
+
+
+def _shared(one: Distribution, other: Distribution) -> list[PackagePath]:
+    """Return files of `one` that `other` has under the same name."""
+    names = {str(it) for it in other.files or ()}
+    return [it for it in one.files or () if str(it) in names and it.suffix == ".py"]
+
+
+def _is_changed(package: Distribution, file: PackagePath) -> bool:
+    """Return whether a file is not the one that was installed, by the hash that pip wrote down."""
+    path = Path(str(package.locate_file(file)))
+    if file.hash is None or not path.is_file():
+        return file.hash is not None
+    digest = hashlib.new(file.hash.mode, path.read_bytes()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value

@@ -45,7 +45,7 @@ def test_a_remedy_names_the_file_that_was_given(monkeypatch: pytest.MonkeyPatch)
     assert told == "error: not set up\n  → run `tranrepl setup purchasing.yaml`\n"
 
 
-VERBS = ["check", "setup", "script", "run", "log-reader", "distribute", "browse", "status"]
+VERBS = ["init", "check", "setup", "script", "run", "log-reader", "distribute", "browse", "status"]
 VERBS += ["cleanup", "reinitialize", "schema"]
 
 

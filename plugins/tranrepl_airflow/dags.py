@@ -1,0 +1,85 @@
+"""The DAGs of a folder of publications, for a DAG file:
+
+from tranrepl_airflow.dags import build_dags
+
+build_dags("/opt/airflow/dags/publications")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from enum import StrEnum, auto
+from pathlib import Path
+
+from airflow.sdk import DAG, get_parsing_context
+
+from tranrepl.errors import ConfigurationError
+from tranrepl_airflow.dag_builder import CLEANUP_DAG_ID, build_cleanup_dag, build_dag, dag_id_of
+from tranrepl_airflow.reinitialization import build_reinitialization_dag, reinitialization_dag_id
+from tranrepl_airflow.validation import build_validation_dag, validation_dag_id
+
+FOLDER_VARIABLE = "TRANREPL_PUBLICATIONS"
+"""Environment variable that names the folder where a DAG file does not."""
+
+
+class DagKind(StrEnum):
+    """What a DAG is for."""
+
+    REPLICATION = auto()
+    """One for each publication: reads the log and delivers."""
+    VALIDATION = auto()
+    """One for each publication: compares both ends."""
+    REINITIALIZATION = auto()
+    """One for each publication: begins subscriptions anew."""
+    CLEANUP = auto()
+    """One for all publications: removes what is needed no more."""
+
+
+_Built = tuple[Callable[[Path], str], Callable[[Path], DAG | None]]
+_OF_EACH: Mapping[DagKind, _Built] = {
+    DagKind.REPLICATION: (dag_id_of, build_dag),
+    DagKind.VALIDATION: (validation_dag_id, build_validation_dag),
+    DagKind.REINITIALIZATION: (reinitialization_dag_id, build_reinitialization_dag),
+}
+"""How the DAG of a settings file is named, and how it is built."""
+
+
+def build_dags(folder: str | Path | None = None, *kinds: DagKind) -> list[DAG]:
+    """Build the DAGs of every publication in a folder (`*.yaml`), of these kinds or of all.
+
+    Without a folder, the environment variable TRANREPL_PUBLICATIONS names it. A worker that parses the DAG file for one
+    task says for which DAG: only that one is built. Raises ConfigurationError where there is no such folder, which
+    Airflow shows as an import error of the DAG file; a file that cannot be used has a DAG that says so.
+    """
+    files = sorted(_existing(folder).glob("*.yaml"))
+    wanted = get_parsing_context().dag_id
+    dags: list[DAG | None] = []
+    for kind in kinds or DagKind:
+        if kind is not DagKind.CLEANUP:
+            dag_id, build = _OF_EACH[kind]
+            dags += [build(it) for it in files if wanted in (None, dag_id(it))]
+        elif wanted in (None, CLEANUP_DAG_ID):
+            dags.append(build_cleanup_dag(files))
+    return [it for it in dags if it is not None]
+
+
+def _existing(folder: str | Path | None) -> Path:
+    """Return the folder of publications."""
+    named = folder or os.environ.get(FOLDER_VARIABLE)
+    if not named:
+        raise ConfigurationError(
+            f"build_dags: no folder of publications: neither an argument nor {FOLDER_VARIABLE} names one",
+            remedy='build_dags(Path(__file__).with_name("publications")), for a folder beside the DAG file',
+        )
+    path = Path(named)
+    if not path.is_absolute():
+        raise ConfigurationError(
+            f"build_dags: the folder of publications {named!s} is relative, and Airflow's processes run anywhere",
+            remedy=f'an absolute path; for one beside the DAG file: Path(__file__).with_name("{path.name}")',
+        )
+    if not path.is_dir():
+        raise ConfigurationError(
+            f"build_dags: there is no folder of publications {path}", remedy=f"mkdir {path}, or name another one"
+        )
+    return path

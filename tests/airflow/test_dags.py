@@ -1,0 +1,85 @@
+"""The DAGs of a folder, for a DAG file of the user's own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from support.checkout import CHECKOUT
+
+if TYPE_CHECKING:
+    from airflow.conftest import PublicationWriter
+
+ALL = {"purchasing", "validation_purchasing", "reinitialize_purchasing", "distribution_cleanup"}
+
+
+@pytest.fixture
+def folder(publications: Path, tmp_path: Path) -> Path:
+    """Publications that are not beside any DAG file."""
+    return Path(shutil.move(publications, tmp_path / "elsewhere"))
+
+
+@pytest.fixture(autouse=True)
+def _put_back(publications: Path) -> Iterator[None]:
+    yield
+    publications.mkdir(exist_ok=True)
+
+
+def _parsed(tmp_path: Path, call: str) -> tuple[set[str], list[str]]:
+    """Return the DAGs of a DAG file of three lines, and its errors."""
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    lines = ["from pathlib import Path", "from tranrepl_airflow.dags import DagKind, build_dags", call]
+    (dags / "mine.py").write_text("\n".join(lines))
+    bag = DagBag(dags)
+    return set(bag.dags), list(bag.import_errors.values())
+
+
+def test_a_folder_anywhere_gives_all_dags_of_its_publications(folder: Path, tmp_path: Path) -> None:
+    assert _parsed(tmp_path, f"build_dags({str(folder)!r})") == (ALL, [])
+
+
+def test_only_some_kinds_can_be_wanted(folder: Path, tmp_path: Path) -> None:
+    call = f"build_dags(Path({str(folder)!r}), DagKind.REPLICATION, DagKind.CLEANUP)"
+    assert _parsed(tmp_path, call) == ({"purchasing", "distribution_cleanup"}, [])
+
+
+def test_a_variable_of_the_environment_names_the_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANREPL_PUBLICATIONS", str(folder))
+    assert _parsed(tmp_path, "build_dags()") == (ALL, [])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("build_dags()", "neither an argument nor TRANREPL_PUBLICATIONS names one"),
+        ('build_dags("publications")', 'Path(__file__).with_name("publications")'),
+        ('build_dags("/srv/absent")', "there is no folder of publications /srv/absent"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_an_import_error(tmp_path: Path, call: str, said: str) -> None:
+    dags, errors = _parsed(tmp_path, call)
+    assert dags == set()
+    assert said in errors[0]
+
+
+def test_the_dag_files_of_the_checkout_are_the_same_lines(
+    publications: Path, write_publication: PublicationWriter
+) -> None:
+    write_publication(publication="other")
+    for file in ("validation.py", "reinitialization.py", "distribution_cleanup.py"):
+        shutil.copy(CHECKOUT / "dags" / file, publications.parent)
+    try:
+        bag = DagBag(publications.parent)
+    finally:
+        for file in ("validation.py", "reinitialization.py", "distribution_cleanup.py"):
+            (publications.parent / file).unlink()
+    assert bag.import_errors == {}
+    assert set(bag.dags) == ALL | {"other", "validation_other", "reinitialize_other"}

@@ -1,0 +1,131 @@
+"""The built wheel, installed beside Airflow where there is no checkout: its plugin, its DAG file, a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.checkout import CHECKOUT
+from support.site import execute
+from tranrepl.connections import Connection
+
+pytestmark = [pytest.mark.slow, pytest.mark.submit, pytest.mark.timeout(600)]
+
+_FOUND_BY_AIRFLOW = """
+import json, warnings
+warnings.simplefilter("ignore")
+import tranrepl
+from airflow import plugins_manager
+from airflow.configuration import conf
+from airflow.dag_processing.dagbag import DagBag
+loaded, errors = plugins_manager._get_plugins()
+sources = {it.name: str(it.source) for it in loaded}
+bag = DagBag(conf.get("core", "dags_folder"))
+print("found", json.dumps([tranrepl.__file__, sources.get("tranrepl"), errors, sorted(bag.dags), bag.import_errors]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """An environment with Airflow and the wheel, and nothing of the checkout."""
+
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        strange = ("AIRFLOW_", "_AIRFLOW", "PYTHONPATH", "PYSPARK_", "SPARK_HOME", "VIRTUAL_ENV")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(strange)}
+        return {
+            **inherited,
+            "PATH": f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "AIRFLOW_HOME": str(self.home / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+        }
+
+    def run(self, *arguments: str, connections: Mapping[str, str] | None = None) -> str:
+        """Return what a command prints. Raises AssertionError with it where the command fails."""
+        finished = subprocess.run(
+            [str(self.home / "bin" / arguments[0]), *arguments[1:]],
+            env={**self.environment, **(connections or {})},
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stdout
+        return finished.stdout
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """This environment's packages but ours, and the wheel as hatchling builds it here."""
+    folder = tmp_path_factory.mktemp("wheel")
+    home, wheels = folder / "environment", folder / "wheels"
+    venv.create(home, symlinks=True, with_pip=False)
+    (packages,) = home.glob("lib/python*/site-packages")
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if "tranrepl" not in package.name:
+            (packages / package.name).symlink_to(package)
+    for script in Path(sys.executable).parent.glob("*spark*"):
+        (home / "bin" / script.name).symlink_to(script)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(wheels)]
+    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
+    (wheel,) = wheels.iterdir()
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    return Installation(home)
+
+
+@pytest.fixture(scope="module")
+def file(installation: Installation) -> str:
+    """The publication that `tranrepl init` writes, with its DAG file."""
+    dags = installation.home / "airflow" / "dags"
+    dags.mkdir(parents=True)
+    installation.run("tranrepl", "init", str(dags), "--store", str(installation.home / "store"))
+    return str(dags / "publications" / "shop.yaml")
+
+
+def test_airflow_finds_the_plugin_and_the_dags(installation: Installation, file: str) -> None:
+    lines = installation.run("python", "-c", _FOUND_BY_AIRFLOW).splitlines()
+    (found,) = (json.loads(it.removeprefix("found ")) for it in lines if it.startswith("found "))
+    code, plugin, plugin_errors, dags, dag_errors = found
+    assert Path(code).is_relative_to(installation.home)
+    assert "tranrepl_airflow.plugin:TranreplPlugin" in plugin
+    assert set(dags) == {"shop", "validation_shop", "reinitialize_shop", "distribution_cleanup"}
+    assert (plugin_errors, dag_errors) == ({}, {})
+
+
+def test_a_new_publication_is_set_up_and_run(
+    installation: Installation, file: str, databases: DatabasesFactory
+) -> None:
+    here = databases(migrated=False)
+    connections = here.environment
+    execute(here.publisher, "CREATE TABLE customer (customer_id int PRIMARY KEY, name text, city text)")
+    execute(here.publisher, "INSERT INTO customer SELECT n, 'customer ' || n, 'Graz' FROM generate_series(1, 100) n")
+    installation.run("tranrepl", "check", file, connections=connections)
+    installation.run("tranrepl", "setup", file, connections=connections)
+    installation.run("tranrepl", "snapshot", file, connections=connections)
+    assert len(_customers(here.subscriber)) == 100
+    execute(here.publisher, "UPDATE customer SET city = 'Linz' WHERE customer_id <= 10")
+    execute(here.publisher, "DELETE FROM customer WHERE customer_id > 90")
+    installation.run("python", "-m", "airflow", "db", "migrate")
+    installation.run("python", "-m", "airflow", "dags", "test", "shop", connections=connections)
+    assert _customers(here.subscriber) == _customers(here.publisher)
+    assert len(_customers(here.subscriber)) == 90
+
+
+def _customers(connection: Connection) -> list[tuple[object, ...]]:
+    return execute(connection, "SELECT * FROM customer ORDER BY customer_id")
