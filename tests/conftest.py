@@ -174,9 +174,8 @@ def databases(database: DatabaseFactory) -> DatabasesFactory:
 def _migrated_template(server: PostgresServer) -> str:
     name = "migrated_template"
     server.create_database(name)
-    template = DistributionDatabase(server.connection(name))
-    template.migrate()
-    template.close()
+    with DistributionDatabase(server.connection(name)) as template:
+        template.migrate()
     return name
 
 

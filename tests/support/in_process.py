@@ -60,7 +60,7 @@ class ReadCommands:
 def read_commands(site: Site) -> ReadCommands:
     """Read all there is, and pass over it: the next reading begins after it."""
     with open_log_reader(site.topology) as opened:
-        articles = opened.database.active_articles(site.publication, opened.record)
+        articles = opened.database.articles.active(site.publication, opened.record)
         everything = Limits(1_000_000, 1_000_000_000)
         up_to = opened.publisher.end_of_log()
         log = opened.publisher.log_range(articles, opened.start, up_to, everything)
@@ -75,7 +75,7 @@ def read_commands(site: Site) -> ReadCommands:
         if account.refusal is None:
             if account.end is None:
                 raise InternalError("a read of the log ended nowhere")
-            opened.database.register_batch(opened.record, None, account.end)
+            opened.database.batches.register(opened.record, None, account.end)
             opened.publisher.advance(account.end)
     commands = pa.Table.from_batches(batches, ROW_LAYOUT)
     return ReadCommands(commands, {it.article_id: it for it in articles}, account)
@@ -92,9 +92,9 @@ def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, 
     `vote` may change a stream's vote."""
     settings = site.publication.subscription("reporting")
     with open_distribution(site.topology, settings.name) as opened:
-        position, articles = opened.subscriber.position(), opened.database.all_articles(opened.record)
+        position, articles = opened.subscriber.position(), opened.database.articles.by_id(opened.record)
         opened.refuse_incomplete(position.watermark)
-        batches = opened.database.batches_after(opened.record, position.watermark)
+        batches = opened.database.batches.after(opened.record, position.watermark)
         left_out = _left_out(articles, opened.left_out())
         folders = [folder_path(opened.record, it.folder) for it in batches]
         limits = CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold)
@@ -186,5 +186,5 @@ def replicate(site: Site) -> ReadCommands:
     delivered.raise_error()
     with open_distribution(site.topology, "reporting") as opened:
         # Of a transaction that is neither stored nor told of, nobody would know.
-        opened.database.record_distribution(opened.record, opened.subscription, delivered)
+        opened.database.history.record_distribution(opened.record, opened.subscription, delivered)
     return read

@@ -96,14 +96,11 @@ def distribution_rows(site: Site, *queries: str) -> Rows:
 
 def stored_commands(site: Site) -> list[BrowsedCommand]:
     """All registered commands, in order."""
-    database = DistributionDatabase(site.databases.distribution)
-    try:
-        record = database.publication(site.publication.publication)
-        batches = database.batches_after(record, b"")
+    with DistributionDatabase(site.databases.distribution) as database:
+        record = database.publications.get(site.publication.publication)
+        batches = database.batches.after(record, b"")
         names = dialect_of(site.connections[site.publication.subscriptions[0].connection]).capabilities.procedure_names
-        return list(browse(record, batches, database.all_articles(record), Selection(), names))
-    finally:
-        database.close()
+        return list(browse(record, batches, database.articles.by_id(record), Selection(), names))
 
 
 def assert_each_change_was_made_once(site: Site) -> None:

@@ -250,7 +250,7 @@ def _continuity(checked: Checked, topology: Topology, publisher: Publisher) -> I
 def _registered(publication: Publication, database: DistributionDatabase) -> PublicationRecord | None:
     """Return the registered publication; None also where the schema is an earlier version's, which setup brings up to
     date."""
-    return database.find_publication(publication.publication) if database.is_current() else None
+    return database.publications.find(publication.publication) if database.is_current() else None
 
 
 def _subscriber(checked: Checked, topology: Topology, name: str) -> Iterator[ReplicationError]:
@@ -305,13 +305,13 @@ def _waiting(
 ) -> frozenset[TableName]:
     everything = frozenset(it.source for it in publication.articles)
     record = _registered(publication, database)
-    found = database.find_subscription(record, subscription.name) if record else None
+    found = database.subscriptions.find(record, subscription.name) if record else None
     if record is None or found is None or found.status in _WAITING:
         return everything
     if found.status is SubscriptionStatus.INACTIVE:
         return frozenset()
-    known = {it.source: it for it in database.registered_articles(record)}
-    states = database.article_states(found).items()
+    known = {it.source: it for it in database.articles.registered(record)}
+    states = database.snapshots.article_states(found).items()
     waiting = {source for source, state in states if state.status in _WAITING}
     unknown = {
         article.source

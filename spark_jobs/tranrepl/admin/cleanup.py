@@ -18,10 +18,10 @@ def clean_up(topology: Topology) -> Cleanup:
     """
     publication = topology.publication
     with topology.distributor() as database:
-        record = database.publication(publication.publication)
+        record = database.publications.get(publication.publication)
         subscriptions: list[ActiveSubscription] = []
         unreachable: dict[str, str] = {}
-        for subscription in database.active_subscriptions(record):
+        for subscription in database.subscriptions.active(record):
             watermark: bytes | None = None
             try:
                 watermark = _needed_after(topology, database, record, subscription)
@@ -39,7 +39,7 @@ def _needed_after(
     all up to where it began."""
     if subscription.status is not SubscriptionStatus.INITIATED:
         return _watermark(topology, record, subscription.subscription)
-    states = database.article_states(subscription).values()
+    states = database.snapshots.article_states(subscription).values()
     initiated = [it.xact_seqno for it in states if it.status is SubscriptionStatus.INITIATED]
     return min((it for it in initiated if it is not None), default=FIRST_XACT_SEQNO)
 

@@ -40,13 +40,13 @@ def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> No
     with topology.distributor() as database, topology.publisher("tranrepl reinitialize") as publisher:
         publisher.require_unread()
         database.migrate()
-        record = database.find_publication(publication.publication)
+        record = database.publications.find(publication.publication)
         log = publisher.identity()
         if record is not None and record.publisher_system not in (None, log.system):
             say(publisher.abandoned(record.publisher_system, record.slot_name, whole=False))
         if record is not None:
             _fence_off(topology, record)
-            database.forget_log(record, _statuses_until_begun(publication, rows))
+            database.publications.forget_log(record, _statuses_until_begun(publication, rows))
             say(f"forgot stored commands and registration of publication {publication.publication}")
         for done in publisher.forget_log():
             say(done)
@@ -81,8 +81,8 @@ def begin_after_registration(topology: Topology, name: str) -> bytes:
         start = topology.positions.watermark(opened.record.read_from or FIRST_POSITION)
         opened.subscriber.move_watermark(position.watermark, start)
         done = "begins where the log is registered from, by an administrator"
-        opened.database.record_administration(opened.record, opened.subscription, start, done)
-        opened.database.set_subscription_status(opened.subscription, SubscriptionStatus.ACTIVE)
+        opened.database.history.record_administration(opened.record, opened.subscription, start, done)
+        opened.database.subscriptions.set_status(opened.subscription, SubscriptionStatus.ACTIVE)
     return start
 
 
@@ -103,6 +103,6 @@ def reinitialize(topology: Topology, name: str) -> bytes:
         watermark = opened.subscriber.position().watermark
         start = opened.record.registered_xact_seqno or FIRST_XACT_SEQNO
         opened.subscriber.move_watermark(watermark, start)
-        opened.database.forget_snapshots(opened.subscription)
-        opened.database.set_subscription_status(opened.subscription, SubscriptionStatus.ACTIVE)
+        opened.database.snapshots.forget(opened.subscription)
+        opened.database.subscriptions.set_status(opened.subscription, SubscriptionStatus.ACTIVE)
     return start

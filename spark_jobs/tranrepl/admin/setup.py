@@ -39,10 +39,10 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
         with topology.publisher(_APPLICATION) as publisher:
             database.migrate()
             log = publisher.identity()
-            record = database.set_up_publication(
+            record = database.publications.set_up(
                 publication, publisher.database, publisher.name, log.system, log.timeline
             )
-            known = {article.source: article for article in database.registered_articles(record)}
+            known = {article.source: article for article in database.articles.registered(record)}
             articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
             if record.registered_to is not None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.
@@ -55,22 +55,22 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
                 _set_up_subscriber(topology, database, record, subscription, tables, articles, say)
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
-            database.set_up_articles(record, _staying(known.values(), articles))
+            database.articles.set_up(record, _staying(known.values(), articles))
             _remember_identities(database, record, publisher, tables, known)
             for done in publisher.set_up(tables):
                 say(done)
-            database.start_watermark(record, publisher.kept_from())
+            database.publications.start_watermark(record, publisher.kept_from())
             # The tables were described before.
             begins_after = publisher.end_of_log()
-        record = database.publication(publication.publication)
+        record = database.publications.get(publication.publication)
         for subscription in publication.subscriptions:
             _let_wait(database, record, subscription, articles, known, changed)
         for source, why in unknown.items():
             for done in begin_anew(database, record, publication, source, why):
                 say(done)
-        database.set_up_articles(record, [_beginning(it, unknown, begins_after) for it in articles])
+        database.articles.set_up(record, [_beginning(it, unknown, begins_after) for it in articles])
         for gone in dropped:
-            database.set_subscription_status(gone, SubscriptionStatus.INACTIVE)
+            database.subscriptions.set_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
         for subscription in publication.subscriptions:
             _set_up_subscription(topology, database, record, subscription, say)
@@ -114,17 +114,17 @@ def _let_wait(
 ) -> None:
     """Mark articles that join an existing subscription as waiting for a snapshot, before any command of theirs is
     stored. One that changes in the middle of one begins again."""
-    found = database.find_subscription(record, subscription.name)
+    found = database.subscriptions.find(record, subscription.name)
     if found is None:
         return
     wanted = {str(it.source) for it in articles}
-    states = database.article_states(found).items()
+    states = database.snapshots.article_states(found).items()
     again = {str(it.source) for it in changed}
     initiated = [it for it, state in states if state.status is SubscriptionStatus.INITIATED]
     waiting = [it for it in initiated if it in again or it not in wanted]
     if subscription.sync_type is SyncType.AUTOMATIC:
         waiting += [str(it.source) for it in articles if it.source not in known]
-    database.subscribe(found, waiting, whole=False)
+    database.snapshots.subscribe(found, waiting, whole=False)
 
 
 def _set_up_subscription(
@@ -134,7 +134,7 @@ def _set_up_subscription(
     subscription: Subscription,
     say: Say,
 ) -> None:
-    if database.find_subscription(record, subscription.name) is not None:
+    if database.subscriptions.find(record, subscription.name) is not None:
         return
     begun = record.read_from or FIRST_POSITION
     if subscription.subscription_lsn is not None:
@@ -143,12 +143,14 @@ def _set_up_subscription(
     automatic = subscription.sync_type is SyncType.AUTOMATIC
     status = SubscriptionStatus.SUBSCRIBED if automatic else SubscriptionStatus.ACTIVE
     subscriber_db = topology.subscriber_connection(subscription.name).database or ""
-    added = database.set_up_subscription(record, subscription.name, subscriber_db, status)
+    added = database.subscriptions.set_up(record, subscription.name, subscriber_db, status)
     if automatic:
         return
-    for article in database.registered_articles(record):
+    for article in database.articles.registered(record):
         if article.begins_after > begun:
-            database.stop_article(added, str(article.source), UnknownRows("its rows began anew after what is stored"))
+            database.snapshots.stop_article(
+                added, str(article.source), UnknownRows("its rows began anew after what is stored")
+            )
             say(f"article {article.source} of subscription {subscription.name} is stopped until its rows are seen to")
 
 
@@ -194,10 +196,10 @@ def _set_up_subscriber(
         for done in created:
             say(done)
         subscriber.set_up_streams(subscription.subscription_streams)
-    known = database.find_subscription(record, subscription.name)
+    known = database.subscriptions.find(record, subscription.name)
     if created and known is not None and known.status is SubscriptionStatus.ACTIVE:
         # What it has of this Publisher is not known there: it was another one's, or it is another database.
-        database.set_subscription_status(known, SubscriptionStatus.INACTIVE)
+        database.subscriptions.set_status(known, SubscriptionStatus.INACTIVE)
         say(
             f"deactivated subscription {known.subscription}: its Subscriber had no watermark of this Publisher; "
             f"`tranrepl reinitialize FILE -s {known.subscription}` begins it anew"
@@ -222,7 +224,7 @@ def _dropped(
 ) -> list[SubscriptionRecord]:
     """Return the active subscriptions that the file does not name. Raises ConfigurationError where one seems to be
     renamed."""
-    known = {it.subscription: it for it in database.living_subscriptions(record)}
+    known = {it.subscription: it for it in database.subscriptions.living(record)}
     wanted = {
         it.name: topology.subscriber_connection(it.name).database or "" for it in topology.publication.subscriptions
     }
@@ -248,19 +250,19 @@ def _refuse_undelivered(
 ) -> None:
     """Raise ConfigurationError where commands of an article's old definition are undelivered: they call its old
     procedures. Where its rows begin anew, none of them is delivered."""
-    known = {it.subscription: it for it in database.active_subscriptions(record)}
+    known = {it.subscription: it for it in database.subscriptions.active(record)}
     for subscription in topology.publication.subscriptions:
         found = known.get(subscription.name)
         if found is None or found.status is not SubscriptionStatus.ACTIVE:
             continue
-        states = database.article_states(found)
+        states = database.snapshots.article_states(found)
         held = {it for it, state in states.items() if state.status is not SubscriptionStatus.ACTIVE}
         names = ", ".join(str(it.source) for it in changed if str(it.source) not in held)
         if not names:
             continue
         with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
             watermark = subscriber.find_watermark()
-        if watermark is not None and database.batches_after(record, watermark):
+        if watermark is not None and database.batches.after(record, watermark):
             raise ConfigurationError(
                 f"article {names} changed, but subscription {subscription.name} has commands still to be delivered, "
                 "which were made before",

@@ -35,7 +35,7 @@ def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -
     Raises ConfigurationError where another one is next: nobody skips more than was looked at.
     """
     with _without_delivery(topology, subscription) as (opened, watermark):
-        following = first_transaction(opened.record, opened.database.batches_after(opened.record, watermark), watermark)
+        following = first_transaction(opened.record, opened.database.batches.after(opened.record, watermark), watermark)
         if following is None:
             raise ConfigurationError(f"subscription {subscription} has no transaction still to be delivered")
         if following != xact_seqno:
@@ -45,7 +45,7 @@ def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -
             )
         opened.subscriber.move_watermark(watermark, xact_seqno)
         done = f"transaction 0x{xact_seqno.hex()} was skipped by an administrator"
-        opened.database.record_administration(opened.record, opened.subscription, xact_seqno, done)
+        opened.database.history.record_administration(opened.record, opened.subscription, xact_seqno, done)
     return done
 
 
@@ -61,14 +61,14 @@ def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: by
                 f"subscription {subscription}: transaction 0x{xact_seqno.hex()} is not delivered yet",
                 remedy="`tranrepl distribute FILE` delivers what comes next",
             )
-        if not is_stored(opened.record, opened.database.batches_after(opened.record, before), xact_seqno):
+        if not is_stored(opened.record, opened.database.batches.after(opened.record, before), xact_seqno):
             raise ConfigurationError(
                 f"subscription {subscription}: transaction 0x{xact_seqno.hex()} is not stored",
                 remedy="`tranrepl browse FILE` shows which ones are",
             )
         opened.subscriber.move_watermark(watermark, before)
         done = f"delivery goes back to transaction 0x{xact_seqno.hex()} by an administrator"
-        opened.database.record_administration(opened.record, opened.subscription, before, done)
+        opened.database.history.record_administration(opened.record, opened.subscription, before, done)
     return done
 
 

@@ -51,9 +51,9 @@ def browse(
         chosen_article(topology.publication, article)
         names = topology.dialect(chosen(topology.publication, subscription)[0]).capabilities.procedure_names
         with topology.distributor() as database:
-            record = database.publication(topology.publication.publication)
-            batches = database.batches_after(record, b"")
-            found = browse_commands(record, batches, database.all_articles(record), selection, names)
+            record = database.publications.get(topology.publication.publication)
+            batches = database.batches.after(record, b"")
+            found = browse_commands(record, batches, database.articles.by_id(record), selection, names)
             commands = [command for command, _ in zip(found, range(limit), strict=False)]
         if not commands:
             err.print(escape(_why_none(file, record, batches)), highlight=False)

@@ -54,7 +54,7 @@ class _History:
     def row(self) -> Mapping[str, Any] | None:
         """Return the newest run's row; None where that run began before, or cannot be read."""
         with suppress(ReplicationError):
-            row: Mapping[str, Any] | None = self.database.last_history(self._record, self._subscription)
+            row: Mapping[str, Any] | None = self.database.history.newest(self._record, self._subscription)
             # The job notes its start by this machine's clock.
             if row is not None and row["start_time"] >= self.since:
                 return row
@@ -62,8 +62,8 @@ class _History:
 
     @cached_property
     def _record(self) -> PublicationRecord:
-        return self.database.publication(self.publication)
+        return self.database.publications.get(self.publication)
 
     @cached_property
     def _subscription(self) -> SubscriptionRecord | None:
-        return None if self.subscription is None else self.database.subscription(self._record, self.subscription)
+        return None if self.subscription is None else self.database.subscriptions.get(self._record, self.subscription)

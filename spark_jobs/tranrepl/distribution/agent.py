@@ -23,13 +23,13 @@ def idle_result(
     with open_distribution(topology, request.subscription) as opened:
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
-        batches = opened.database.batches_after(opened.record, watermark)
+        batches = opened.database.batches.after(opened.record, watermark)
         opened.left_out(deliver_stopped=request.deliver_stopped)
         if any(_is_deliverable(request, batch) for batch in batches[:1]):
             expect(sum(batch.commands for batch in batches if _is_deliverable(request, batch)))
             return None
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)
-        opened.database.record_distribution(opened.record, opened.subscription, result)
+        opened.database.history.record_distribution(opened.record, opened.subscription, result)
     return result
 
 

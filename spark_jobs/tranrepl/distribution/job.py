@@ -49,17 +49,17 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
     """Deliver what is registered, up to the request's bound. The result, error or not, is in the history."""
     clock = time.perf_counter()
     with open_distribution(Topology(request.publication, connections), request.subscription) as opened:
-        row = opened.database.start_run(opened.record, opened.subscription)
+        row = opened.database.history.begin_run(opened.record, opened.subscription)
 
         def tell(so_far: JobResult) -> None:
-            opened.database.record_progress(row, _timed(so_far, clock))
+            opened.database.history.record_progress(row, _timed(so_far, clock))
 
         try:
             result = _timed(_deliver(spark, request, opened, row, tell), clock)
         except ReplicationError as error:
-            opened.database.end_run(row, _timed(JobResult(error=error.report), clock))
+            opened.database.history.end_run(row, _timed(JobResult(error=error.report), clock))
             raise
-        opened.database.end_run(row, result)
+        opened.database.history.end_run(row, result)
     return result
 
 
@@ -83,7 +83,7 @@ def _deliver(
         total = total.plus(job.finish(position.watermark, position.unfinished))
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
-        registered = opened.database.batches_after(opened.record, watermark)
+        registered = opened.database.batches.after(opened.record, watermark)
         job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
         batches, before = deliverable(
             registered,
@@ -119,7 +119,7 @@ class _Job:
         self._opened = opened
         self._run = RunToTell(opened.distribution, row.id)
         self._settings = request.publication.subscription(request.subscription)
-        self._articles = opened.database.all_articles(opened.record)
+        self._articles = opened.database.articles.by_id(opened.record)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
         self._skipped = SkippedCommands(opened.distribution, opened.record.publication, request.subscription)
         self._own_order = _with_own_order(request, self._articles)
@@ -148,7 +148,7 @@ class _Job:
     def _constraints(self) -> Constraints:
         if self._settings.stream_assignment is not StreamAssignment.DEPENDENCIES:
             return Constraints()
-        return self._opened.subscriber.constraints(self._opened.database.registered_articles(self._opened.record))
+        return self._opened.subscriber.constraints(self._opened.database.articles.registered(self._opened.record))
 
     def _delivery(self, watermark: bytes, streams: int) -> Delivery:
         options = ApplierOptions(
@@ -201,7 +201,7 @@ class _Job:
     def finish(self, watermark: bytes, unfinished: UnfinishedBatch) -> JobResult:
         """Deliver what is missing of a commit batch of which some streams had committed when their job was killed."""
         last = unfinished.record.last
-        batches = self._opened.database.batches_after(self._opened.record, watermark)
+        batches = self._opened.database.batches.after(self._opened.record, watermark)
         group = Group(tuple(batch for batch in batches if batch.first_xact_seqno <= last))
         if not group.batches:
             raise InternalError("the stored commands of an unfinished commit batch are gone")

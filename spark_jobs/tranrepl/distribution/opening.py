@@ -66,11 +66,11 @@ class OpenDistribution:
         That was restored from a backup then, its Publisher with it: what is read has positions that the watermark has
         passed. What no run has told of its end is one of the stored transactions, at which a job was killed.
         """
-        told = self.database.last_known_watermark(self.record, self.subscription)
+        told = self.database.history.last_known_watermark(self.record, self.subscription)
         known = (told, FIRST_XACT_SEQNO, self.subscription.subscription_seqno, self.record.removed_xact_seqno)
         if told is None or any(it is not None and says_the_same(watermark, it) for it in known):
             return
-        if not holds_transaction(self.record, self.database.batches_around(self.record, watermark), watermark):
+        if not holds_transaction(self.record, self.database.batches.around(self.record, watermark), watermark):
             name = self.subscription.subscription
             raise MustBeReinitializedError(
                 f"subscription {name} of publication {self.record.publication} stands at 0x{watermark.hex()}, a "
@@ -89,11 +89,11 @@ class OpenDistribution:
         It lacks the article's rows, and would not get the commands that the snapshot had in it. The distribution
         database is asked first: a snapshot that ends meanwhile is at the Subscriber before it is there.
         """
-        states = self.database.article_states(self.subscription).items()
+        states = self.database.snapshots.article_states(self.subscription).items()
         began = {it: state.xact_seqno or b"" for it, state in states if state.status is SubscriptionStatus.ACTIVE}
         known = self.subscriber.initialized_articles() if began else {}
         forgotten = {it for it, seqno in began.items() if known.get(it, b"") < seqno}
-        published = [str(it.source) for it in self.database.registered_articles(self.record)] if forgotten else []
+        published = [str(it.source) for it in self.database.articles.registered(self.record)] if forgotten else []
         for article in published:
             if article in forgotten:
                 name = self.subscription.subscription
@@ -114,7 +114,7 @@ class OpenDistribution:
         Raises ConfigurationError 21075 where a snapshot is on its way: where it begins is not known; 21074 where an
         article is stopped, unless `deliver_stopped`.
         """
-        states = self.database.article_states(self.subscription)
+        states = self.database.snapshots.article_states(self.subscription)
         for article, state in states.items():
             if state.status is SubscriptionStatus.INITIATED:
                 raise _without_snapshot(f"article {article} of subscription {self.subscription.subscription}")
@@ -126,7 +126,7 @@ class OpenDistribution:
 
     def stopped_articles(self) -> list[str]:
         """Return the articles of which nobody knows whether the Subscriber has the Publisher's rows."""
-        states = self.database.article_states(self.subscription).items()
+        states = self.database.snapshots.article_states(self.subscription).items()
         return [article for article, state in states if state.status is SubscriptionStatus.INACTIVE]
 
     def _stopped(self, article: str, reason: str) -> ConfigurationError:
@@ -156,8 +156,8 @@ def open_distribution(topology: Topology, name: str) -> Iterator[OpenDistributio
     publication = topology.publication
     settings = publication.subscription(name)
     with topology.distributor() as database:
-        record = database.publication(publication.publication)
-        subscription = database.subscription(record, name)
+        record = database.publications.get(publication.publication)
+        subscription = database.subscriptions.get(record, name)
         with topology.subscriber(name, record.publisher_system, "tranrepl distribution") as subscriber:
             yield OpenDistribution(
                 database,

@@ -24,6 +24,6 @@ class SkippedCommands:
         reached: then nothing is skipped."""
         database = DistributionDatabase(self.connection)
         try:
-            database.record_skipped(database.publication(self.publication), self.subscription, errors)
+            database.errors.record_skipped(database.publications.get(self.publication), self.subscription, errors)
         finally:
             database.close()

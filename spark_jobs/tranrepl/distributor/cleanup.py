@@ -67,13 +67,13 @@ def remove_expired(
         folders.remove(batch.folder)
     # Listed before the registered ones are: a folder that is registered in between is none of them.
     unwritten = folders.written_before(datetime.now(UTC) - ORPHAN_AGE)
-    orphans = set(unwritten) - database.batch_folders()
+    orphans = set(unwritten) - database.batches.folders()
     for folder in orphans:
         folders.remove(folder)
     return Cleanup(
         batches=len(removed),
         commands=sum(batch.commands for batch in removed),
-        history_rows=database.remove_history(record, timedelta(hours=settings.history_retention)),
+        history_rows=database.history.remove(record, timedelta(hours=settings.history_retention)),
         orphan_folders=len(orphans),
         deactivated=errors,
     )
@@ -85,9 +85,9 @@ def _deactivated(
     """The error of a subscription whose first undelivered command waited longer; it is inactive from now on."""
     watermark = subscribed.watermark
     if watermark is None:
-        watermark = database.last_known_watermark(record, subscribed.subscription) or FIRST_XACT_SEQNO
-    waiting = database.first_older_batch(record, watermark, longest)
-    if waiting is None or not database.set_subscription_status(subscribed.subscription, SubscriptionStatus.INACTIVE):
+        watermark = database.history.last_known_watermark(record, subscribed.subscription) or FIRST_XACT_SEQNO
+    waiting = database.batches.first_older(record, watermark, longest)
+    if waiting is None or not database.subscriptions.set_status(subscribed.subscription, SubscriptionStatus.INACTIVE):
         return None
     name = subscribed.subscription.subscription
     error = ErrorReport(
@@ -100,7 +100,7 @@ def _deactivated(
         "load the Publisher's rows into its Subscriber before",
         xact_seqno=waiting.first_xact_seqno.hex(),
     )
-    database.record_error(record, error, name)
+    database.errors.record(record, error, name)
     return error
 
 
@@ -113,4 +113,4 @@ def _remove_batches(
     known = [it for it in watermarks if it is not None]
     if len(known) < len(watermarks):
         return []
-    return database.remove_batches(record, min([*known, record.registered_xact_seqno or FIRST_XACT_SEQNO]), youngest)
+    return database.batches.remove(record, min([*known, record.registered_xact_seqno or FIRST_XACT_SEQNO]), youngest)

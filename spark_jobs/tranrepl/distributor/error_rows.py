@@ -70,7 +70,7 @@ def ended_well_since(
     if subscription is not None:
         chosen &= table.c.subscription_id == subscription.subscription_id
     if error.report.number == VALIDATION_FAILED:
-        whole = compared_articles(len(database.registered_articles(record)))
+        whole = compared_articles(len(database.articles.registered(record)))
         chosen &= table.c.comments.startswith(PASSED) & table.c.comments.contains(whole)
     with database.transaction() as connection:
         return bool(connection.execute(sa.select(sa.exists().where(chosen))).scalar_one())

@@ -85,7 +85,7 @@ def take_inventory(database: DistributionDatabase, publication: str) -> Inventor
         names = set(connection.scalars(sa.select(mspublications.c.publication)))
         owned = bool(connection.scalar(sa.text(_OWNED)))
     is_last = not names - {publication}
-    record = database.find_publication(publication)
+    record = database.publications.find(publication)
     if record is None:
         return Inventory(True, None, is_last, owned, others)
     with database.transaction() as connection:

@@ -50,18 +50,18 @@ def begin_anew(
     was done, in words."""
     settings = {it.name: it for it in publication.subscriptions}
     done = []
-    for subscription in database.living_subscriptions(record):
+    for subscription in database.subscriptions.living(record):
         asked = settings.get(subscription.subscription)
-        state = database.article_states(subscription).get(str(source))
+        state = database.snapshots.article_states(subscription).get(str(source))
         why = unknown if state is None else _added(state, unknown)
         place = f"article {source} of subscription {subscription.subscription}"
         # It is to have a snapshot in any case, where it waits for one; one that is on its way begins again.
         waits = subscription.status in _WAITING or (state is not None and state.status in _WAITING)
         if waits or (asked is not None and waits_for_snapshot(publication, source, asked)):
-            database.subscribe(subscription, [str(source)], whole=False, unknown=why)
+            database.snapshots.subscribe(subscription, [str(source)], whole=False, unknown=why)
             done.append(f"{place} waits for a snapshot: {why.reason}")
         else:
-            database.stop_article(subscription, str(source), why)
+            database.snapshots.stop_article(subscription, str(source), why)
             done.append(f"{place} is stopped until its rows are seen to: {why.reason}")
     return done
 

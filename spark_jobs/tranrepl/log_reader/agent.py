@@ -28,7 +28,7 @@ def idle_result(
     """
     clock = time.perf_counter()
     with open_log_reader(topology) as opened:
-        articles = opened.database.active_articles(request.publication, opened.record)
+        articles = opened.database.articles.active(request.publication, opened.record)
         notices: list[str] = []
         up_to = opened.publisher.readable_end_of_log(notices.append)
         empty_up_to, found_change = _pass_over(opened, up_to)
@@ -42,7 +42,7 @@ def idle_result(
             seconds=time.perf_counter() - clock,
             notices=tuple(notices),
         )
-        opened.database.record_log_reader(opened.record, result)
+        opened.database.history.record_log_reader(opened.record, result)
     for notice in result.notices:
         log.warning("%s", notice)
     return result
@@ -54,7 +54,7 @@ def _pass_over(opened: OpenLogReader, up_to: Position) -> tuple[Position, bool]:
     while True:
         probe = opened.publisher.probe(up_to)
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):
-            record = opened.database.register_batch(record, None, probe.empty_up_to)
+            record = opened.database.batches.register(record, None, probe.empty_up_to)
         opened.publisher.advance(probe.empty_up_to)
         if probe.found_change:
             return probe.empty_up_to, True

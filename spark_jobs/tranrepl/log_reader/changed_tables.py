@@ -29,7 +29,7 @@ def see_to_tables(opened: OpenLogReader, publication: Publication, articles: Seq
             looked_at.append(now)
     # After what became of their rows: whoever dies in between finds the same again.
     if looked_at:
-        opened.database.renew_articles(looked_at)
+        opened.database.articles.renew(looked_at)
     return done
 
 
@@ -41,5 +41,5 @@ def begin_after_lacking(
     if not opened.publisher.logs_what_is_needed(article):
         return None
     done = begin_anew(opened.database, opened.record, publication, article.source, UnknownRows(reason))
-    opened.database.renew_articles([article.model_copy(update={"begins_after": opened.publisher.end_of_log()})])
+    opened.database.articles.renew([article.model_copy(update={"begins_after": opened.publisher.end_of_log()})])
     return done

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, another_publisher
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database.publications import another_publisher
 from tranrepl.errors import MustBeReinitializedError
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.continuity import Continuation, LogIdentity
@@ -43,15 +44,15 @@ class RegisteredPublication:
         return self.record.registered_commit_time
 
     def renew(self) -> None:
-        self.record = self.database.publication(self.record.publication)
+        self.record = self.database.publications.get(self.record.publication)
 
     def latest_snapshot(self) -> bytes | None:
-        return self.database.latest_snapshot(self.record)
+        return self.database.snapshots.latest(self.record)
 
     def delivered(self) -> str:
         """Return how far the Subscribers are, as the history has it."""
-        living = self.database.living_subscriptions(self.record)
-        stand = {it.subscription: self.database.last_known_watermark(self.record, it) for it in living}
+        living = self.database.subscriptions.living(self.record)
+        stand = {it.subscription: self.database.history.last_known_watermark(self.record, it) for it in living}
         said = [f"{name} up to 0x{seqno.hex()}" for name, seqno in stand.items() if seqno]
         return f"Subscribers are ahead: {', '.join(said)}" if said else "Nothing was delivered yet"
 

@@ -49,8 +49,8 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
     clock = time.perf_counter()
     with open_log_reader(Topology(request.publication, connections)) as opened:
         reader = _LogReader(spark, request, opened)
-        row = opened.database.start_run(opened.record)
-        reader.tell = lambda so_far: opened.database.record_progress(row, so_far)
+        row = opened.database.history.begin_run(opened.record)
+        reader.tell = lambda so_far: opened.database.history.record_progress(row, so_far)
         error: ReplicationError | None = None
         try:
             reader.drain()
@@ -59,7 +59,7 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
         result = reader.result.model_copy(
             update={"seconds": time.perf_counter() - clock, "error": error.report if error else None}
         )
-        opened.database.end_run(row, result)
+        opened.database.history.end_run(row, result)
     for notice in result.notices:
         log.warning("%s", notice)
     return result
@@ -76,7 +76,7 @@ class _LogReader:
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
         notices: list[str] = []
         self._up_to = opened.publisher.readable_end_of_log(notices.append)
-        self._articles = opened.database.active_articles(request.publication, opened.record)
+        self._articles = opened.database.articles.active(request.publication, opened.record)
         self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
@@ -140,7 +140,7 @@ class _LogReader:
         if done is None:
             return False
         self._notice(done)
-        self._articles = self._opened.database.active_articles(self._publication, self._record)
+        self._articles = self._opened.database.articles.active(self._publication, self._record)
         return True
 
     def _notice(self, what: Sequence[str]) -> None:
@@ -188,7 +188,7 @@ class _LogReader:
             # The sessions that read were new ones. Had the server been restarted since its log was looked at, perhaps
             # from a backup, this session would have ended.
             self._opened.publisher.require_session()
-            self._record = self._opened.database.register_batch(self._record, batch, read.end)
+            self._record = self._opened.database.batches.register(self._record, batch, read.end)
             self._start = read.end
         reach(Failpoint.REGISTERED)
         if batch is not None:

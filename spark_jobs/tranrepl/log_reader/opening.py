@@ -30,7 +30,7 @@ def open_log_reader(topology: Topology) -> Iterator[OpenLogReader]:
     where another session reads it.
     """
     with topology.distributor() as database:
-        record = database.publication(topology.publication.publication)
+        record = database.publications.get(topology.publication.publication)
         with topology.publisher("tranrepl log reader") as publisher:
             record, start = _agreed(publisher, database, record)
             yield OpenLogReader(database, record, publisher, start)
@@ -42,7 +42,7 @@ def _agreed(
     """Return the record, and where to read from, once the log and the registered position are one."""
     record, proven = continuation(publisher, database, record)
     if (record.registered_to, record.timeline) != (proven.position, proven.timeline):
-        record = database.renew_position(record, proven.position, proven.timeline)
+        record = database.publications.renew_position(record, proven.position, proven.timeline)
     # A job that died between registering its batch and advancing leaves the log behind.
     publisher.catch_up(proven.start)
     return record, proven.start

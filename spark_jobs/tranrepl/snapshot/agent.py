@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tranrepl.distributor.database import DistributionDatabase, RunRow, snapshot_comments
+from tranrepl.distributor.database import DistributionDatabase, RunRow
+from tranrepl.distributor.database.history_rows import snapshot_comments
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult, TableProgress
@@ -42,10 +43,10 @@ def idle_result(request: SnapshotRequest, topology: Topology) -> JobResult | Non
 def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
     """Take the snapshot, with a row of the history that says how far it is and how it ended."""
     clock, opened = time.perf_counter(), plan.opened
-    row = opened.database.start_run(opened.record, opened.subscription)
+    row = opened.database.history.begin_run(opened.record, opened.subscription)
     with _ending(plan, row, clock):
         result = _timed(initialize(plan, runner, _History(opened.database, row, clock)), clock)
-    opened.database.end_run(row, result)
+    opened.database.history.end_run(row, result)
     return result
 
 
@@ -61,7 +62,7 @@ class _History:
     whole: set[str] = field(default_factory=set)
 
     def tell(self, tables: tuple[TableProgress, ...]) -> None:
-        self.database.record_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
+        self.database.history.record_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
         for it in tables:
             if it.share >= 1 and it.article not in self.whole:
                 self.whole.add(it.article)
@@ -73,7 +74,7 @@ class _History:
             log.info("%s", snapshot_comments(tables))
 
     def say(self, what: str) -> None:
-        self.database.record_comments(self.row, what)
+        self.database.history.record_comments(self.row, what)
         log.info("%s", what)
 
 
@@ -82,7 +83,7 @@ def _ending(plan: OpenSnapshot, row: RunRow, clock: float) -> Iterator[None]:
     try:
         yield
     except ReplicationError as error:
-        plan.opened.database.end_run(row, _timed(JobResult(error=error.report), clock))
+        plan.opened.database.history.end_run(row, _timed(JobResult(error=error.report), clock))
         raise
 
 

@@ -24,4 +24,4 @@ def subscribe_anew(request: SnapshotRequest, topology: Topology) -> None:
         with open_snapshot(request, topology, opened, Waiting(chosen, whole)) as plan:
             for problem in plan.target.problems(plan.articles):
                 raise problem
-        opened.database.subscribe(opened.subscription, [str(it.source) for it in chosen], whole=whole)
+        opened.database.snapshots.subscribe(opened.subscription, [str(it.source) for it in chosen], whole=whole)

@@ -78,14 +78,14 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     # While nothing is held back for it yet.
     for problem in plan.target.problems(plan.articles):
         raise problem
-    database.initiate(plan.opened.record, subscription, plan.names)
+    database.snapshots.initiate(plan.opened.record, subscription, plan.names)
     reach(Failpoint.SNAPSHOT_INITIATED)
     timeout = plan.request.publication.publisher.snapshot_timeout
     with plan.publisher.snapshot(timeout, listener.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
-        database.record_snapshot(subscription, plan.names, exported.xact_seqno)
+        database.snapshots.record_start(subscription, plan.names, exported.xact_seqno)
         progress = _Loading(plan, exported, runner, listener).run()
-    database.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
+    database.snapshots.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
     reach(Failpoint.SNAPSHOT_ACTIVATED)
     return JobResult(last_xact_seqno=exported.xact_seqno.hex() if plan.whole else None, snapshot=progress)
 
@@ -95,7 +95,7 @@ def _refuse_half_delivered(plan: OpenSnapshot) -> None:
     on."""
     if plan.whole or plan.opened.subscriber.position().unfinished is None:
         return
-    plan.opened.database.subscribe(plan.opened.subscription, plan.names, whole=False)
+    plan.opened.database.snapshots.subscribe(plan.opened.subscription, plan.names, whole=False)
     raise TransientError(
         f"subscription {plan.request.subscription}: a commit batch was interrupted while its streams committed",
         remedy="`tranrepl distribute FILE --single-connection` finishes it",

@@ -76,7 +76,7 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
         return Waiting(tuple(articles), whole=True)
     if status is SubscriptionStatus.INACTIVE:
         opened.refuse_incomplete(b"")
-    states = opened.database.article_states(opened.subscription)
+    states = opened.database.snapshots.article_states(opened.subscription)
     waiting = [it for it in articles if (state := states.get(str(it.source))) and state.status in _WAITING]
     return Waiting(
         tuple(it for it in waiting if not request.articles or str(it.source) in request.articles), whole=False
@@ -85,7 +85,7 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
 
 def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> list[RegisteredArticle]:
     """Return all articles of the subscription. Raises ConfigurationError where the request names another."""
-    articles = opened.database.active_articles(request.publication, opened.record)
+    articles = opened.database.articles.active(request.publication, opened.record)
     known = {str(it.source) for it in articles}
     for name in request.articles:
         if name not in known:
@@ -117,7 +117,7 @@ def open_snapshot(
             raise problem
         sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
         articles = _described(publisher, publication.articles, waiting.articles, sizes)
-        states = opened.database.article_states(opened.subscription)
+        states = opened.database.snapshots.article_states(opened.subscription)
         articles = tuple(
             replace(it, earlier_filter=states[it.name].earlier_filter) if it.name in states else it for it in articles
         )

@@ -45,7 +45,7 @@ def run(spark: SparkSession, request: ValidationRequest, connections: Mapping[st
         except ReplicationError as error:
             result = JobResult(error=error.report)
         result = _with_delivered(result, job.sync_point.delivered, time.perf_counter() - clock)
-        opened.database.record_validation(opened.record, opened.subscription, result)
+        opened.database.history.record_validation(opened.record, opened.subscription, result)
     for notice in result.notices:
         log.warning("%s", notice)
     return result
@@ -107,11 +107,11 @@ class _Validation:
         if self.request.rowcount_only:
             return []
         resumed = [it for it in self.opened.stopped_articles() if it in settled]
-        self.opened.database.resume_articles(self.opened.subscription, resumed)
+        self.opened.database.snapshots.resume_articles(self.opened.subscription, resumed)
         return [f"article {it} was stopped; its rows are the Publisher's, and it goes on" for it in resumed]
 
     def _articles(self) -> list[RegisteredArticle]:
-        registered = self.opened.database.active_articles(self.request.publication, self.opened.record)
+        registered = self.opened.database.articles.active(self.request.publication, self.opened.record)
         sources = [str(it.source) for it in registered]
         for asked in self.request.articles:
             if asked not in sources:

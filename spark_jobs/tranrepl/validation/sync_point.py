@@ -98,7 +98,7 @@ class SyncPoint:
     def _refuse_broken_log(self) -> None:
         """Raise an error where the log went back: what is registered may be past the snapshot, and no log reader would
         say so."""
-        record = self.opened.database.publication(self.request.publication.publication)
+        record = self.opened.database.publications.get(self.request.publication.publication)
         with self.topology.publisher("tranrepl validation") as publisher:
             problem = find_break(publisher, self.opened.database, record)
         if problem is not None:
@@ -123,7 +123,7 @@ class SyncPoint:
                 time.sleep(_PAUSE)
 
     def _registered(self) -> Position:
-        record = self.opened.database.publication(self.request.publication.publication)
+        record = self.opened.database.publications.get(self.request.publication.publication)
         return record.registered_to or FIRST_POSITION
 
     def _read_log(self) -> JobResult:

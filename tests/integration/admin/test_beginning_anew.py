@@ -148,13 +148,13 @@ class _InterruptedError(Exception):
 
 
 def _interrupt(patch: pytest.MonkeyPatch, step: str) -> None:
-    from tranrepl.distributor.database import DistributionDatabase
+    from tranrepl.distributor.database.publications import Publications
     from tranrepl.publisher.postgres.publisher import PostgresPublisher
 
     def stop(*_: object, **__: object) -> None:
         raise _InterruptedError
 
-    owner = DistributionDatabase if step == "start_watermark" else PostgresPublisher
+    owner = Publications if step == "start_watermark" else PostgresPublisher
     patch.setattr(owner, step, stop)
 
 

@@ -21,7 +21,8 @@ from tranrepl.admin.status import SubscriptionStatus, status
 from tranrepl.cli import agents, run_display
 from tranrepl.distribution.delivery import Tally
 from tranrepl.distribution.telling import RunToTell, telling
-from tranrepl.distributor.database import DistributionDatabase, RunRow
+from tranrepl.distributor.database import RunRow
+from tranrepl.distributor.database.history import History
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.topology import Topology
@@ -50,9 +51,9 @@ def _status(site: Site) -> SubscriptionStatus:
 def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int, bool]] = []
 
-    def telling(method: Callable[[DistributionDatabase, RunRow, JobResult], None]) -> Any:
-        def tell(database: DistributionDatabase, row: RunRow, result: JobResult) -> None:
-            method(database, row, result)
+    def telling(method: Callable[[History, RunRow, JobResult], None]) -> Any:
+        def tell(history: History, row: RunRow, result: JobResult) -> None:
+            method(history, row, result)
             table = "msdistribution_history" if row.subscription else "mslogreader_history"
             (seen,) = distribution_rows(
                 site, f"SELECT runstatus, delivered_commands, delivery_latency >= 0 FROM {table} WHERE id = {row.id}"
@@ -62,7 +63,7 @@ def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch)
         return tell
 
     for name in ("record_progress", "end_run"):
-        monkeypatch.setattr(DistributionDatabase, name, telling(getattr(DistributionDatabase, name)))
+        monkeypatch.setattr(History, name, telling(getattr(History, name)))
     insert_transactions(site, 1, 2, 3)
     site.run()
     reader, delivery = "mslogreader_history", "msdistribution_history"
@@ -133,7 +134,7 @@ def test_a_job_that_was_killed_leaves_what_it_last_told(site: Site, monkeypatch:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(DistributionDatabase, "end_run", killed)
+    monkeypatch.setattr(History, "end_run", killed)
     with pytest.raises(KeyboardInterrupt):
         site.deliver()
     assert distribution_rows(site, "SELECT runstatus, delivered_commands FROM msdistribution_history") == [(3, 3)]

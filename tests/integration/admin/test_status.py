@@ -279,7 +279,7 @@ def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: S
         (JobResult(validation=passed), True),
     ):
         with open_distribution(site.topology, "reporting") as opened:
-            opened.database.record_validation(opened.record, opened.subscription, told)
+            opened.database.history.record_validation(opened.record, opened.subscription, told)
         site.deliver().raise_error()
         error = _reporting(site).last_error
         assert error is not None

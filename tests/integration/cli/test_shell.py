@@ -155,7 +155,7 @@ def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     site.set_up()
     result = JobResult(error=DataError("the row was not found").report)
     with open_log_reader(site.topology) as opened:
-        opened.database.record_log_reader(opened.record, result)
+        opened.database.history.record_log_reader(opened.record, result)
     told = typed("status", file, environment=environment)
     lines = told.out.splitlines()
     assert told.status == 2
@@ -339,10 +339,9 @@ def _files(*folders: Path) -> list[Path]:
 
 def test_migrations_make_the_tables_that_the_code_works_with(database: DatabaseFactory) -> None:
     connection = database("distribution")
-    distribution = DistributionDatabase(connection)
-    distribution.migrate()
-    distribution.migrate()
-    distribution.close()
+    with DistributionDatabase(connection) as distribution:
+        distribution.migrate()
+        distribution.migrate()
     engine = sa.create_engine(connection.sqlalchemy_url(), poolclass=sa.NullPool)
     with engine.connect() as session:
         options = {"compare_type": True, "compare_server_default": True, "version_table": "tranrepl_version"}

@@ -37,7 +37,7 @@ from support.observed import (
     watermark,
 )
 from support.site import Rows, Site
-from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.database.batches import Batches
 from tranrepl.errors import ErrorKind, FencedError, TransientError
 from tranrepl.failpoint import VARIABLE, Failpoint
 from tranrepl.jobs.results import JobResult
@@ -348,7 +348,7 @@ def test_of_two_log_readers_at_once_one_stores_and_the_other_is_fenced(
     """The second one reads and registers all while the first one is about to register the same."""
     site = _audited_site(databases(), tmp_path, spark)
     make_transactions(site, 60)
-    original, faster = DistributionDatabase.register_batch, threading.Event()
+    original, faster = Batches.register, threading.Event()
 
     def overtaken(*arguments: Any) -> Any:
         if not faster.is_set():
@@ -357,7 +357,7 @@ def test_of_two_log_readers_at_once_one_stores_and_the_other_is_fenced(
         return original(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DistributionDatabase, "register_batch", overtaken)
+        patch.setattr(Batches, "register", overtaken)
         result = site.read_log()
     assert result.error is not None
     assert (result.error.kind, result.transactions) == (ErrorKind.FENCED, 0)

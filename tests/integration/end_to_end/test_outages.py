@@ -37,7 +37,7 @@ from support.proxy import Cut, Proxy, When
 from support.site import Site
 from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import count_commands
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database.publications import PublicationRecord, Publications
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.results import JobResult
 
@@ -219,15 +219,15 @@ def test_a_delivery_changes_nothing_after_its_transaction_was_ended(site: Site) 
 
 def test_a_log_reader_goes_on_after_one_that_overtook_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads how far the log is registered; the other one registers more, and advances; it looks at the slot."""
-    original = DistributionDatabase.publication
+    original = Publications.get
 
-    def overtaken(database: DistributionDatabase, name: str) -> PublicationRecord:
-        record = original(database, name)
+    def overtaken(publications: Publications, name: str) -> PublicationRecord:
+        record = original(publications, name)
         monkeypatch.undo()
         read_log_into_store(site).raise_error()
         return record
 
-    monkeypatch.setattr(DistributionDatabase, "publication", overtaken)
+    monkeypatch.setattr(Publications, "get", overtaken)
     late = read_log_into_store(site)
     assert (late.error, late.transactions) == (None, 0)
     assert_each_change_is_stored_once(site)

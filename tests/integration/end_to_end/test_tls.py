@@ -115,7 +115,5 @@ def test_tls_parameters_reach_every_driver(
             pass
         with pytest.raises(FetchError, match=refusal):
             list(log_messages(ends.publisher, slot, 0, [1]))
-        distribution = DistributionDatabase(ends.distribution)
-        with pytest.raises(ReplicationError, match=refusal):
+        with DistributionDatabase(ends.distribution) as distribution, pytest.raises(ReplicationError, match=refusal):
             distribution.ping()
-        distribution.close()

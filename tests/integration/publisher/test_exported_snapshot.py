@@ -33,11 +33,8 @@ def _site(databases: DatabasesFactory, tmp_path: Path, filter_: str | None = Non
 
 
 def _article(site: Site) -> RegisteredArticle:
-    database = DistributionDatabase(site.databases.distribution)
-    try:
-        (article,) = database.registered_articles(database.publication("purchasing"))
-    finally:
-        database.close()
+    with DistributionDatabase(site.databases.distribution) as database:
+        (article,) = database.articles.registered(database.publications.get("purchasing"))
     return article
 
 

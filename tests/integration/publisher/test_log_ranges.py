@@ -19,6 +19,7 @@ from support.observed import slot_position, stored_commands
 from support.site import Site
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.database.batches import Batches
 from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import reading
@@ -181,24 +182,24 @@ def test_a_table_altered_in_either_range_stops_there(inserted: tuple[int, int], 
 @contextmanager
 def _overtaken_once_registered(other: Callable[[], JobResult]) -> Iterator[None]:
     """Another log reader is at work as soon as the first registration is committed, before its caller hears of it."""
-    begin, register = DistributionDatabase._begin, DistributionDatabase.register_batch
-    registering: list[DistributionDatabase] = []
+    begin, register = DistributionDatabase.transaction, Batches.register
+    registering: list[Batches] = []
     results: list[JobResult] = []
 
-    def registers(database: DistributionDatabase, *arguments: Any) -> Any:
-        registering.append(database)
-        return register(database, *arguments)
+    def registers(batches: Batches, *arguments: Any) -> Any:
+        registering.append(batches)
+        return register(batches, *arguments)
 
     @contextmanager
     def overtaken(database: DistributionDatabase) -> Iterator[Any]:
         with begin(database) as connection:
             yield connection
-        if registering == [database] and not results:
+        if registering == [database.batches] and not results:
             results.append(other())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DistributionDatabase, "_begin", overtaken)
-        patch.setattr(DistributionDatabase, "register_batch", registers)
+        patch.setattr(DistributionDatabase, "transaction", overtaken)
+        patch.setattr(Batches, "register", registers)
         yield
     assert [(it.error, it.batches) for it in results] == [(None, 1)]
 

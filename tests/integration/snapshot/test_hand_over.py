@@ -185,11 +185,8 @@ def _write_some(site: Site, seed: int) -> None:
 
 
 def _status(site: Site) -> SubscriptionStatus:
-    database = DistributionDatabase(site.databases.distribution)
-    try:
-        return database.subscription(database.publication("purchasing"), "reporting").status
-    finally:
-        database.close()
+    with DistributionDatabase(site.databases.distribution) as database:
+        return database.subscriptions.get(database.publications.get("purchasing"), "reporting").status
 
 
 def _deliver(site: Site) -> None:

@@ -202,7 +202,7 @@ def test_a_procedure_that_commits_is_named_and_nothing_of_its_batch_stays(
 def _skeletons(site: Site) -> list[Procedure]:
     """What `tranrepl script --custom` prints."""
     with open_log_reader(site.topology) as opened, connect(site.databases.subscriber, "test") as session:
-        articles = opened.database.active_articles(site.publication, opened.record)
+        articles = opened.database.articles.active(site.publication, opened.record)
         targets = find_targets(session, "Subscriber reporting", articles)
         return [it for target in targets for it in custom_procedures(target)]
 

@@ -172,7 +172,7 @@ def test_a_mariadb_subscriber_needs_no_more_than_documented(
 def _in_bulk(site: Site) -> dict[str, set[Operation]]:
     """What of each article goes in bulk with the rights of the site's login."""
     with open_distribution(site.topology, "reporting") as opened:
-        articles = opened.database.all_articles(opened.record)
+        articles = opened.database.articles.by_id(opened.record)
         with dialect_of(opened.connection).applier(opened.connection, opened.key, articles) as applier:
             return {str(articles[number].source): set(its) for number, its in applier.bulk_operations.items()}
 

@@ -52,7 +52,7 @@ def ask_history(database: DistributionDatabase, record: PublicationRecord, setti
     """Ask the distribution database alone."""
     error = last_error(database, record, None)
     healed = error is not None and ended_well_since(database, record, None, error)
-    last = run_of(database.last_history(record))
+    last = run_of(database.history.newest(record))
     return LogReaderHistory(last, error_of(error, healed=healed, place=Place(settings_file)) if error else None)
 
 

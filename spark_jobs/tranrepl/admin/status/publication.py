@@ -70,7 +70,7 @@ class _Status:
         """Return the publication as registered. Raises what keeps the database from answering at all."""
         self.database.ping()
         try:
-            return self.database.publication(self.publication.publication)
+            return self.database.publications.get(self.publication.publication)
         except ConfigurationError as error:
             return _NotSetUp(error)
 

@@ -54,15 +54,15 @@ class SubscriptionQuestion:
 
     def ask(self) -> SubscriptionStatus:
         """Return the subscription's status. Raises ConfigurationError where it is not registered."""
-        subscription = self.database.subscription(self.record, self.name)
+        subscription = self.database.subscriptions.get(self.record, self.name)
         watermark = self.watermark or self._last_known(subscription)
         uninitialized = subscription.status in _WITHOUT_SNAPSHOT
-        batches = [] if uninitialized else self.database.batches_after(self.record, watermark)
+        batches = [] if uninitialized else self.database.batches.after(self.record, watermark)
         undelivered = undelivered_after(self.record, batches, watermark)
-        last = run_of(self.database.last_history(self.record, subscription))
+        last = run_of(self.database.history.newest(self.record, subscription))
         latency = _age(undelivered.since) if undelivered.since is not None else None
-        rate = self.database.delivery_rate(self.record, subscription)
-        states = self.database.article_states(subscription)
+        rate = self.database.history.delivery_rate(self.record, subscription)
+        states = self.database.snapshots.article_states(subscription)
         return SubscriptionStatus(
             subscription=self.name,
             state=_state(self.publication, subscription, last, latency),
@@ -80,15 +80,15 @@ class SubscriptionQuestion:
             undelivered_at_most=undelivered.at_most,
             estimated_seconds=int(undelivered.commands / rate) if rate else undelivered.commands,
             latency_seconds=latency,
-            last_latency_seconds=self.database.delivery_latency(self.record, subscription),
+            last_latency_seconds=self.database.history.delivery_latency(self.record, subscription),
             last_error=self._last_error(subscription, watermark, undelivered),
             skipped=self._skipped(subscription),
-            delivered_commands=self.database.delivered_commands(self.record, subscription),
+            delivered_commands=self.database.history.delivered_commands(self.record, subscription),
             last_run=last,
         )
 
     def _last_known(self, subscription: SubscriptionRecord) -> bytes:
-        told = self.database.last_known_watermark(self.record, subscription)
+        told = self.database.history.last_known_watermark(self.record, subscription)
         return told or subscription.subscription_seqno or FIRST_XACT_SEQNO
 
     def _last_error(

@@ -1,0 +1,20 @@
+"""The distribution database: publications, articles, subscriptions, snapshots, registered batches, errors, history."""
+
+from __future__ import annotations
+
+from tranrepl.distributor.database.batches import Batch
+from tranrepl.distributor.database.distribution_database import DistributionDatabase
+from tranrepl.distributor.database.history import RunRow
+from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.database.snapshots import ArticleState, UnknownRows
+from tranrepl.distributor.database.subscriptions import SubscriptionRecord
+
+__all__ = [
+    "ArticleState",
+    "Batch",
+    "DistributionDatabase",
+    "PublicationRecord",
+    "RunRow",
+    "SubscriptionRecord",
+    "UnknownRows",
+]

@@ -1,0 +1,157 @@
+"""The articles of a publication, with the definitions that stored commands were made by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.tables import ArticleStatus, msarticles
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.model.table_file import TableFile
+from tranrepl.settings.publication import Article, Publication
+
+
+class Articles:
+    """What `msarticles` holds: the definitions in force, and those that stored commands may still refer to."""
+
+    def __init__(self, database: DatabaseConnection) -> None:
+        self._database = database
+
+    def set_up(self, record: PublicationRecord, wanted: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+        """Register articles, whose `article_id` is 0, unless the very same is active. Others become inactive."""
+        with self._database.transaction() as connection:
+            active = self._of_status(connection, record, ArticleStatus.ACTIVE)
+            asked = {article.source: article for article in wanted}
+            kept = {it.source: it for it in active if it.source in asked and it.same_definition(asked[it.source])}
+            connection.execute(
+                msarticles.update()
+                .where(
+                    msarticles.c.publication_id == record.publication_id,
+                    msarticles.c.article_id.not_in([article.article_id for article in kept.values()]),
+                )
+                .values(status=ArticleStatus.INACTIVE)
+            )
+            for article in wanted:
+                if article.source not in kept:
+                    connection.execute(msarticles.insert().values(**_article_values(record, article)))
+                else:
+                    _renew(connection, kept[article.source].article_id, article)
+            return self._of_status(connection, record, ArticleStatus.ACTIVE)
+
+    def renew(self, articles: Iterable[RegisteredArticle]) -> None:
+        """Register what changes without the definition: the table's file, and after which point rows begin anew."""
+        with self._database.transaction() as connection:
+            for article in articles:
+                _renew(connection, article.article_id, article)
+
+    def registered(self, record: PublicationRecord) -> list[RegisteredArticle]:
+        """Return the definitions in force."""
+        with self._database.transaction() as connection:
+            return self._of_status(connection, record, ArticleStatus.ACTIVE)
+
+    def active(self, publication: Publication, record: PublicationRecord) -> list[RegisteredArticle]:
+        """Return the articles to read. Raises ConfigurationError where the file was changed and not set up since."""
+        with self._database.transaction() as connection:
+            articles = self._of_status(connection, record, ArticleStatus.ACTIVE)
+        registered = {article.source: article for article in articles}
+        for article in publication.articles:
+            if not _agrees(article, registered.get(article.source)):
+                raise _changed(publication, article.source)
+        for source in registered.keys() - {article.source for article in publication.articles}:
+            raise _changed(publication, source)
+        return articles
+
+    def by_id(self, record: PublicationRecord) -> dict[int, RegisteredArticle]:
+        """Return every definition that stored commands may refer to, by `article_id`."""
+        with self._database.transaction() as connection:
+            articles = self._of_status(connection, record, *ArticleStatus)
+        return {article.article_id: article for article in articles}
+
+    def _of_status(
+        self, connection: sa.Connection, record: PublicationRecord, *statuses: ArticleStatus
+    ) -> list[RegisteredArticle]:
+        rows = connection.execute(
+            sa.select(msarticles)
+            .where(msarticles.c.publication_id == record.publication_id, msarticles.c.status.in_(statuses))
+            .order_by(msarticles.c.article_id)
+        )
+        return [_article(row) for row in rows]
+
+
+def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
+    fields = row._mapping
+    return RegisteredArticle(
+        article_id=fields["article_id"],
+        source=TableName(fields["source_owner"], fields["source_object"]),
+        destination=TableName(fields["destination_owner"], fields["destination_object"]),
+        source_object_id=fields["source_object_id"],
+        columns=tuple(PublishedColumn.model_validate(column) for column in fields["columns"]),
+        ins_cmd=fields["ins_cmd"],
+        upd_cmd=fields["upd_cmd"],
+        del_cmd=fields["del_cmd"],
+        filter=fields["filter_clause"],
+        update_policy=fields["update_policy"],
+        truncate=fields["truncate"],
+        deferrable=fields["deferrable"],
+        file=TableFile.model_validate(fields["source_file"]) if fields["source_file"] else None,
+        begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
+    )
+
+
+def _article_values(record: PublicationRecord, article: RegisteredArticle) -> dict[str, object]:
+    return {
+        "publication_id": record.publication_id,
+        "source_owner": article.source.schema,
+        "source_object": article.source.table,
+        "destination_owner": article.destination.schema,
+        "destination_object": article.destination.table,
+        "source_object_id": article.source_object_id,
+        "columns": [column.model_dump() for column in article.columns],
+        "ins_cmd": str(article.ins_cmd),
+        "upd_cmd": str(article.upd_cmd),
+        "del_cmd": str(article.del_cmd),
+        "filter_clause": article.filter,
+        "update_policy": article.update_policy,
+        "truncate": article.truncate,
+        "deferrable": article.deferrable,
+        "status": ArticleStatus.ACTIVE,
+        **_renewed_values(article),
+    }
+
+
+def _renewed_values(article: RegisteredArticle) -> dict[str, object]:
+    file = article.file.model_dump(mode="json") if article.file is not None else None
+    return {"source_file": file, "begins_after": article.begins_after.value}
+
+
+def _renew(connection: sa.Connection, article_id: int, article: RegisteredArticle) -> None:
+    connection.execute(
+        msarticles.update().where(msarticles.c.article_id == article_id).values(**_renewed_values(article))
+    )
+
+
+def _agrees(article: Article, registered: RegisteredArticle | None) -> bool:
+    if registered is None:
+        return False
+    columns = {column.name for column in registered.columns}
+    same = ("ins_cmd", "upd_cmd", "del_cmd", "filter", "update_policy", "truncate")
+    return (
+        article.destination_table == registered.destination
+        and all(getattr(article, name) == getattr(registered, name) for name in same)
+        and (article.columns is None or set(article.columns) == columns)
+        and set(article.lob_columns) == {column.name for column in registered.columns if column.lob}
+    )
+
+
+def _changed(publication: Publication, source: TableName) -> ConfigurationError:
+    return ConfigurationError(
+        f"publication {publication.publication}: article {source} is not registered as its file describes it",
+        remedy="run `tranrepl setup FILE`",
+        article=str(source),
+    )

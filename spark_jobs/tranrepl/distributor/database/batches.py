@@ -1,0 +1,155 @@
+"""Registered batches: what makes a folder of the store exist.
+
+A batch's row and the log reader's watermark are written in one transaction, under a comparison with the watermark that
+the batch was read from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.publications import PublicationRecord, at_position, overtaken
+from tranrepl.distributor.tables import mspublications, msrepl_batches
+from tranrepl.model.position import Position, seqnos_of_one_place
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Commands of whole transactions, in one folder of the store."""
+
+    folder: str
+    first_xact_seqno: bytes
+    last_xact_seqno: bytes
+    first_commit_time: datetime
+    last_commit_time: datetime
+    transactions: int
+    commands: int
+    log_bytes: int
+    """Bytes of the log messages it was made of: what its commands weigh, roughly."""
+
+
+class Batches:
+    """What `msrepl_batches` holds. Ages are told by the database's own clock, which wrote the times."""
+
+    def __init__(self, database: DatabaseConnection) -> None:
+        self._database = database
+
+    def register(self, record: PublicationRecord, batch: Batch | None, end: Position) -> PublicationRecord:
+        """Register what was read after `record.registered_to`, in one transaction with the watermark.
+
+        Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
+        from which the next batch may have been read already. Raises FencedError where another log reader was faster.
+        """
+        xact_seqno = batch.last_xact_seqno if batch else record.registered_xact_seqno
+        commit_time = batch.last_commit_time if batch else record.registered_commit_time
+        with self._database.transaction() as connection:
+            moved = connection.execute(
+                mspublications.update()
+                .where(at_position(record))
+                .values(
+                    registered_lsn=end.value,
+                    registered_xact_seqno=xact_seqno,
+                    registered_commit_time=commit_time,
+                )
+            )
+            if moved.rowcount != 1:
+                raise overtaken(self._database.where, record)
+            if batch is not None:
+                connection.execute(
+                    msrepl_batches.insert().values(
+                        publication_id=record.publication_id,
+                        folder=batch.folder,
+                        first_xact_seqno=batch.first_xact_seqno,
+                        last_xact_seqno=batch.last_xact_seqno,
+                        first_commit_time=batch.first_commit_time,
+                        last_commit_time=batch.last_commit_time,
+                        transactions=batch.transactions,
+                        commands=batch.commands,
+                        log_bytes=batch.log_bytes,
+                    )
+                )
+        return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
+
+    def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
+        """Return registered batches that hold transactions after `xact_seqno`, in commit order."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                sa.select(msrepl_batches)
+                .where(
+                    msrepl_batches.c.publication_id == record.publication_id,
+                    msrepl_batches.c.last_xact_seqno > xact_seqno,
+                )
+                .order_by(msrepl_batches.c.first_xact_seqno)
+            ).all()
+        return [_batch(row) for row in rows]
+
+    def around(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
+        """Return registered batches that may hold a transaction of this place in the log."""
+        first, last = seqnos_of_one_place(xact_seqno)
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                sa.select(msrepl_batches).where(
+                    msrepl_batches.c.publication_id == record.publication_id,
+                    msrepl_batches.c.first_xact_seqno <= last,
+                    msrepl_batches.c.last_xact_seqno >= first,
+                )
+            ).all()
+        return [_batch(row) for row in rows]
+
+    def first_older(self, record: PublicationRecord, xact_seqno: bytes, age: timedelta) -> Batch | None:
+        """Return the first batch after `xact_seqno`, where it was registered so long ago; else None."""
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                sa.select(msrepl_batches, (msrepl_batches.c.entry_time <= sa.func.now() - age).label("older"))
+                .where(
+                    msrepl_batches.c.publication_id == record.publication_id,
+                    msrepl_batches.c.last_xact_seqno > xact_seqno,
+                )
+                .order_by(msrepl_batches.c.first_xact_seqno)
+                .limit(1)
+            ).one_or_none()
+        return _batch(row) if row is not None and row.older else None
+
+    def remove(self, record: PublicationRecord, up_to: bytes, age: timedelta) -> list[Batch]:
+        """Forget batches that end at or before `up_to` and were registered so long ago.
+
+        Their folders are no batches any more, and may be removed.
+        """
+        chosen = sa.and_(
+            msrepl_batches.c.publication_id == record.publication_id,
+            msrepl_batches.c.entry_time <= sa.func.now() - age,
+            msrepl_batches.c.last_xact_seqno <= up_to,
+        )
+        with self._database.transaction() as connection:
+            rows = connection.execute(msrepl_batches.delete().where(chosen).returning(msrepl_batches)).all()
+            removed = sorted((_batch(row) for row in rows), key=lambda batch: batch.last_xact_seqno)
+            if removed:
+                connection.execute(
+                    mspublications.update()
+                    .where(mspublications.c.publication_id == record.publication_id)
+                    .values(removed_xact_seqno=removed[-1].last_xact_seqno)
+                )
+        return removed
+
+    def folders(self) -> set[str]:
+        """Return the folders of every publication: two may share a store."""
+        with self._database.transaction() as connection:
+            return set(connection.execute(sa.select(msrepl_batches.c.folder)).scalars())
+
+
+def _batch(row: sa.Row[Any]) -> Batch:
+    return Batch(
+        row.folder,
+        bytes(row.first_xact_seqno),
+        bytes(row.last_xact_seqno),
+        row.first_commit_time,
+        row.last_commit_time,
+        row.transactions,
+        row.commands,
+        row.log_bytes,
+    )

@@ -1,0 +1,111 @@
+"""The connection to the distribution database: transactions with our errors, and its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.tables import mspublications
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.postgres.session import Session, connect, translated_errors
+
+_MIGRATIONS = Path(__file__).parents[1] / "migrations"
+_NOT_MIGRATED_STATES = ("42P01", "42703")
+_LASTING_COMMITS = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) "
+    "WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
+
+
+class DatabaseConnection:
+    """Sessions to the database: opened when they are first needed, closed by `close` or at the end of `with`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.where = f"distribution database {connection.database}"
+        self._connection = connection
+        self._engine = sa.create_engine(
+            "postgresql+psycopg://",
+            creator=self._connect,
+            # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
+            pool_size=1,
+            max_overflow=-1,
+            pool_pre_ping=True,
+            hide_parameters=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _connect(self) -> Session:
+        session = connect(self._connection, "tranrepl", autocommit=True)
+        # What is registered must be there after a crash: the Publisher's log goes on after it.
+        with translated_errors(self.where):
+            session.execute(_LASTING_COMMITS)
+        session.autocommit = False
+        return session
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """Begin a transaction of its own, committed at the end. Its errors are of `tranrepl.errors`."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: DBAPIError) -> ReplicationError:
+        state = getattr(error.orig, "sqlstate", None)
+        text = " ".join(str(error.orig).split())
+        if state in _NOT_MIGRATED_STATES:
+            return ConfigurationError(f"{self.where} has no current schema", remedy="run `tranrepl setup FILE`")
+        if state is None and isinstance(error, OperationalError):
+            return TransientError(
+                f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"
+            )
+        if isinstance(error, OperationalError):
+            return TransientError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
+        return ConfigurationError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
+
+    def migrate(self) -> None:
+        """Bring the schema to this version. Idempotent."""
+        # Nothing for jobs, which start often.
+        from alembic import command
+        from alembic.config import Config
+
+        with self.transaction() as connection:
+            config = Config()
+            config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    def is_current(self) -> bool:
+        """Return whether it has a schema of ours, of this version."""
+        with self.transaction() as connection:
+            inspector = sa.inspect(connection)
+            if not inspector.has_table(mspublications.name):
+                return False
+            found = {column["name"] for column in inspector.get_columns(mspublications.name)}
+            return found >= {column.name for column in mspublications.columns}
+
+    def ping(self) -> None:
+        """Ask for an answer. Raises ConfigurationError or TransientError where the database cannot be used."""
+        with self.transaction() as connection:
+            schema = connection.scalar(sa.select(sa.func.current_schema()))
+        if schema is None:
+            raise ConfigurationError(
+                f"{self.where}: search_path names no schema that is there: the tables have no place",
+                remedy=f'ALTER ROLE "{self._connection.login}" SET search_path = public, or another schema of its own',
+            )

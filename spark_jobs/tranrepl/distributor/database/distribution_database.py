@@ -1,0 +1,27 @@
+"""The distribution database, with a room for each thing that it holds."""
+
+from __future__ import annotations
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database.articles import Articles
+from tranrepl.distributor.database.batches import Batches
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.errors import Errors
+from tranrepl.distributor.database.history import History
+from tranrepl.distributor.database.publications import Publications
+from tranrepl.distributor.database.snapshots import Snapshots
+from tranrepl.distributor.database.subscriptions import Subscriptions
+
+
+class DistributionDatabase(DatabaseConnection):
+    """Opened for one job or one command, and closed at its end: `with DistributionDatabase(connection) as database`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.publications = Publications(self)
+        self.articles = Articles(self)
+        self.subscriptions = Subscriptions(self)
+        self.snapshots = Snapshots(self)
+        self.batches = Batches(self)
+        self.errors = Errors(self)
+        self.history = History(self, self.errors)

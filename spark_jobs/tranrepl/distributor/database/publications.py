@@ -1,0 +1,237 @@
+"""Publications as they are registered: whose log is read, from where, and up to where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.tables import (
+    SubscriptionStatus,
+    msarticle_subscriptions,
+    msarticles,
+    mspublications,
+    msrepl_batches,
+    mssubscriptions,
+)
+from tranrepl.errors import ConfigurationError, FencedError, MustBeReinitializedError
+from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.settings.publication import Publication
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationRecord:
+    """A publication as registered. All of the log before `registered_to` is registered."""
+
+    publication_id: int
+    publication: str
+    store: str
+    slot_name: str
+    registered_xact_seqno: bytes | None
+    registered_to: Position | None
+    removed_xact_seqno: bytes | None = None
+    """Last transaction whose commands clean-up has removed."""
+    read_from: Position | None = None
+    """Where reading the log began; None where an earlier version began it."""
+    publisher_system: str | None = None
+    """System identifier of the server whose log is registered; None before it is."""
+    timeline: int | None = None
+    """Of that log, at `registered_to`."""
+    registered_commit_time: datetime | None = None
+    """By which the last registered transaction was committed; None where an earlier version registered it."""
+
+
+_LOG_COLUMNS = (
+    "registered_xact_seqno",
+    "registered_lsn",
+    "registered_commit_time",
+    "removed_xact_seqno",
+    "start_lsn",
+    "publisher_system",
+    "timeline",
+)
+
+
+class Publications:
+    """What `mspublications` holds."""
+
+    def __init__(self, database: DatabaseConnection) -> None:
+        self._database = database
+
+    def find(self, name: str) -> PublicationRecord | None:
+        """Return the publication as registered; None where it is not."""
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                sa.select(mspublications).where(mspublications.c.publication == name)
+            ).one_or_none()
+        return _publication(row) if row else None
+
+    def get(self, name: str) -> PublicationRecord:
+        """Return the publication as registered. Raises ConfigurationError where it is not set up."""
+        record = self.find(name)
+        if record is None or record.registered_to is None or record.publisher_system is None:
+            raise ConfigurationError(
+                f"{self._database.where}: publication {name} is not set up", remedy="run `tranrepl setup FILE`"
+            )
+        return record
+
+    def set_up(
+        self, publication: Publication, publisher_db: str, slot_name: str, system: str, timeline: int
+    ) -> PublicationRecord:
+        """Register the publication, or renew what may change: the store, and whose log it is as long as nothing of a
+        log is registered.
+
+        Raises ConfigurationError where the publication of this name is another Publisher's.
+        """
+        values = {"publisher_db": publisher_db, "slot_name": slot_name, "store": publication.distributor.store}
+        with self._database.transaction() as connection:
+            known = connection.execute(
+                sa.select(mspublications)
+                .where(mspublications.c.publication == publication.publication)
+                .with_for_update()
+            ).one_or_none()
+            if known is None:
+                connection.execute(mspublications.insert().values(publication=publication.publication, **values))
+            elif (known.publisher_db, known.slot_name) != (publisher_db, slot_name):
+                raise ConfigurationError(
+                    f"{self._database.where}: publication {publication.publication} belongs to Publisher database "
+                    f"{known.publisher_db}",
+                    remedy="give this publication another name",
+                )
+            elif known.registered_lsn is not None and known.publisher_system not in (None, system):
+                raise another_publisher(self._database.where, publication.publication, known.publisher_system, system)
+            elif known.store != publication.distributor.store and known.registered_xact_seqno is not None:
+                raise ConfigurationError(
+                    f"{self._database.where}: publication {publication.publication} has stored commands in "
+                    f"{known.store}",
+                    remedy=f"move that folder to {publication.distributor.store} and update mspublications.store, "
+                    "or keep the store",
+                )
+            else:
+                connection.execute(
+                    mspublications.update()
+                    .where(mspublications.c.publication_id == known.publication_id)
+                    .values(store=publication.distributor.store)
+                )
+            # An earlier version registered a log without saying whose.
+            connection.execute(
+                mspublications.update()
+                .where(
+                    mspublications.c.publication == publication.publication,
+                    sa.or_(mspublications.c.registered_lsn.is_(None), mspublications.c.publisher_system.is_(None)),
+                )
+                .values(publisher_system=system, timeline=timeline)
+            )
+            row = connection.execute(
+                sa.select(mspublications).where(mspublications.c.publication == publication.publication)
+            ).one()
+        return _publication(row)
+
+    def start_watermark(self, record: PublicationRecord, position: Position) -> None:
+        """Register where a new slot begins to read, unless that is registered already."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                mspublications.update()
+                .where(
+                    mspublications.c.publication_id == record.publication_id, mspublications.c.registered_lsn.is_(None)
+                )
+                .values(registered_lsn=position.value, start_lsn=position.value)
+            )
+
+    def renew_position(self, record: PublicationRecord, position: Position, timeline: int) -> PublicationRecord:
+        """Register that the log goes on from `position` on another timeline than is registered, or from before what
+        is.
+
+        Raises FencedError where another log reader was faster.
+        """
+        with self._database.transaction() as connection:
+            moved = connection.execute(
+                mspublications.update()
+                .where(at_position(record))
+                .values(registered_lsn=position.value, timeline=timeline)
+            )
+            if moved.rowcount != 1:
+                raise overtaken(self._database.where, record)
+        return replace(record, registered_to=position, timeline=timeline)
+
+    def forget_log(self, record: PublicationRecord, statuses: Mapping[str, SubscriptionStatus]) -> None:
+        """Forget what is registered of the log, stored commands among it, as the log is about to be read anew.
+
+        Each subscription gets the status of its name, and waits like that until it has a new beginning: a job that dies
+        meanwhile leaves nothing that is delivered from the wrong place.
+        """
+        mine = mspublications.c.publication_id == record.publication_id
+        with self._database.transaction() as connection:
+            connection.execute(msrepl_batches.delete().where(msrepl_batches.c.publication_id == record.publication_id))
+            connection.execute(mspublications.update().where(mine).values(dict.fromkeys(_LOG_COLUMNS)))
+            # Rows that begin anew do so in the log that is forgotten.
+            connection.execute(
+                msarticles.update()
+                .where(msarticles.c.publication_id == record.publication_id)
+                .values(begins_after=None, source_file=None)
+            )
+            for row in connection.execute(
+                sa.select(mssubscriptions).where(mssubscriptions.c.publication_id == record.publication_id)
+            ).all():
+                subscription = mssubscriptions.c.subscription_id == row.subscription_id
+                status = statuses.get(row.subscription, SubscriptionStatus.INACTIVE)
+                connection.execute(
+                    mssubscriptions.update().where(subscription).values(status=status, subscription_seqno=None)
+                )
+                connection.execute(
+                    msarticle_subscriptions.delete().where(
+                        msarticle_subscriptions.c.subscription_id == row.subscription_id
+                    )
+                )
+
+
+def at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
+    """Return the condition for the publication's row, where nobody has moved it since the record was read."""
+    return sa.and_(
+        mspublications.c.publication_id == record.publication_id,
+        mspublications.c.registered_lsn == (record.registered_to or FIRST_POSITION).value,
+        mspublications.c.publisher_system == record.publisher_system,
+        mspublications.c.timeline == record.timeline,
+        mspublications.c.start_lsn.is_not_distinct_from(None if record.read_from is None else record.read_from.value),
+    )
+
+
+def overtaken(where: str, record: PublicationRecord) -> FencedError:
+    """Return the error of a log reader that another one was faster than."""
+    return FencedError(
+        f"{where}: another log reader of publication {record.publication} has registered this part of the log"
+    )
+
+
+def another_publisher(where: str, publication: str, registered: str | None, found: str) -> MustBeReinitializedError:
+    """Return the error for a connection that leads to another server than the one whose log is registered."""
+    return MustBeReinitializedError(
+        f"{where}: publication {publication} belongs to the Publisher with the system identifier {registered}; the "
+        f"connection leads to another server, {found}, as one that a dump was restored into, one that pg_upgrade has "
+        "made, or a second Publisher of the same name",
+        remedy="where this server has taken the other one's place, `tranrepl reinitialize FILE` begins anew from its "
+        "rows, or `tranrepl reinitialize FILE --log-reader` without them where the Subscribers have them all; a second "
+        "Publisher takes another name for its publication, or a distribution database of its own",
+    )
+
+
+def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
+    fields = row._mapping
+    seqno, registered = fields["registered_xact_seqno"], fields["registered_lsn"]
+    removed, start = fields["removed_xact_seqno"], fields["start_lsn"]
+    return PublicationRecord(
+        fields["publication_id"],
+        fields["publication"],
+        fields["store"],
+        fields["slot_name"],
+        bytes(seqno) if seqno is not None else None,
+        Position(bytes(registered)) if registered is not None else None,
+        bytes(removed) if removed is not None else None,
+        Position(bytes(start)) if start is not None else None,
+        fields["publisher_system"],
+        fields["timeline"],
+        fields["registered_commit_time"],
+    )
