@@ -16,7 +16,8 @@ from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.generic.session_errors import translated_errors
-from tranrepl.subscriber.generic.watermark import OBJECTS, SNAPSHOTS, WATERMARKS, is_model_table
+from tranrepl.subscriber.generic.watermark import is_model_table
+from tranrepl.subscriber.model_tables import OBJECTS, SNAPSHOTS, WATERMARKS
 from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 

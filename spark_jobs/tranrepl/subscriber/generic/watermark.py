@@ -1,6 +1,6 @@
-"""The model's tables at a Subscriber that SQLAlchemy reaches.
+"""The watermark at a Subscriber that SQLAlchemy reaches, and the model's tables there as setup makes them.
 
-Source: `MSreplication_subscriptions` and `MSreplication_objects`.
+Source: `MSreplication_subscriptions`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 import sqlalchemy as sa
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy.dialects import mysql
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
@@ -24,66 +23,8 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
+from tranrepl.subscriber.model_tables import METADATA, SNAPSHOTS, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, stands_at
-
-_METADATA = sa.MetaData()
-
-
-def _name(length: int) -> sa.String:
-    """Return the type of a name, compared by its bytes: other collations make one of two names that differ in case."""
-    return sa.String(length).with_variant(mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), "mysql")
-
-
-WATERMARKS = sa.Table(
-    "msreplication_subscriptions",
-    _METADATA,
-    sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
-    sa.Column("publisher_db", _name(128), primary_key=True),
-    sa.Column("publication", _name(64), primary_key=True),
-    sa.Column("subscription", _name(64), primary_key=True),
-    sa.Column("stream", sa.SmallInteger, primary_key=True, autoincrement=False),
-    sa.Column("subscription_type", sa.SmallInteger, nullable=False),
-    sa.Column("description", sa.String(255)),
-    sa.Column(
-        "transaction_timestamp",
-        sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql"),
-        nullable=False,
-    ),
-    sa.Column("time", sa.DateTime, nullable=False, server_default=sa.func.current_timestamp()),
-    sa.Column("batch_after", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
-    sa.Column("batch_streams", sa.SmallInteger),
-    sa.Column("batch_division", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
-)
-OBJECTS = sa.Table(
-    "msreplication_objects",
-    _METADATA,
-    sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_db", _name(128), nullable=False),
-    sa.Column("publication", _name(64), nullable=False),
-    sa.Column("article", _name(255), nullable=False),
-    sa.Column("object_name", _name(128), primary_key=True),
-    sa.Column("object_type", sa.String(1), nullable=False),
-    sa.Column("object_text", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql"), nullable=False),
-)
-SNAPSHOTS = sa.Table(
-    "msreplication_snapshots",
-    _METADATA,
-    sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
-    sa.Column("publisher_db", _name(128), primary_key=True),
-    sa.Column("publication", _name(64), primary_key=True),
-    sa.Column("subscription", _name(64), primary_key=True),
-    sa.Column("article", _name(255), primary_key=True),
-    sa.Column("range_number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("snapshot", sa.String(64), nullable=False),
-    sa.Column("row_count", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("byte_count", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
-    sa.Column("time", sa.DateTime, nullable=False, server_default=sa.func.current_timestamp()),
-)
-MODEL_TABLES = tuple(_METADATA.tables)
-"""Their names."""
 
 
 class Watermark:
@@ -235,12 +176,12 @@ def is_model_table(session: sa.Connection, table: sa.Table) -> bool:
 def create_tables(session: sa.Connection, where: str) -> None:
     """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
     SQL Server's own are."""
-    _METADATA.create_all(session, checkfirst=True)
+    METADATA.create_all(session, checkfirst=True)
     _add_missing_columns(session, WATERMARKS, "transaction_timestamp")
     _add_missing_columns(session, SNAPSHOTS, "range_number")
     for table, ours in ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number")):
         _add_publisher_system(session, table, ours)
-    for table in _METADATA.tables.values():
+    for table in METADATA.tables.values():
         found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
         if not found >= {column.name for column in table.columns}:
             raise ConfigurationError(

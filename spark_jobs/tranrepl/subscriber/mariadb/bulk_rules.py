@@ -20,9 +20,9 @@ from tranrepl.model.commands import Method, Operation
 from tranrepl.model.source_types import source_type
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import parents_first
-from tranrepl.subscriber.generic.watermark import OBJECTS
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, Literals, literals
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, ends_with_body
+from tranrepl.subscriber.model_tables import OBJECTS
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 
 Place = tuple[str, str]

@@ -5,67 +5,21 @@ Source: `MSreplication_subscriptions`, `MSreplication_objects`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from psycopg import sql
 
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedures import SCHEMA
 
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
 WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
 OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
 SNAPSHOTS = sql.Identifier(SCHEMA, "msreplication_snapshots")
-_PRIMARY_KEYS = (
-    (WATERMARKS, ("publisher_system", "publisher_db", "publication", "subscription", "stream")),
-    (SNAPSHOTS, ("publisher_system", "publisher_db", "publication", "subscription", "article", "range_number")),
-)
-
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS {watermarks} (
-    publisher text NOT NULL,
-    publisher_db text NOT NULL,
-    publication text NOT NULL,
-    subscription text NOT NULL,
-    stream smallint NOT NULL,
-    subscription_type smallint NOT NULL DEFAULT 0,
-    description text,
-    transaction_timestamp bytea NOT NULL,
-    time timestamptz NOT NULL DEFAULT now(),
-    batch_after bytea,
-    batch_streams smallint,
-    batch_division text,
-    publisher_system text NOT NULL DEFAULT '',
-    PRIMARY KEY (publisher_system, publisher_db, publication, subscription, stream))""",
-    """ALTER TABLE {watermarks} ADD COLUMN IF NOT EXISTS batch_after bytea,
-    ADD COLUMN IF NOT EXISTS batch_streams smallint, ADD COLUMN IF NOT EXISTS batch_division text,
-    ADD COLUMN IF NOT EXISTS publisher_system text NOT NULL DEFAULT ''""",
-    """CREATE TABLE IF NOT EXISTS {objects} (
-    publisher text NOT NULL,
-    publisher_db text NOT NULL,
-    publication text NOT NULL,
-    article text NOT NULL,
-    object_name text NOT NULL,
-    object_type char(1) NOT NULL,
-    object_text text NOT NULL,
-    PRIMARY KEY (object_name))""",
-    """CREATE TABLE IF NOT EXISTS {snapshots} (
-    publisher text NOT NULL,
-    publisher_db text NOT NULL,
-    publication text NOT NULL,
-    subscription text NOT NULL,
-    article text NOT NULL,
-    range_number integer NOT NULL,
-    snapshot text NOT NULL,
-    created boolean NOT NULL DEFAULT false,
-    deferred text,
-    row_count bigint NOT NULL DEFAULT 0,
-    byte_count bigint NOT NULL DEFAULT 0,
-    xact_seqno bytea,
-    time timestamptz NOT NULL DEFAULT now(),
-    publisher_system text NOT NULL DEFAULT '',
-    PRIMARY KEY (publisher_system, publisher_db, publication, subscription, article, range_number))""",
-    """ALTER TABLE {snapshots} ADD COLUMN IF NOT EXISTS xact_seqno bytea,
-    ADD COLUMN IF NOT EXISTS publisher_system text NOT NULL DEFAULT ''""",
-)
 
 _KEY_OF = """
 SELECT c.conname, EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.conrelid
@@ -89,16 +43,51 @@ def has_table(session: Session, table: sql.Identifier) -> bool:
 
 def create_model_tables(session: Session) -> None:
     """Create the model's tables, inside a transaction. Idempotent; tables of earlier versions get what they lack."""
-    for statement in _TABLES:
-        session.execute(sql.SQL(statement).format(watermarks=WATERMARKS, objects=OBJECTS, snapshots=SNAPSHOTS))
-    for table, columns in _PRIMARY_KEYS:
-        found = session.execute(_KEY_OF, [table.as_string(session)]).fetchone()
-        if found is not None and not found[1]:
-            session.execute(
-                sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}, ADD PRIMARY KEY ({})").format(
-                    table, sql.Identifier(found[0]), sql.SQL(", ").join(map(sql.Identifier, columns))
-                )
+    for table in _tables():
+        for statement in _definitions(table):
+            session.execute(statement.encode())
+        _add_publisher_system(session, table)
+
+
+def _tables() -> list[sa.Table]:
+    """Return the tables as PostgreSQL has them: a snapshot's rows say here also what is built after the load."""
+    # For setup alone: a delivery does without it.
+    import sqlalchemy as sa
+
+    from tranrepl.subscriber import model_tables
+
+    here = sa.MetaData(schema=SCHEMA)
+    tables = {it.name: it.to_metadata(here) for it in model_tables.METADATA.tables.values()}
+    snapshots = tables[model_tables.SNAPSHOTS.name]
+    snapshots.append_column(sa.Column("created", sa.Boolean, nullable=False, server_default=sa.false()))
+    snapshots.append_column(sa.Column("deferred", sa.Text))
+    return list(tables.values())
+
+
+def _definitions(table: sa.Table) -> Iterator[str]:
+    """Return the statement that makes a table, and one that gives an earlier version's the columns that it lacks."""
+    import sqlalchemy as sa
+    from sqlalchemy.schema import CreateColumn, CreateTable
+
+    dialect = sa.URL.create("postgresql+psycopg").get_dialect()()
+    yield str(CreateTable(table, if_not_exists=True).compile(dialect=dialect))
+    later = [it for it in table.columns if it.nullable or it.server_default is not None]
+    added = [f"ADD COLUMN IF NOT EXISTS {CreateColumn(it).compile(dialect=dialect)}" for it in later]
+    if later:
+        yield f"ALTER TABLE {dialect.identifier_preparer.format_table(table)} {', '.join(added)}"
+
+
+def _add_publisher_system(session: Session, table: sa.Table) -> None:
+    """Add the column to the primary key of a table that an earlier version made."""
+    columns = [it.name for it in table.primary_key]
+    name = sql.Identifier(SCHEMA, table.name)
+    found = session.execute(_KEY_OF, [name.as_string(session)]).fetchone()
+    if "publisher_system" in columns and found is not None and not found[1]:
+        session.execute(
+            sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}, ADD PRIMARY KEY ({})").format(
+                name, sql.Identifier(found[0]), sql.SQL(", ").join(map(sql.Identifier, columns))
             )
+        )
 
 
 def adopt_unidentified_rows(session: Session, key: SubscriptionKey) -> None:

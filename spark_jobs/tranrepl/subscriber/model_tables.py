@@ -1,0 +1,82 @@
+"""The model's tables at a Subscriber: for every kind of database, in the types that it has.
+
+Source: `MSreplication_subscriptions` and `MSreplication_objects`. Deliveries to PostgreSQL do without this module, and
+start sooner.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+METADATA = sa.MetaData()
+
+
+def _name(length: int) -> sa.String:
+    """Return the type of a name, compared by its bytes: other collations make one of two names that differ in case."""
+    binary = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    return sa.String(length).with_variant(binary, "mysql").with_variant(sa.Text(), "postgresql")
+
+
+def _text(length: int) -> sa.String:
+    return sa.String(length).with_variant(sa.Text(), "postgresql")
+
+
+def _time() -> sa.Column[datetime]:
+    """Return a column of the time of a change: UTC, or where the database knows them, with the session's time zone."""
+    moment = sa.DateTime().with_variant(sa.DateTime(timezone=True), "postgresql")
+    return sa.Column("time", moment, nullable=False, server_default=sa.func.current_timestamp())
+
+
+WATERMARKS = sa.Table(
+    "msreplication_subscriptions",
+    METADATA,
+    sa.Column("publisher", _name(255), nullable=False),
+    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
+    sa.Column("publisher_db", _name(128), primary_key=True),
+    sa.Column("publication", _name(64), primary_key=True),
+    sa.Column("subscription", _name(64), primary_key=True),
+    sa.Column("stream", sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column("subscription_type", sa.SmallInteger, nullable=False, server_default="0"),
+    sa.Column("description", _text(255)),
+    sa.Column(
+        "transaction_timestamp",
+        sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql"),
+        nullable=False,
+    ),
+    _time(),
+    sa.Column("batch_after", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    sa.Column("batch_streams", sa.SmallInteger),
+    sa.Column("batch_division", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
+)
+OBJECTS = sa.Table(
+    "msreplication_objects",
+    METADATA,
+    sa.Column("publisher", _name(255), nullable=False),
+    sa.Column("publisher_db", _name(128), nullable=False),
+    sa.Column("publication", _name(64), nullable=False),
+    sa.Column("article", _name(255), nullable=False),
+    sa.Column("object_name", _name(128), primary_key=True),
+    sa.Column("object_type", sa.String(1).with_variant(sa.CHAR(1), "postgresql"), nullable=False),
+    sa.Column("object_text", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql"), nullable=False),
+)
+SNAPSHOTS = sa.Table(
+    "msreplication_snapshots",
+    METADATA,
+    sa.Column("publisher", _name(255), nullable=False),
+    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
+    sa.Column("publisher_db", _name(128), primary_key=True),
+    sa.Column("publication", _name(64), primary_key=True),
+    sa.Column("subscription", _name(64), primary_key=True),
+    sa.Column("article", _name(255), primary_key=True),
+    sa.Column("range_number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("snapshot", _text(64), nullable=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("byte_count", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    _time(),
+)
+MODEL_TABLES = tuple(METADATA.tables)
+"""Their names."""
