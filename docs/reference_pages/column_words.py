@@ -9,7 +9,7 @@ TABLES: Mapping[str, str] = {
     "msarticles": "A row for each definition of an article. A changed definition is a new row; stored commands refer "
     "to the one they were made with.",
     "msreplica_identities": "What `setup` changed at published tables, so that `teardown` can put it back.",
-    "mssubscriptions": "A row for each subscription. How far it is delivered stands at the Subscriber.",
+    "mssubscriptions": "A row for each subscription. Its watermark is at the Subscriber.",
     "msarticle_subscriptions": "A row for each article of each subscription: what its snapshot holds, and what it "
     "waits for.",
     "msrepl_batches": "A row for each stored batch. A folder of the store without a row does not exist for any reader.",

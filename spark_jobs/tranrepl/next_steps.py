@@ -1,4 +1,4 @@
-"""The ways on after an error, as commands that can be pasted: for the shell, a task's log, alerts and status."""
+"""What can be done after an error, as commands that can be pasted: for the shell, a task's log, alerts and status."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
     file, subscription = shlex.quote(place.settings_file), shlex.quote(place.subscription)
     if error.kind is ErrorKind.TRANSIENT:
         only = f" -s {subscription}" if place.subscription else ""
-        return (NextStep("it may pass by itself: the next run goes on from here", f"tranrepl run {file}{only}"),)
+        return (
+            NextStep("the cause may be gone by now: the next run continues from here", f"tranrepl run {file}{only}"),
+        )
     if error.xact_seqno is None:
         return ()
     seqno = f"0x{error.xact_seqno}"
@@ -58,7 +60,7 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
         look,
         NextStep("mend the Subscriber's rows, then deliver again", f"tranrepl run {file} -s {subscription}"),
         NextStep(
-            "or pass over the transaction, then correct the rows that it would have changed",
+            "or skip the transaction, then correct the rows that it would have changed",
             f"tranrepl skip {file} -s {subscription} --xact-seqno {seqno}",
         ),
         NextStep("", f"tranrepl validate {file} -s {subscription}{article} --repair"),

@@ -82,7 +82,7 @@ def _fields(file: Path) -> dict[str, str]:
         browse,
         "# mend the Subscriber's rows, then deliver again",
         f"tranrepl run {file} -s reporting",
-        "# or pass over the transaction, then correct the rows that it would have changed",
+        "# or skip the transaction, then correct the rows that it would have changed",
         f"tranrepl skip {file} -s reporting --xact-seqno 0x00ab",
         f"tranrepl validate {file} -s reporting --article sales.vendor --repair",
         "# when to take which: docs/how-to/a-batch-failed.md",

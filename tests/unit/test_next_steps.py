@@ -42,7 +42,7 @@ def test_the_block_says_all_there_is_and_ends_with_the_commands() -> None:
             f"tranrepl browse {FILE} --from 0x00ab --to 0x00ab",
             "# mend the Subscriber's rows, then deliver again",
             f"tranrepl run {FILE} -s reporting",
-            "# or pass over the transaction, then correct the rows that it would have changed",
+            "# or skip the transaction, then correct the rows that it would have changed",
             f"tranrepl skip {FILE} -s reporting --xact-seqno 0x00ab",
             f"tranrepl validate {FILE} -s reporting --article 'sales.\"Order Details\"' --repair",
             f"# when to take which: {RUNBOOK}",

@@ -41,7 +41,7 @@ from tranrepl.topology import Topology
 
 @app.command("log-reader", epilog="Example: [bold]tranrepl log-reader purchasing.yaml --master 'local\\[2]'[/]")
 def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOption = False) -> None:
-    """Read the Publisher's log, and store the commands it becomes."""
+    """Read the Publisher's log and store its changes as commands."""
     with failing_clearly():
         topology = load(file)
         result = _read_log(topology, master)
@@ -108,9 +108,9 @@ def snapshot(
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the Publisher's rows to what waits for its initial snapshot.
+    """Copy the Publisher's rows to Subscribers that wait for a snapshot.
 
-    New subscriptions wait for it, and so do articles that were added; others
+    New subscriptions wait for one, and so do articles that were added; others
     are left alone. The Publisher keeps working meanwhile.
     """
     with failing_clearly():

@@ -21,10 +21,10 @@ def skip(
         typer.Option(metavar="XACT_SEQNO", help="The transaction that is next, hexadecimal.", show_default=False),
     ],
 ) -> None:
-    """Skip the next transaction of a subscription, and record that.
+    """Skip the next transaction of a subscription.
 
     Like SQL Server's sp_setsubscriptionxactseqno, but it skips this one
-    transaction and no other.
+    transaction and no other. The history records it.
     """
     with failing_clearly():
         topology = load(file)
@@ -42,7 +42,7 @@ def retry(
         str, typer.Option(metavar="XACT_SEQNO", help="The transaction to begin with, hexadecimal.", show_default=False)
     ],
 ) -> None:
-    """Deliver again, from a transaction on that was delivered before.
+    """Let the next delivery begin with an earlier transaction.
 
     For a Subscriber whose rows were put back by hand. A restored database
     needs no retry: its watermark came back with it.

@@ -106,7 +106,7 @@ def _undelivered(subscription: SubscriptionStatus) -> str:
 
 def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
     if reader.registered_xact_seqno is not None:
-        yield f"stands at 0x{reader.registered_xact_seqno}"
+        yield f"watermark 0x{reader.registered_xact_seqno}"
     if reader.slot_name is not None:
         yield _slot(reader, reader.slot_name)
     if reader.waits_for is not None:
@@ -124,7 +124,7 @@ def _slot(reader: LogReaderStatus, name: str) -> str:
     kept = reader.retained
     if kept is None or kept.bytes is None:
         return f"slot {escape(name)}: {state}" + (f" ({kept.wal_status})" if kept is not None else "")
-    left = f", {decimal(kept.bytes_left)} more before it is in danger" if kept.bytes_left is not None else ""
+    left = f", {decimal(kept.bytes_left)} more before it is invalidated" if kept.bytes_left is not None else ""
     return f"slot {escape(name)}: {state}, retains {decimal(kept.bytes)} of log ({kept.wal_status}{left})"
 
 
@@ -138,7 +138,7 @@ def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
     if subscription.watermark is not None:
         away = subscription.subscriber_problem is not None
         place = f"0x{subscription.watermark}"
-        yield f"stood at {place}, as its last run told" if away else f"stands at {place}"
+        yield f"watermark {place}" + (", as of its last run" if away else "")
     yield from _red(subscription.subscriber_problem)
     yield from _red(subscription.problem)
     if subscription.undelivered_commands is not None:

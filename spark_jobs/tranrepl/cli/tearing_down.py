@@ -74,7 +74,9 @@ def _ask() -> None:
     """Ask whether to remove it. Raises ConfigurationError where nobody can answer; exits with status 1 where the answer
     is no."""
     if not sys.stdin.isatty():
-        raise ConfigurationError("nothing was removed: nobody can be asked here", remedy="--yes removes without asking")
+        raise ConfigurationError(
+            "nothing was removed: there is no terminal to ask in", remedy="--yes removes without asking"
+        )
     if not typer.confirm("Remove all this?", default=False):
         out.print("nothing was removed")
         raise typer.Exit(1)

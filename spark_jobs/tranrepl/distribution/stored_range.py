@@ -135,6 +135,6 @@ def damaged(record: PublicationRecord, batch: Batch, problem: str) -> Configurat
         f"store: batch {batch.folder} cannot be read: {problem}. It holds transactions "
         f"{batch.first_xact_seqno.hex()} to {batch.last_xact_seqno.hex()}, and nothing after them is delivered",
         remedy=f"restore {folder_path(record, batch.folder)} from a backup of the store; where there is none, "
-        "initialise the subscriptions anew",
+        "reinitialize the subscriptions",
         xact_seqno=batch.first_xact_seqno.hex(),
     )

@@ -25,7 +25,7 @@ def refuse_left_out(changes: ChangeSet, image: Cells, positions: Sequence[int]) 
     article = changes.article
     names = ", ".join(article.columns[positions[at]].name for at in np.flatnonzero(left_out.any(axis=0)).tolist())
     error = DataError(
-        f"article {article.source}: the log does not have the values of {names} that must travel",
+        f"article {article.source}: the log does not have the values of {names}, which must be sent",
         article=str(article.source),
     )
     raise RefusedChange(int(changes.places[left_out.any(axis=1)][0]), error, lacks_old_row=True)

@@ -122,7 +122,7 @@ def test_a_server_that_is_away_is_named_and_the_others_are_told(
     # Without Publisher and distribution database nobody knows whose watermark is whose.
     assert reporting["watermark"] == (stood if known or "publisher" not in away else None)
     if away == ("archive",):
-        assert f"stood at 0x{archive['watermark']}, as its last run told" in outcome.out
+        assert f"watermark 0x{archive['watermark']}, as of its last run" in outcome.out
     assert len(facts["wrong"]) == len(away), facts["wrong"]
 
 
@@ -187,7 +187,7 @@ def test_an_idle_subscription_tells_its_last_latency(site: Site, tmp_path: Path)
     site.run()
     outcome = _typed(site, file)
     assert outcome.status == 0
-    said = rf"^reporting: Not running\n  stands at 0x{watermark(site).hex()}\n  idle; last latency \d+\.\d s$"
+    said = rf"^reporting: Not running\n  watermark 0x{watermark(site).hex()}\n  idle; last latency \d+\.\d s$"
     assert re.search(said, outcome.out, re.MULTILINE)
     reporting = _reporting(site)
     assert (reporting.latency_seconds, (reporting.last_latency_seconds or 0.0) > 0) == (None, True)

@@ -133,7 +133,7 @@ def test_it_says_what_will_go_and_asks(site: Site, tmp_path: Path) -> None:
     assert "public.whole" not in dry.out
     refused = _typed(site, tmp_path)
     assert refused.status == 1
-    assert "error: nothing was removed: nobody can be asked here\n  → --yes removes without asking" in refused.err
+    assert "error: nothing was removed: there is no terminal to ask in\n  → --yes removes without asking" in refused.err
     assert _everything(site.databases) == before
     done = _typed(site, tmp_path, "--yes")
     assert done.status == 0, done.err
