@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from tranrepl.cli import verbs as cli
@@ -65,6 +67,14 @@ def test_help_shows_an_example(verb: str) -> None:
     help_text = _help(verb)
     assert f"Usage: tranrepl {verb}" in help_text
     assert f"Example: tranrepl {verb}" in help_text
+
+
+def test_no_line_of_a_help_text_is_broken_at_80_columns() -> None:
+    """The paragraphs after the first are shown as they are written."""
+    verbs = typer.main.get_command(cli.app)
+    assert isinstance(verbs, TyperGroup)
+    lines = [line for verb in verbs.commands.values() for line in (verb.help or "").splitlines()]
+    assert [line for line in lines if len(line) > 78] == []
 
 
 def test_help_lists_every_verb_and_tells_of_connections() -> None:
