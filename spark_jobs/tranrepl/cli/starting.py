@@ -22,9 +22,9 @@ def init(
         typer.Option(metavar="PATH", help="Where commands are stored.", show_default="a folder in your home"),
     ] = None,
 ) -> None:
-    """Write a DAG file, replication.py, and a commented publication, publications/NAME.yaml, into Airflow's folder.
+    """Write a DAG file and a commented publication into Airflow's folder.
 
-    Nothing is overwritten.
+    They are replication.py and publications/NAME.yaml. Nothing is overwritten.
     """
     with failing_clearly():
         where = store or str(Path.home() / "tranrepl" / publication)
