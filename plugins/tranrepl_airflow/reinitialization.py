@@ -93,10 +93,10 @@ class ReinitializeOperator(InitializeOperator):
 
     def _run(self, context: Context) -> JobResult:
         # Imported here: database drivers are not for whoever parses a DAG file.
-        from tranrepl.snapshot.anew import subscribe_anew
+        from tranrepl.snapshot.reinitialization import mark_for_reinitialization
         from tranrepl.topology import Topology
 
         request = self.request().model_copy(update={"articles": chosen_articles(context)})
         topology = Topology(request.publication, resolve_connections(request.connection_ids()).by_id)
-        subscribe_anew(request, topology)
+        mark_for_reinitialization(request, topology)
         return super()._run(context)

@@ -57,9 +57,9 @@ def dag(publications: Path, dag_file: Path) -> DAG:
 def marked(monkeypatch: pytest.MonkeyPatch) -> list[SnapshotRequest]:
     """What was marked to begin anew; nothing is in a database."""
     requests: list[SnapshotRequest] = []
-    module = types.ModuleType("tranrepl.snapshot.anew")
-    module.__dict__["subscribe_anew"] = lambda request, _: requests.append(request)
-    monkeypatch.setitem(sys.modules, "tranrepl.snapshot.anew", module)
+    module = types.ModuleType("tranrepl.snapshot.reinitialization")
+    module.__dict__["mark_for_reinitialization"] = lambda request, _: requests.append(request)
+    monkeypatch.setitem(sys.modules, "tranrepl.snapshot.reinitialization", module)
     return requests
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from support.site import Site
 from support.whole_run import whole_run
-from tranrepl.admin.beginning_anew import BEGINNING_OF, begin_anew
 from tranrepl.admin.check import check
+from tranrepl.admin.publication_reinitialization import BEGINNING_OF, reinitialize_publication
 from tranrepl.admin.reinitialization import Rows, reinitialize
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, Repair, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import SyncType
-from tranrepl.snapshot.anew import subscribe_anew
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 _COMMAND = re.compile(r"`tranrepl (?P<verb>[a-z-]+) FILE(?P<options>[^`]*)`")
 _MOST_STEPS = 12
@@ -133,7 +133,7 @@ def reinitialize_all(site: Site, rows: Rows) -> Mapping[str, JobResult]:
     def take_snapshot(name: str) -> JobResult:
         return site.take_snapshot(subscription=name)
 
-    return begin_anew(site.topology, checked, rows, take_snapshot, lambda _: None)
+    return reinitialize_publication(site.topology, checked, rows, take_snapshot, lambda _: None)
 
 
 def _subscription(site: Site, command: Command) -> str:
@@ -172,7 +172,7 @@ def _reinitialize(site: Site, command: Command) -> Mapping[str, JobResult]:
         return {}
     articles = (article,) if article is not None else ()
     request = SnapshotRequest(publication=site.publication, subscription=name, articles=articles)
-    subscribe_anew(request, site.topology)
+    mark_for_reinitialization(request, site.topology)
     return {"snapshot": site.take_snapshot(*articles, subscription=name)}
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tranrepl.admin.beginning_anew import BEGINNING_OF, begin_anew
 from tranrepl.admin.check import check as check_publication
+from tranrepl.admin.publication_reinitialization import BEGINNING_OF, reinitialize_publication
 from tranrepl.admin.reinitialization import Rows, reinitialize
 from tranrepl.cli.agents import take_snapshot
 from tranrepl.cli.app import app
@@ -18,7 +18,7 @@ from tranrepl.cli.results import raise_first, report
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.settings.publication import SyncType
-from tranrepl.snapshot.anew import subscribe_anew
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 from tranrepl.topology import Topology
 
 
@@ -62,7 +62,7 @@ def reinitialize_subscription(
         articles = chosen_article(publication, article)
         if publication.subscription(subscription).sync_type is SyncType.AUTOMATIC:
             request = SnapshotRequest(publication=publication, subscription=subscription, articles=articles)
-            subscribe_anew(request, topology)
+            mark_for_reinitialization(request, topology)
             result = take_snapshot(topology, subscription, articles, master)
             report({subscription: result}, as_json=False)
             raise_first({subscription: result})
@@ -81,7 +81,7 @@ def _reinitialize_publication(topology: Topology, rows: Rows, master: str) -> No
         checked = check_publication(topology, BEGINNING_OF[rows])
     warn(checked.warnings)
     fail_on(checked.blocking)
-    results = begin_anew(
+    results = reinitialize_publication(
         topology,
         checked,
         rows,

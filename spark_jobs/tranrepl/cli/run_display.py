@@ -28,7 +28,7 @@ _BESIDE = 2
 class Backlog(Protocol):
     """What a run has before it."""
 
-    def told(self, row: Mapping[str, Any]) -> str:
+    def description(self, row: Mapping[str, Any]) -> str:
         """Describe in words how far the run is, by its history row."""
         ...
 
@@ -42,7 +42,7 @@ class UndeliveredCommands:
     commands: int
     """At most: of the first batch, some may be delivered, of the last, some may be after the run's bound."""
 
-    def told(self, row: Mapping[str, Any]) -> str:
+    def description(self, row: Mapping[str, Any]) -> str:
         done = row["delivered_commands"]
         return f"{done:,} of {max(done, self.commands):,} commands"
 
@@ -58,7 +58,7 @@ class UnreadLog:
     start: Position
     end: Position
 
-    def told(self, row: Mapping[str, Any]) -> str:
+    def description(self, row: Mapping[str, Any]) -> str:
         return f"{row['delivered_commands']:,} commands in {self.share(row):.0%} of the log"
 
     def share(self, row: Mapping[str, Any]) -> float:
@@ -96,8 +96,8 @@ class RunDisplay:
         if row is None:
             return ["starting Spark"]
         if not row["delivered_commands"] or row["runstatus"] != RunStatus.IN_PROGRESS:
-            return [backlog.told(row)]
-        return [backlog.told(row), *self._pace(row, backlog)]
+            return [backlog.description(row)]
+        return [backlog.description(row), *self._pace(row, backlog)]
 
     def _pace(self, row: Mapping[str, Any], backlog: Backlog) -> list[str]:
         elapsed, share = self.changed - self.began, backlog.share(row)

@@ -31,7 +31,7 @@ Files = Annotated[
         autocompletion=complete_file,
     ),
 ]
-Looked = PublicationStatus | ReplicationError
+Answer = PublicationStatus | ReplicationError
 
 
 @app.command(epilog="Example: [bold]tranrepl status dags/publications[/]")
@@ -49,13 +49,13 @@ def status(files: Files, as_json: JsonOption = False) -> None:
     with failing_clearly():
         paths = _settings_files(files)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        looked = dict(zip(paths, threads.map(_look, paths), strict=True))
-    alone = len(files) == 1 and files[0] in looked
+        answers = dict(zip(paths, threads.map(_ask_status, paths), strict=True))
+    single_file = len(files) == 1 and files[0] in answers
     if as_json:
-        _print_json(looked, alone=alone)
+        _print_json(answers, single_file=single_file)
     else:
-        _show(looked)
-    raise typer.Exit(max(_exit_status(it) for it in looked.values()))
+        _show(answers)
+    raise typer.Exit(max(_exit_status(it) for it in answers.values()))
 
 
 def _settings_files(given: Sequence[Path]) -> list[Path]:
@@ -70,32 +70,32 @@ def _settings_files(given: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def _look(path: Path) -> Looked:
+def _ask_status(path: Path) -> Answer:
     try:
         return publication_status(load(path), settings_file=str(path))
     except ReplicationError as error:
         return error
 
 
-def _show(looked: dict[Path, Looked]) -> None:
-    for number, (path, found) in enumerate(looked.items()):
+def _show(answers: dict[Path, Answer]) -> None:
+    for number, (path, found) in enumerate(answers.items()):
         if isinstance(found, PublicationStatus):
             if number:
                 out.print()
             show_status(found)
             continue
-        if len(looked) > 1:
+        if len(answers) > 1:
             err.print(f"{path}:", highlight=False, markup=False)
         remember_file(path)
         print_error(found)
 
 
-def _print_json(looked: dict[Path, Looked], *, alone: bool) -> None:
+def _print_json(answers: dict[Path, Answer], *, single_file: bool) -> None:
     """Print one file's facts by themselves, and those of several files, or of a folder, in a list."""
-    if not alone:
-        print_json([{"file": str(path), **_facts(found)} for path, found in looked.items()])
+    if not single_file:
+        print_json([{"file": str(path), **_facts(found)} for path, found in answers.items()])
         return
-    for path, found in looked.items():
+    for path, found in answers.items():
         if isinstance(found, PublicationStatus):
             print_json(found.model_dump(mode="json"))
         else:
@@ -103,13 +103,13 @@ def _print_json(looked: dict[Path, Looked], *, alone: bool) -> None:
             print_error(found)
 
 
-def _facts(found: Looked) -> dict[str, object]:
+def _facts(found: Answer) -> dict[str, object]:
     if isinstance(found, PublicationStatus):
         return found.model_dump(mode="json")
     return {"error": found.report.model_dump(mode="json")}
 
 
-def _exit_status(found: Looked) -> int:
+def _exit_status(found: Answer) -> int:
     if isinstance(found, PublicationStatus):
         return SOMETHING_IS_WRONG if found.wrong else 0
     return 1

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.planned import Planned, Planner, ahead
+from tranrepl.distribution.progress_reports import ReportedRun, reporting_progress
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over
-from tranrepl.distribution.telling import RunToTell, telling
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs.results import MOST_SKIPPED_TOLD, JobResult
+from tranrepl.jobs.results import MOST_SKIPPED_REPORTED, JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
@@ -61,7 +61,7 @@ class Delivery:
     """The commands are those of a commit batch that other connections have applied in part."""
     own_order: frozenset[int] = frozenset()
     """Articles whose commands keep their order among themselves only, where they go serially."""
-    run: RunToTell | None = None
+    run: ReportedRun | None = None
     """Whose progress is told."""
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
@@ -124,8 +124,8 @@ class Tally:
     def left_out(self, skipped: Sequence[ErrorReport]) -> None:
         """Count what a commit left out. Values stay in `MSrepl_errors`."""
         self.skipped += len(skipped)
-        told = (it.model_copy(update={"command": None}) for it in skipped[:MOST_SKIPPED_TOLD])
-        self.first_skipped = (*self.first_skipped, *told)[:MOST_SKIPPED_TOLD]
+        told = (it.model_copy(update={"command": None}) for it in skipped[:MOST_SKIPPED_REPORTED])
+        self.first_skipped = (*self.first_skipped, *told)[:MOST_SKIPPED_REPORTED]
 
     def result(self, watermark: bytes, seconds: float, error: ErrorReport | None) -> JobResult:
         return JobResult(
@@ -158,7 +158,7 @@ def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
     try:
         dialect = dialect_of(delivery.connection)
         with (
-            telling(delivery.run, tally),
+            reporting_progress(delivery.run, tally),
             dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier,
         ):
             stream = _Connection(delivery, applier, tally)

@@ -15,6 +15,7 @@ from tranrepl.distribution.all_gather_server import AllGatherServer
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import READ_TOGETHER, SORTED_TOGETHER, Group, cut_after, deliverable, groups
+from tranrepl.distribution.progress_reports import ReportedRun
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stored import (
     Commands,
@@ -27,7 +28,6 @@ from tranrepl.distribution.stored import (
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
-from tranrepl.distribution.telling import RunToTell
 from tranrepl.distributor.database import Batch, RunRow
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
@@ -117,7 +117,7 @@ class _Job:
     ) -> None:
         self._spark = spark
         self._opened = opened
-        self._run = RunToTell(opened.distribution, row.id)
+        self._run = ReportedRun(opened.distribution, row.id)
         self._settings = request.publication.subscription(request.subscription)
         self._articles = opened.database.articles.by_id(opened.record)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)

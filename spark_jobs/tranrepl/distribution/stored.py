@@ -30,7 +30,7 @@ from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
-from tranrepl.spark.arrow_alone import prepare_worker
+from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.spark.submission import LOST_WORKER
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import ROW_LAYOUT
-from tranrepl.spark.arrow_alone import prepare_worker
+from tranrepl.spark.pyarrow_setup import prepare_worker
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000

@@ -17,14 +17,14 @@ import pyarrow as pa
 from tranrepl.distribution.all_gather_server import Address
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
 from tranrepl.distribution.planned import Planned, ahead
+from tranrepl.distribution.progress_reports import reporting_progress
 from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
-from tranrepl.distribution.telling import telling
 from tranrepl.distribution.vote import Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark.arrow_alone import prepare_worker
+from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.subscriber.batching.commit_batches import Piece
 from tranrepl.subscriber.dialect import Applier, Stream, StreamRecord
 from tranrepl.subscriber.registry import dialect_of
@@ -62,7 +62,7 @@ def deliver_stream(delivery: Delivery, stream: Stream, pieces: Iterable[StreamPi
     try:
         dialect = dialect_of(delivery.connection)
         with (
-            telling(delivery.run, worker.tally),
+            reporting_progress(delivery.run, worker.tally),
             dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier,
         ):
             worker.deliver(applier, pieces)

@@ -14,7 +14,7 @@ from tranrepl.jobs.validation_report import SubscriptionValidation
 MOST_NOTICES = 100
 
 
-MOST_SKIPPED_TOLD = 3
+MOST_SKIPPED_REPORTED = 3
 
 
 class TableProgress(BaseModel):
@@ -65,7 +65,7 @@ class JobResult(BaseModel):
     skipped: int = 0
     """Commands that were skipped, as `skip_errors` says; each is a row of `MSrepl_errors`."""
     first_skipped: tuple[ErrorReport, ...] = ()
-    """The errors of the first of them, at most `MOST_SKIPPED_TOLD`."""
+    """The errors of the first of them, at most `MOST_SKIPPED_REPORTED`."""
     snapshot: tuple[TableProgress, ...] = ()
     """Tables that the job copied, or copies."""
     notices: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class JobResult(BaseModel):
             in_bulk=self.in_bulk + later.in_bulk,
             fallbacks=dict(Counter(self.fallbacks) + Counter(later.fallbacks)),
             skipped=self.skipped + later.skipped,
-            first_skipped=(*self.first_skipped, *later.first_skipped)[:MOST_SKIPPED_TOLD],
+            first_skipped=(*self.first_skipped, *later.first_skipped)[:MOST_SKIPPED_REPORTED],
             snapshot=self.snapshot + later.snapshot,
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             validation=later.validation or self.validation,

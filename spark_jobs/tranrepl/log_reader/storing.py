@@ -18,7 +18,7 @@ from tranrepl.log_reader.reading import read_commands
 from tranrepl.model.commands import ROW_LAYOUT_DDL
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.spark.arrow_alone import prepare_worker
+from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.spark.submission import LOST_WORKER
 
 Tell = Callable[[int, LogRead, str | None], None]

@@ -61,7 +61,7 @@ class _History:
     logged: float = field(default_factory=time.monotonic)
     whole: set[str] = field(default_factory=set)
 
-    def tell(self, tables: tuple[TableProgress, ...]) -> None:
+    def report(self, tables: tuple[TableProgress, ...]) -> None:
         self.database.history.record_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
         for it in tables:
             if it.share >= 1 and it.article not in self.whole:

@@ -40,7 +40,7 @@ from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
 log = logging.getLogger(__name__)
 
 _FRUITLESS_ATTEMPTS = 3
-_TOLD_EVERY_SECONDS = 1.0
+_REPORT_INTERVAL_SECONDS = 1.0
 
 
 class LostTasksError(Exception):
@@ -61,7 +61,7 @@ class Runner(Protocol):
 class Listener(Protocol):
     """Who wants to know how it gets on."""
 
-    def tell(self, tables: tuple[TableProgress, ...]) -> None:
+    def report(self, tables: tuple[TableProgress, ...]) -> None:
         """Report how far the tables are."""
         ...
 
@@ -131,7 +131,7 @@ class _Loading:
             for it in plan.articles:
                 by_name[it.name] = holder.ranges(it.article, None if it.name in order.at_once else each)
             self._ranges = [it for ranges in by_name.values() for it in ranges]
-            with self._telling():
+            with self._reporting():
                 for level in order.levels:
                     self._load([it for name in level for it in by_name[name]])
         self._build()
@@ -192,26 +192,26 @@ class _Loading:
         return next((it for it in errors if not may_pass(it)), errors[0] if errors else None)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         """Tell how far the tables are, from what is committed, while ranges are copied."""
         over, self._looked = Event(), time.monotonic()
-        teller = Thread(target=self._tell_until, args=[over], name="tranrepl-progress", daemon=True)
-        teller.start()
+        reporter = Thread(target=self._report_until, args=[over], name="tranrepl-progress", daemon=True)
+        reporter.start()
         try:
             yield
         finally:
             over.set()
-            teller.join()
+            reporter.join()
 
-    def _tell_until(self, over: Event) -> None:
+    def _report_until(self, over: Event) -> None:
         opened = self.plan.opened
         last = False
         while not last:
-            last = over.wait(_TOLD_EVERY_SECONDS)
+            last = over.wait(_REPORT_INTERVAL_SECONDS)
             try:
                 dialect = dialect_of(opened.connection)
                 with dialect.snapshot(opened.connection, opened.key, "tranrepl progress") as target:
-                    self.listener.tell(self._progress(target.loaded(self.snapshot)))
+                    self.listener.report(self._progress(target.loaded(self.snapshot)))
             except ReplicationError as error:
                 log.warning("progress is not told: %s", error.message)
 

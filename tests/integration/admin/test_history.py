@@ -20,7 +20,7 @@ from support.site import Site
 from tranrepl.admin.status import SubscriptionStatus, status
 from tranrepl.cli import agents, run_display
 from tranrepl.distribution.delivery import Tally
-from tranrepl.distribution.telling import RunToTell, telling
+from tranrepl.distribution.progress_reports import ReportedRun, reporting_progress
 from tranrepl.distributor.database import RunRow
 from tranrepl.distributor.database.history import History
 from tranrepl.errors import ConfigurationError
@@ -123,7 +123,7 @@ def test_what_is_committed_is_told_while_a_delivery_goes_on(
 
 def test_a_delivery_does_without_a_history_that_it_cannot_reach(site: Site) -> None:
     site_away = replace(site.connections["distribution"], port=1)
-    with telling(RunToTell(site_away, 1), Tally(commands=5)):
+    with reporting_progress(ReportedRun(site_away, 1), Tally(commands=5)):
         time.sleep(1.2)
 
 

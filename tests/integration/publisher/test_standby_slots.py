@@ -99,9 +99,9 @@ def test_a_snapshot_waits_for_the_standby_too(standby: PostgresServer, site: Sit
         update={"publisher": site.publication.publisher.model_copy(update={"snapshot_timeout": 3})}
     )
     from tranrepl.jobs.requests import SnapshotRequest
-    from tranrepl.snapshot.anew import subscribe_anew
+    from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
-    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
+    mark_for_reinitialization(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
     with pytest.raises(TransientError, match=f"the standby of replication slot {STANDBY_SLOT}"):
         site.take_snapshot()
     assert _ids(site) == [1, 2, 3]

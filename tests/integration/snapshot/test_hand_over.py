@@ -28,7 +28,7 @@ from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
-from tranrepl.snapshot.anew import subscribe_anew
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 _ACCOUNTS = 3000
 _TABLE = "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL, filler text NOT NULL)"
@@ -226,7 +226,9 @@ _BEFORE_ACTIVE = (
 
 def test_killed_anywhere_it_begins_again_and_is_never_active_by_halves(site: Site) -> None:
     for seed, point in enumerate([*_BEFORE_ACTIVE, Failpoint.SNAPSHOT_ACTIVATED]):
-        subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
+        mark_for_reinitialization(
+            SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology
+        )
         with ChildJob(SNAPSHOT, site, f"{point}:3" if point.startswith("range") else point) as job:
             assert job.killed(), point
         _write_some(site, seed)
@@ -254,7 +256,9 @@ _RACES = (
 
 def test_writes_at_each_race_point_arrive_once(site: Site) -> None:
     for seed, point in enumerate(_RACES):
-        subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
+        mark_for_reinitialization(
+            SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology
+        )
         with (
             psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as still_open,  # type: ignore[arg-type]
             ChildJob(SNAPSHOT, site, f"{point}{':3' if point.startswith('range') else ''}/stop") as job,

@@ -32,8 +32,8 @@ from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.publisher.snapshot import TableRange
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot import agent, job, ranges
-from tranrepl.snapshot.anew import subscribe_anew
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 from tranrepl.topology import Topology
 
 _TABLES = """
@@ -248,7 +248,7 @@ def test_a_subscriber_of_before_an_articles_snapshot_is_known(
     assert site.at_subscriber("SELECT rating FROM vendor WHERE vendor_id = 1") == [(1,)]
     site.set_up()
     request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))
-    subscribe_anew(request, site.topology)
+    mark_for_reinitialization(request, site.topology)
     site.take_snapshot()
     deliver_stored(site).raise_error()
     assert site.differences() == []
@@ -304,7 +304,7 @@ def test_one_article_is_mended_alone(databases: DatabasesFactory, tmp_path: Path
     site.at_publisher("INSERT INTO orders VALUES (7000, 1, 1)", "UPDATE vendor SET note = 'n' WHERE vendor_id = 6")
     read_log_into_store(site).raise_error()
     request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.orders",))
-    subscribe_anew(request, site.topology)
+    mark_for_reinitialization(request, site.topology)
     assert [it.article for it in site.take_snapshot().snapshot] == ["public.orders"]
     deliver_stored(site).raise_error()
     assert site.differences() == ["public.vendor"]
@@ -452,6 +452,6 @@ def test_an_interrupted_snapshots_commands_are_kept_for_the_maximum(
     assert list(clean_up(site.topology).deactivated) == ["reporting"]
     with pytest.raises(ConfigurationError, match="must be reinitialized"):
         site.take_snapshot()
-    subscribe_anew(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
+    mark_for_reinitialization(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
     site.take_snapshot()
     assert site.differences() == []

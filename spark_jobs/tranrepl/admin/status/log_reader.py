@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tranrepl.admin.status.asking import said
 from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
+from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.error_rows import ended_well_since, last_error
 from tranrepl.errors import ReplicationError
@@ -77,7 +77,7 @@ def log_reader_status(
     if isinstance(publisher, PublisherAnswer):
         told |= _of_publisher(publisher)
     else:
-        told["publisher_problem"] = said("the Publisher", publisher)
+        told["publisher_problem"] = error_line("the Publisher", publisher)
     if isinstance(broken, ReplicationError):
         told["publisher_problem"] = f"whether the log can be read on is not known: {broken.message}"
     else:

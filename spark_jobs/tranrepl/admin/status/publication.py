@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from tranrepl.admin.status.asking import Asked, said
 from tranrepl.admin.status.log_reader import (
     LogReaderHistory,
     PublisherAnswer,
@@ -18,6 +17,7 @@ from tranrepl.admin.status.log_reader import (
 )
 from tranrepl.admin.status.naming import with_names
 from tranrepl.admin.status.report import LogReaderStatus, PublicationStatus, SubscriptionStatus, what_is_wrong
+from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.admin.status.subscription import SubscriptionQuestion, ask_subscriber, unasked_subscription
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
@@ -79,7 +79,7 @@ class _Status:
     ) -> PublicationStatus:
         watermarks = self._ask_subscribers(record.publisher_system)
         history = self._asked(self._distribution, lambda: ask_history(self.database, record, self.settings_file))
-        broken: Asked[str | None] | None = None
+        broken: PendingAnswer[str | None] | None = None
         if isinstance(publisher, PublisherAnswer):
             broken = self._asked(self._publisher, lambda: ask_for_break(self.topology, self.database, record))
         subscriptions = self._ask_subscriptions(record, watermarks)
@@ -142,14 +142,14 @@ class _Status:
     ) -> PublicationStatus:
         found = PublicationStatus(
             publication=self.publication.publication,
-            distributor_problem=said("the distribution database", error) if error is not None else None,
+            distributor_problem=error_line("the distribution database", error) if error is not None else None,
             log_reader=reader,
             subscriptions=subscriptions,
         )
         return with_names(found.model_copy(update={"wrong": what_is_wrong(found)}), self.settings_file)
 
-    def _asked(self, connection: Connection, question: Callable[[], Answer]) -> Asked[Answer]:
-        return Asked(f"connection {connection}", question, self.patience)
+    def _asked(self, connection: Connection, question: Callable[[], Answer]) -> PendingAnswer[Answer]:
+        return PendingAnswer(f"connection {connection}", question, self.patience)
 
     @property
     def publication(self) -> Publication:
@@ -168,4 +168,4 @@ def _with_subscriber(status: SubscriptionStatus, watermark: bytes | ReplicationE
     """Return the status with the error that kept the Subscriber from answering."""
     if not isinstance(watermark, ReplicationError):
         return status
-    return status.model_copy(update={"subscriber_problem": said("the Subscriber", watermark)})
+    return status.model_copy(update={"subscriber_problem": error_line("the Subscriber", watermark)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tranrepl.admin.status.asking import said
 from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import (
     LastError,
@@ -14,6 +13,7 @@ from tranrepl.admin.status.report import (
     SubscriptionState,
     SubscriptionStatus,
 )
+from tranrepl.admin.status.server_answers import error_line
 from tranrepl.admin.status.undelivered import Undelivered, undelivered_after
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.error_rows import ErrorRow, ended_well_since, last_error, skipped_since
@@ -124,7 +124,7 @@ def unasked_subscription(name: str, watermark: bytes | None, error: ReplicationE
     return SubscriptionStatus(
         subscription=name,
         watermark=watermark.hex() if watermark is not None else None,
-        problem=said("the distribution database", error) if error is not None else None,
+        problem=error_line("the distribution database", error) if error is not None else None,
     )
 
 

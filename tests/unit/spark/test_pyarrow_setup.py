@@ -15,7 +15,7 @@ from tranrepl.log_reader import storing
 
 _MAKES_ARRAYS = """
 import sys
-from tranrepl.spark.arrow_alone import leave_pandas_out
+from tranrepl.spark.pyarrow_setup import leave_pandas_out
 leave_pandas_out()
 import numpy as np, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset, pyarrow.parquet
 import tranrepl.cli.verbs, tranrepl.distribution.stored_range, tranrepl.log_reader.storing
@@ -31,7 +31,7 @@ def test_arrays_are_made_without_pandas() -> None:
 
 _FREES_AND_ALLOCATES = """
 import resource
-from tranrepl.spark.arrow_alone import prepare_worker
+from tranrepl.spark.pyarrow_setup import prepare_worker
 prepare_worker()
 import numpy as np
 faults = []

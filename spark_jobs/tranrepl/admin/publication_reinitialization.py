@@ -1,4 +1,4 @@
-"""`tranrepl reinitialize FILE`: the publication begins anew, step by step. It may be interrupted and done again."""
+"""`tranrepl reinitialize FILE`: reinitialization of a whole publication, which may be interrupted and done again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGINNING_OF: Mapping[Rows, Beginning] = {
 """What must hold before it."""
 
 
-def begin_anew(
+def reinitialize_publication(
     topology: Topology,
     checked: Checked,
     rows: Rows,

@@ -1,4 +1,4 @@
-"""A subscription, or an article of it, is to have a snapshot again."""
+"""Reinitialization of a subscription, or of an article of it: it waits for a snapshot again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tranrepl.snapshot.opening import Waiting, open_snapshot, published_articles
 from tranrepl.topology import Topology
 
 
-def subscribe_anew(request: SnapshotRequest, topology: Topology) -> None:
+def mark_for_reinitialization(request: SnapshotRequest, topology: Topology) -> None:
     """Let the request's articles (none: the subscription) wait for a snapshot, an inactive subscription among them.
 
     Raises ConfigurationError where the snapshot would find rows that it must not touch, or where an article is asked

@@ -13,12 +13,12 @@ from tranrepl.errors import ReplicationError, TransientError
 Answer = TypeVar("Answer")
 
 
-class Asked(Generic[Answer]):
+class PendingAnswer(Generic[Answer]):
     """A question on its way, in a thread of its own. A thread that waits for a server which never answers is left to
     itself, and ends with the process."""
 
-    def __init__(self, whom: str, question: Callable[[], Answer], patience: float) -> None:
-        self._whom = whom
+    def __init__(self, server: str, question: Callable[[], Answer], patience: float) -> None:
+        self._server = server
         self._question = question
         self._patience = patience
         self._deadline = time.monotonic() + patience
@@ -38,14 +38,14 @@ class Asked(Generic[Answer]):
             return self._answer.result(max(0.0, self._deadline - time.monotonic()))
         except TimeoutError:
             return TransientError(
-                f"{self._whom}: no answer within {self._patience:g} s",
+                f"{self._server}: no answer within {self._patience:g} s",
                 remedy="check host and port, and that the server runs",
             )
         except ReplicationError as error:
             return error
 
 
-def said(whom: str, error: ReplicationError) -> str:
+def error_line(server: str, error: ReplicationError) -> str:
     """Return an error as a line: that a server is away, or what it refuses."""
-    text = f"{whom} is away: {error.message}" if isinstance(error, TransientError) else error.message
+    text = f"{server} is away: {error.message}" if isinstance(error, TransientError) else error.message
     return f"{text} → {error.report.remedy}" if error.report.remedy else text

@@ -1,4 +1,4 @@
-"""How far a delivery is, told by whoever applies, while the job that started it waits."""
+"""Reports of how far a delivery is, by the process that applies, while the job that started it waits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tranrepl.distributor.run_progress import add_to_run
 from tranrepl.errors import ReplicationError
 from tranrepl.postgres.session import connect
 
-_TOLD_EVERY_SECONDS = 1.0
+_REPORT_INTERVAL_SECONDS = 1.0
 _WAITED_SECONDS = 1.0
-"""For the last telling: the job tells the whole in its place."""
+"""The wait for the last report, in whose place the job reports the whole."""
 
 
 class Committed(Protocol):
@@ -30,7 +30,7 @@ class Committed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RunToTell:
+class ReportedRun:
     """A history row. It travels pickled with the delivery, password and all."""
 
     distribution: Connection
@@ -38,50 +38,50 @@ class RunToTell:
 
 
 @contextmanager
-def telling(run: RunToTell | None, committed: Committed) -> Iterator[None]:
+def reporting_progress(run: ReportedRun | None, committed: Committed) -> Iterator[None]:
     """Add to the run's history row, once a second, what was committed meanwhile.
 
     A thread with a connection of its own does it, so that the Subscriber's transactions do not wait for it, and a
-    delivery that is over within a second has none. What fails there is not told, and harms nothing.
+    delivery that is over within a second has none. What fails there is not reported, and harms nothing.
     """
     if run is None:
         yield
         return
     over = Event()
-    teller = Thread(target=_tell, args=[run, committed, over], name="tranrepl-telling", daemon=True)
-    teller.start()
+    reporter = Thread(target=_report, args=[run, committed, over], name="tranrepl-progress", daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         over.set()
-        teller.join(_WAITED_SECONDS)
+        reporter.join(_WAITED_SECONDS)
 
 
-def _tell(run: RunToTell, committed: Committed, over: Event) -> None:
-    if over.wait(_TOLD_EVERY_SECONDS):
+def _report(run: ReportedRun, committed: Committed, over: Event) -> None:
+    if over.wait(_REPORT_INTERVAL_SECONDS):
         return
     with (
         suppress(ReplicationError, psycopg.Error),
         connect(run.distribution, "tranrepl progress", autocommit=True) as session,
     ):
-        told = _Told()
+        reported = _Reported()
         while True:
-            now = _Told(committed.transactions, committed.commands, committed.in_bulk, dict(committed.by_article))
-            if now != told:
-                add_to_run(session, run.run_id, *now.since(told))
-                told = now
-            if over.wait(_TOLD_EVERY_SECONDS):
+            now = _Reported(committed.transactions, committed.commands, committed.in_bulk, dict(committed.by_article))
+            if now != reported:
+                add_to_run(session, run.run_id, *now.since(reported))
+                reported = now
+            if over.wait(_REPORT_INTERVAL_SECONDS):
                 return
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reported:
     transactions: int = 0
     commands: int = 0
     in_bulk: int = 0
     by_article: Mapping[str, int] = field(default_factory=dict)
 
-    def since(self, earlier: _Told) -> tuple[int, int, int, dict[str, int]]:
+    def since(self, earlier: _Reported) -> tuple[int, int, int, dict[str, int]]:
         by_article = {name: count - earlier.by_article.get(name, 0) for name, count in self.by_article.items()}
         return (
             self.transactions - earlier.transactions,
