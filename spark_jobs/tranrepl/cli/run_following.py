@@ -37,11 +37,11 @@ def following(topology: Topology, subscription: str | None, show: Show) -> Itera
 
 
 def _follow(history: _History, show: Show, over: Event) -> None:
-    while not over.wait(_LOOKED_EVERY_SECONDS):
-        row = history.row()
-        if row is not None and not over.is_set():
-            show(row)
-    history.database.close()
+    with history.database:
+        while not over.wait(_LOOKED_EVERY_SECONDS):
+            row = history.row()
+            if row is not None and not over.is_set():
+                show(row)
 
 
 @dataclass

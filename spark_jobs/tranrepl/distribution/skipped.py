@@ -22,8 +22,5 @@ class SkippedCommands:
     def record(self, errors: Sequence[ErrorReport]) -> None:
         """Record the errors of skipped commands. Raises ReplicationError where the distribution database cannot be
         reached: then nothing is skipped."""
-        database = DistributionDatabase(self.connection)
-        try:
+        with DistributionDatabase(self.connection) as database:
             database.errors.record_skipped(database.publications.get(self.publication), self.subscription, errors)
-        finally:
-            database.close()
