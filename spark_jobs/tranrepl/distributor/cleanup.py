@@ -82,7 +82,7 @@ def remove_expired(
 def _deactivated(
     database: DistributionDatabase, record: PublicationRecord, subscribed: ActiveSubscription, longest: timedelta
 ) -> ErrorReport | None:
-    """The error of a subscription whose first undelivered command waited longer; it is inactive from now on."""
+    """Deactivate a subscription whose first undelivered command waited longer; return its error."""
     watermark = subscribed.watermark
     if watermark is None:
         watermark = database.history.last_known_watermark(record, subscribed.subscription) or FIRST_XACT_SEQNO
@@ -107,8 +107,7 @@ def _deactivated(
 def _remove_batches(
     database: DistributionDatabase, record: PublicationRecord, active: Sequence[ActiveSubscription], youngest: timedelta
 ) -> list[Batch]:
-    """`record` is of before the subscriptions were looked at: a snapshot that has begun since shows all that it says is
-    registered, and needs what is registered later."""
+    """Remove batches that every active subscription has, and return them."""
     watermarks = [it.watermark for it in active]
     known = [it for it in watermarks if it is not None]
     if len(known) < len(watermarks):

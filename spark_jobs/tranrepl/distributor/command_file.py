@@ -30,7 +30,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def mounted_path(path: str) -> Path | None:
-    """The folder, where a store has no scheme or `file:`; None for another file system."""
+    """Return the folder, where a store has no scheme or `file:`; None for another file system."""
     parts = urlsplit(path)
     if parts.scheme == "":
         return Path(path)
@@ -70,12 +70,12 @@ def publish(folder: Path, name: str) -> None:
 
 
 def stored_files(folder: Path) -> list[Path]:
-    """What readers see of a batch, in order."""
+    """Return the files that readers see of a batch, in order."""
     return sorted(folder.glob("[!_.]*.parquet"))
 
 
 def count_commands(folder: Path) -> int:
-    """By the files' own account. Raises OSError or ValueError where one cannot be read."""
+    """Count commands by the files' own account. Raises OSError or ValueError where one cannot be read."""
     return sum(pq.read_metadata(file).num_rows for file in stored_files(folder))
 
 

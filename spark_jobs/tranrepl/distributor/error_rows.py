@@ -58,7 +58,7 @@ def ended_well_since(
     subscription: SubscriptionRecord | None,
     error: ErrorRow,
 ) -> bool:
-    """Whether a later run of the agent ended without an error. After a failed validation only another one proves
+    """Return whether a later run of the agent ended without an error. After a failed validation only another one proves
     anything: one that compared all articles."""
     table = mslogreader_history if subscription is None else msdistribution_history
     chosen = sa.and_(

@@ -11,8 +11,8 @@ _TAKE_ALL = ("UTF8", "SQL_ASCII")
 
 
 def writable(connection: sa.Connection, values: Mapping[str, object]) -> dict[str, object]:
-    """A row's values by column. In free text, characters that not every encoding has become escapes (`\\u20ac`), unless
-    the database takes all: an error must not be lost for what it quotes."""
+    """Return a row's values by column. In free text, characters that not every encoding has become escapes
+    (`\\u20ac`), unless the database takes all: an error must not be lost for what it quotes."""
     driver = connection.connection.driver_connection
     if driver is None or driver.info.parameter_status("server_encoding") in _TAKE_ALL:
         return dict(values)

@@ -21,8 +21,9 @@ def remember_identities(
     identities: Mapping[int, OldRowSetting],
     new: Collection[int],
 ) -> None:
-    """Remember what tables have, by oid, before any of them is set to FULL. One that is FULL already is remembered
-    only where its article is `new`, and nothing else is known of it: then it was not setup that made it so."""
+    """Record what replica identities tables have, by oid, before any of them is set to FULL. One that is FULL already
+    is remembered only where its article is `new`, and nothing else is known of it: then it was not setup that made it
+    so."""
     table = msreplica_identities
     with database.transaction() as connection:
         for object_id, identity in identities.items():
@@ -43,13 +44,13 @@ def remember_identities(
 
 
 def remembered_identities(connection: sa.Connection, record: PublicationRecord) -> dict[int, OldRowSetting]:
-    """By oid, of all tables of the Publisher's database."""
+    """Return the recorded replica identities of all tables of the Publisher's database, by oid."""
     rows = connection.execute(sa.select(msreplica_identities).where(of_publisher(record)))
     return {row.source_object_id: OldRowSetting(row.replica_identity, row.index_name) for row in rows}
 
 
 def of_publisher(record: PublicationRecord) -> sa.ColumnElement[bool]:
-    """Rows of the database that the publication is of."""
+    """Return the condition for rows of the database that the publication is of."""
     return sa.and_(
         msreplica_identities.c.publisher_system == record.publisher_system,
         msreplica_identities.c.publisher_db == _publisher_db(record),

@@ -17,7 +17,7 @@ SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.
 
 
 def right_problems(session: Session, where: str) -> Iterator[MissingRightError]:
-    """Whether setup may create the tables that are missing, and jobs may use those that are there."""
+    """Yield the rights that setup lacks to create missing tables, and jobs to use those that are there."""
     with translated_errors(where):
         row = session.execute("SELECT current_schema()").fetchone()
         schema = str(row[0]) if row and row[0] is not None else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def new_folder() -> str:
-    """A name that no other attempt has."""
+    """Return a name that no other attempt has."""
     return uuid.uuid4().hex
 
 

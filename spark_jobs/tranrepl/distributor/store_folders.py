@@ -17,7 +17,7 @@ _FOLDER = re.compile(r"[0-9a-f]{32}")
 
 
 def store_filesystem(path: str) -> tuple[fs.FileSystem, str]:
-    """Where a path of the store is, without Spark, and the path there."""
+    """Return the file system of a path of the store, without Spark, and the path there."""
     filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
     return filesystem, inside
 
@@ -35,7 +35,7 @@ class StoreFolders:
                 self._files, self._base = store_filesystem(store)
 
     def written_before(self, time: datetime) -> list[str]:
-        """Batch folders in which nothing was written since."""
+        """Return the batch folders in which nothing was written since."""
         newest: dict[str, datetime] = {}
         with self._errors():
             selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
@@ -47,7 +47,7 @@ class StoreFolders:
         return sorted(name for name, written in newest.items() if written < time)
 
     def remove(self, folder: str) -> None:
-        """Idempotent."""
+        """Remove a folder. Idempotent."""
         with self._errors():
             path = f"{self._base.rstrip('/')}/{folder}"
             if self._files.get_file_info(path).type is fs.FileType.Directory:

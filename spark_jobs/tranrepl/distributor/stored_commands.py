@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 1000
 
 
 def read_folder(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> pa.Table:
-    """Commands of a batch's folder. Raises ConfigurationError where the store cannot be read from here."""
+    """Return the commands of a batch's folder. Raises ConfigurationError where the store cannot be read from here."""
     schema, batches = scan_folder(path, chosen, columns)
     return pa.Table.from_batches(batches, schema)
 
@@ -28,7 +28,7 @@ def read_folder(path: str, chosen: pc.Expression, columns: Sequence[str] | None 
 def scan_folder(
     path: str, chosen: pc.Expression, columns: Sequence[str] | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """As `read_folder`, so many at a time, in the order in which they were stored."""
+    """Return what `read_folder` does, a bounded number at a time, in the order in which they were stored."""
     # It loads pandas, and most that import this module read nothing.
     import pyarrow.dataset as ds
 
@@ -62,7 +62,7 @@ def _readable(path: str) -> Iterator[None]:
 
 
 def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after: bytes) -> bytes | None:
-    """`xact_seqno` of the first stored transaction after another one; None where there is none."""
+    """Return the `xact_seqno` of the first stored transaction after another one; None where there is none."""
     for batch in batches:
         seqnos = read_folder(
             folder_path(record, batch.folder), pc.field("xact_seqno") > pa.scalar(after, pa.binary()), ["xact_seqno"]
@@ -73,8 +73,8 @@ def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after
 
 
 def holds_transaction(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: bytes) -> bool:
-    """Whether a transaction of this place in the log is among these batches, as far as can be told from here: a store
-    that only Spark reaches may hold it."""
+    """Return whether a transaction of this place in the log is among these batches, as far as can be told from here: a
+    store that only Spark reaches may hold it."""
     first, last = seqnos_of_one_place(xact_seqno)
     same = (pc.field("xact_seqno") >= pa.scalar(first, pa.binary())) & (
         pc.field("xact_seqno") <= pa.scalar(last, pa.binary())
@@ -89,7 +89,7 @@ def holds_transaction(record: PublicationRecord, batches: Sequence[Batch], xact_
 
 
 def is_stored(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: bytes) -> bool:
-    """Whether a transaction's commands are among these batches'."""
+    """Return whether a transaction's commands are among those of these batches."""
     own = [it for it in batches if it.first_xact_seqno <= xact_seqno <= it.last_xact_seqno]
     same = pc.field("xact_seqno") == pa.scalar(xact_seqno, pa.binary())
     return any(len(read_folder(folder_path(record, it.folder), same, ["xact_seqno"])) for it in own)

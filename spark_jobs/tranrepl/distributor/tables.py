@@ -30,7 +30,7 @@ class ArticleStatus(StrEnum):
 
 
 class SubscriptionStatus(StrEnum):
-    """Of a subscription, and of an article of it (`status` of MSsubscriptions)."""
+    """The status of a subscription, and of an article of it (`status` of MSsubscriptions)."""
 
     ACTIVE = "active"
     INACTIVE = "inactive"

@@ -46,7 +46,7 @@ class Registered:
     """That tables of the Publisher's database had before setup, by oid."""
     subscriptions: tuple[str, ...]
     folders: tuple[str, ...]
-    """Of stored batches."""
+    """The folders of stored batches."""
     may_be_reading: bool
     """The last that the log reader said is that it is running; perhaps it was killed."""
 
@@ -70,7 +70,7 @@ class Inventory:
 
 
 def take_inventory(database: DistributionDatabase, publication: str) -> Inventory:
-    """Raises ConfigurationError where the schema is not of this version."""
+    """Return what is there. Raises ConfigurationError where the schema is not of this version."""
     with database.transaction() as connection:
         found = set(sa.inspect(connection).get_table_names())
         ours = set(metadata.tables)
@@ -148,7 +148,7 @@ def remove_publication(database: DistributionDatabase, record: PublicationRecord
 
 
 def _forget_identities(connection: sa.Connection, record: PublicationRecord) -> None:
-    """Of tables that no other publication has."""
+    """Forget the replica identities of tables that no other publication has."""
     others = (
         sa.select(msarticles.c.source_object_id)
         .join(mspublications, mspublications.c.publication_id == msarticles.c.publication_id)

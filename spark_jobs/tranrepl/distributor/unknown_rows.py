@@ -13,7 +13,8 @@ REWRITTEN = "its table was rewritten, and the log does not tell what its rows ar
 
 
 def why_unknown(article: RegisteredArticle, known: RegisteredArticle) -> UnknownRows | None:
-    """What of a new definition leaves open which rows a Subscriber has that followed the old one."""
+    """Return why a new definition leaves open which rows a Subscriber has that followed the old one; None where it does
+    not."""
     earlier = {column.ordinal for column in known.columns}
     gained = [column.name for column in article.columns if column.ordinal not in earlier]
     reasons = {
@@ -34,7 +35,7 @@ def was_rewritten(article: RegisteredArticle, known: RegisteredArticle) -> bool:
 
 
 def waits_for_snapshot(publication: Publication, source: TableName, subscription: Subscription) -> bool:
-    """Whether the article is to have a snapshot there; else the subscription stops."""
+    """Return whether the article is to have a snapshot there; else the subscription stops."""
     chosen = next((it.on_unknown_rows for it in publication.articles if it.source == source), OnUnknownRows.STOP)
     return chosen is OnUnknownRows.REINITIALIZE and subscription.sync_type is SyncType.AUTOMATIC
 
@@ -67,6 +68,6 @@ def begin_anew(
 
 
 def _added(state: ArticleState, unknown: UnknownRows) -> UnknownRows:
-    """To what was not known before."""
+    """Add the reason to what was not known before."""
     filters = [f"({it})" for it in (state.earlier_filter, unknown.earlier_filter) if it is not None]
     return UnknownRows(unknown.reason, " OR ".join(filters) or None)

@@ -77,7 +77,8 @@ class SourceType:
 
 
 def source_type(spelling: str) -> SourceType:
-    """Source: `format_type`, as in `numeric(10,2)`, `character varying(20)`, `timestamp(3) with time zone`."""
+    """Parse a type's spelling by `format_type`, as in `numeric(10,2)`, `character varying(20)`, `timestamp(3) with time
+    zone`."""
     match = _SPELLING.fullmatch(spelling)
     family = _FAMILIES.get(f"{match['name']}{match['rest'] or ''}", Family.OTHER) if match else Family.OTHER
     if match is None or match["first"] is None:
@@ -92,7 +93,7 @@ def source_type(spelling: str) -> SourceType:
 
 
 def is_unbounded(column: ColumnDescription) -> bool:
-    """Whether a value of this column may be of any length."""
+    """Return whether a value of this column may be of any length."""
     declared = source_type(column.type_name)
     if declared.family in (Family.TEXT, Family.BYTES):
         return declared.length is None
@@ -100,7 +101,7 @@ def is_unbounded(column: ColumnDescription) -> bool:
 
 
 def decimal_digits(source: SourceType) -> tuple[int, int] | None:
-    """Precision and scale that hold every value of a `numeric(p,s)`; None where it is not bounded.
+    """Return precision and scale that hold every value of a `numeric(p,s)`; None where it is not bounded.
 
     PostgreSQL allows a scale below zero and one above the precision, which others do not.
     """

@@ -117,7 +117,8 @@ def _time(family: Family, here: sql.Composable) -> sql.Composable:
 
 
 def _moment(family: Family, form: sql.Composable, here: sql.Composable) -> sql.Composable:
-    """The form leaves the era out and has nothing for infinity: only for years that other databases have too."""
+    """Return the form of a moment, which leaves the era out and has nothing for infinity: only for years that other
+    databases have too."""
     if family is Family.DATE:
         held = sql.SQL("{} BETWEEN '0001-01-01'::date AND '9999-12-31'::date").format(here)
     elif family in (Family.TIMESTAMP, Family.TIMESTAMP_WITH_ZONE):
@@ -142,7 +143,8 @@ def _number(family: Family, here: sql.Composable) -> sql.Composable:
 
 
 def _floating(family: Family, here: sql.Composable) -> sql.Composable:
-    """The fewest digits that name a number, whatever layout a database gives them: digits, sign and magnitude."""
+    """Return the fewest digits that name a number, whatever layout a database gives them: digits, sign and
+    magnitude."""
     del family
     return sql.SQL(
         "CASE WHEN {number} = 0 THEN '0' WHEN {number} IN ('NaN', 'Infinity', '-Infinity') THEN {here}::text "

@@ -21,7 +21,7 @@ _GONE = ("22023", "42704", "55000")
 def snapshot_session(
     connection: Connection, snapshot_name: str, application_name: str, where: str | None = None
 ) -> Iterator[Session]:
-    """A session whose one read-only transaction sees the exported snapshot, and writes values as the log does.
+    """Open a session whose one read-only transaction sees the exported snapshot, and writes values as the log does.
 
     `where` names the end in messages; None: it is the Publisher. Raises TransientError where the snapshot does not live
     any more. A table whose row security would hide rows from this login is refused when it is read.

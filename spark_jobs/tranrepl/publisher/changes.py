@@ -62,7 +62,7 @@ class Buffer:
         return self._views["<u4"][at].astype(np.uint32, copy=False)
 
     def strings(self, starts: Ints, lengths: Ints) -> pa.StringArray:
-        """Cells (flat) as strings, NULL where there is no value."""
+        """Return cells (flat) as strings, NULL where there is no value."""
         null = lengths < 0
         bounds = np.empty(2 * len(starts) + 1, dtype=np.int32)
         bounds[0:-1:2] = starts
@@ -76,7 +76,7 @@ class Buffer:
         return pieces.take(pa.array(chosen, mask=null) if null.any() else pa.array(chosen))
 
     def _strings_in_any_order(self, starts: Ints, lengths: Ints, null: Bools) -> pa.StringArray:
-        """String views onto the buffer, which one C++ pass copies together."""
+        """Return string views onto the buffer, which one C++ pass copies together."""
         count = len(starts)
         views = np.zeros((count, 4), dtype=np.uint32)
         views[:, 0] = lengths
@@ -108,11 +108,11 @@ class Cells:
         return Cells(self.starts[:, chosen], self.lengths[:, chosen])
 
     def only(self, travels: Bools) -> Cells:
-        """NULL where a value does not travel; `travels` is by column, or by row and column."""
+        """Return the cells with NULL where a value does not travel; `travels` is by column, or by row and column."""
         return Cells(self.starts, np.where(travels, self.lengths, NULL))
 
     def or_else(self, other: Cells) -> Cells:
-        """What the log left out, from `other`."""
+        """Return the cells with what the log left out taken from `other`."""
         left_out = self.lengths == LEFT_OUT
         if not left_out.any():
             return self
@@ -161,7 +161,7 @@ class Transactions:
     whole: Bools
 
     def of(self, places: Ints) -> Ints:
-        """Index of each place's transaction."""
+        """Return the index of each place's transaction, shape (places,)."""
         return np.searchsorted(self.begins, places, side="right")
 
     def xact_seqno(self, index: int) -> bytes | None:
@@ -189,7 +189,7 @@ class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it 
 
 
 def cells_differ(buffer: Buffer, old: Cells, new: Cells) -> Bools:
-    """Which cells differ. A value the log leaves out does not."""
+    """Return which cells differ, of the cells' shape. A value the log leaves out does not."""
     differ = (old.lengths != new.lengths) & (new.lengths != LEFT_OUT)
     undecided = np.flatnonzero(((old.lengths == new.lengths) & (new.lengths > 0)).ravel())
     lengths = new.lengths.ravel()[undecided]

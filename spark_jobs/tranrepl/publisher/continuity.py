@@ -41,7 +41,7 @@ class RegisteredLog(Protocol):
 
     @property
     def timeline(self) -> int | None:
-        """Of the log, at `position`."""
+        """Return the timeline of the log, at `position`."""
         ...
 
     @property

@@ -34,7 +34,7 @@ class Refusal:
 
     error: ErrorReport
     lacks_old_rows: bool = False
-    """Of changes whose old rows are not in the log, though the article of the error needs them."""
+    """Whether changes lack old rows in the log, though the article of the error needs them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class LogRead(BaseModel):
     commands_by_article: dict[int, int] = {}
     """By `article_id`."""
     first_xact_seqno: str | None = None
-    """Of the first command, in hexadecimal."""
+    """The first command's, in hexadecimal."""
     last_xact_seqno: str | None = None
     first_commit_time: int | None = None
     """The earliest of the commands', in µs since 1970 UTC."""

@@ -120,19 +120,19 @@ class Publisher(Protocol):
     # Check
 
     def warnings(self) -> Iterator[str]:
-        """What is allowed but may surprise."""
+        """Yield what is allowed but may surprise."""
         ...
 
     def problems(self) -> Iterator[ReplicationError]:
-        """What keeps this server from publishing at all, or a snapshot from being taken."""
+        """Yield what keeps this server from publishing at all, or a snapshot from being taken."""
         ...
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
-        """Why this table cannot be published as the article asks, each with its way out."""
+        """Yield why this table cannot be published as the article asks, each with its remedy."""
         ...
 
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
-        """Rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
+        """Yield rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
         ...
 
     def no_such_table(self, name: TableName) -> ConfigurationError:

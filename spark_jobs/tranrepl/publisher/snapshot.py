@@ -22,7 +22,7 @@ class TableRange:
     number: int
     """From 1."""
     share: float
-    """Of the table, from 0 to 1."""
+    """The part of the table, from 0 to 1."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class SnapshotSource(Protocol):
     """Opens sessions that see the snapshot, while it lives. It travels pickled to Spark's tasks, password and all."""
 
     def session(self, application_name: str) -> AbstractContextManager[SnapshotSession]:
-        """Raises TransientError where the snapshot does not live any more."""
+        """Open a session that sees the snapshot. Raises TransientError where the snapshot does not live any more."""
         ...
 
 

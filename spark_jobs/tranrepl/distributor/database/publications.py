@@ -39,7 +39,7 @@ class PublicationRecord:
     publisher_system: str | None = None
     """System identifier of the server whose log is registered; None before it is."""
     timeline: int | None = None
-    """Of that log, at `registered_to`."""
+    """The timeline of that log, at `registered_to`."""
     registered_commit_time: datetime | None = None
     """By which the last registered transaction was committed; None where an earlier version registered it."""
 

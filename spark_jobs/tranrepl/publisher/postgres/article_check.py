@@ -17,7 +17,7 @@ from tranrepl.settings.publication import Article, ReplicaIdentity
 def article_problems(
     session: Session, name: str, article: Article, table: TableDescription
 ) -> Iterator[ConfigurationError]:
-    """Why this table cannot be published as the article asks, each with its way out. `name`: the publication's."""
+    """Yield why this table cannot be published as the article asks, each with its remedy. `name`: the publication's."""
     at, where = f"article {article.source}", f"Publisher {session.info.dbname}"
     if table.kind != "table" or table.persistence != "permanent":
         what = table.kind if table.kind != "table" else f"{table.persistence} table"
@@ -43,7 +43,7 @@ def article_problems(
 
 
 def wants_full_identity(article: Article, table: TableDescription) -> bool:
-    """Whether setup gives the table REPLICA IDENTITY FULL.
+    """Return whether setup gives the table REPLICA IDENTITY FULL.
 
     A virtual generated column rules it out: PostgreSQL 18 then refuses the Publisher's own UPDATE and DELETE.
     """
@@ -54,8 +54,8 @@ def wants_full_identity(article: Article, table: TableDescription) -> bool:
 def _full_identity_problems(
     session: Session, name: str, article: Article, table: TableDescription
 ) -> Iterator[ConfigurationError]:
-    """Another publication's column list, or (from PostgreSQL 18) its silence on stored generated columns, makes
-    the Publisher's own UPDATE fail once the table has REPLICA IDENTITY FULL."""
+    """Yield a problem where the Publisher's own UPDATE would fail once the table has REPLICA IDENTITY FULL: for another
+    publication's column list, or (from PostgreSQL 18) its silence on stored generated columns."""
     version, where = session.info.server_version // 10000, f"Publisher {session.info.dbname}"
     if table.replica_identity == "full" or version < 15:
         return

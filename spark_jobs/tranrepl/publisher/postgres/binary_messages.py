@@ -31,7 +31,7 @@ _PREFIX = np.frombuffer(b"\\x", dtype="<u2")[0]
 _AT_ONCE = 16 * 1024 * 1024
 _LENGTH_BYTES = 4
 _MOST_PARAMETERS = 1000
-"""Of one statement: a SELECT gives 1,664 columns at most."""
+"""The most of one statement: a SELECT gives 1,664 columns at most."""
 _MOST_PARAMETER_BYTES = 64 * 1024 * 1024
 _LONGEST = 2**31 - 2
 """Bytes of an Arrow array."""
@@ -79,7 +79,7 @@ class TextForm:
         return _Cells.together(found)
 
     def _texts(self, buffer: Buffer, cells: _Cells) -> pa.LargeBinaryArray:
-        """The text form of each cell, in their order."""
+        """Return the text form of each cell, in their order."""
         arrays: list[pa.LargeBinaryArray] = []
         order: list[Ints] = []
         asked: list[Ints] = []
@@ -125,7 +125,7 @@ class _Cells:
 
     @classmethod
     def together(cls, parts: Sequence[_Cells]) -> _Cells:
-        """In the order of the buffer."""
+        """Join cells in the order of the buffer."""
         if not parts:
             nothing = np.zeros(0, dtype=np.int64)
             return cls(nothing, nothing, nothing)
@@ -139,7 +139,8 @@ class _Cells:
 
 
 def _cells_of(buffer: Buffer, at: Ints, types: Ints) -> Iterator[_Cells]:
-    """Of the rows of one table, whose tuples begin at `at` with 'N', 'K' or 'O'; a new tuple may follow an old one."""
+    """Yield the cells of the rows of one table, whose tuples begin at `at` with 'N', 'K' or 'O'; a new tuple may follow
+    an old one."""
     old = buffer.bytes[at] != ord("N")
     parts, ends = _cells_of_tuples(buffer, at, types)
     yield from parts
@@ -150,7 +151,7 @@ def _cells_of(buffer: Buffer, at: Ints, types: Ints) -> Iterator[_Cells]:
 
 
 def _cells_of_tuples(buffer: Buffer, at: Ints, types: Ints) -> tuple[list[_Cells], Ints]:
-    """Cells, and where each tuple ends."""
+    """Return cells, and where each tuple ends."""
     found: list[_Cells] = []
     at = at + 3
     for type_oid in types.tolist():
@@ -162,13 +163,13 @@ def _cells_of_tuples(buffer: Buffer, at: Ints, types: Ints) -> tuple[list[_Cells
 
 
 def _accepted(cells: _Cells) -> _Cells:
-    """An empty tsquery is sent, but not received: it is the empty text."""
+    """Replace empty tsquery values by the empty text: they are sent, but not received."""
     empty = (cells.types == _TSQUERY) & (cells.lengths == _LENGTH_BYTES)
     return _Cells(cells.starts, np.where(empty, 0, cells.lengths), np.where(empty, _TEXT, cells.types))
 
 
 def _converted_here(type_oid: int, buffer: Buffer, starts: Ints, lengths: Ints) -> pa.LargeBinaryArray | None:
-    """None: the Publisher must be asked."""
+    """Return texts that are converted here; None where the Publisher must convert them."""
     if type_oid in _AS_IT_IS:
         return _gathered(buffer.bytes, starts, lengths)
     if type_oid == _JSONB:
@@ -185,7 +186,7 @@ def _converted_here(type_oid: int, buffer: Buffer, starts: Ints, lengths: Ints) 
 
 
 def _hexadecimal(buffer: Buffer, starts: Ints, lengths: Ints) -> pa.LargeBinaryArray:
-    r"""`\x`, then two digits a byte."""
+    r"""Write bytes as `\x`, then two digits a byte."""
     # With the byte before each value, in place of which the prefix comes.
     bounds = np.concatenate([[0], np.cumsum(1 + lengths)])
     given = np.frombuffer(_gathered(buffer.bytes, starts - 1, 1 + lengths).buffers()[2], dtype=np.uint8)
@@ -198,7 +199,7 @@ def _hexadecimal(buffer: Buffer, starts: Ints, lengths: Ints) -> pa.LargeBinaryA
 
 
 def _gathered(data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.LargeBinaryArray:
-    """These places of the data, ascending, one after the other."""
+    """Return these places of the data, ascending, one after the other."""
     bounds = np.empty(2 * len(starts) + 1, dtype=np.int64)
     bounds[0:-1:2], bounds[1::2] = starts, starts + lengths
     bounds[-1] = bounds[-2]
@@ -213,7 +214,7 @@ def _large_binary(bounds: Ints, data: npt.NDArray[Any]) -> pa.LargeBinaryArray:
 
 
 def _replaced(buffer: Buffer, starts: Ints, cells: _Cells, texts: pa.LargeBinaryArray) -> pa.BinaryArray:
-    """The messages with each cell's text in its place. Raises TooLongError."""
+    """Return the messages with each cell's text in its place. Raises TooLongError."""
     bounds = np.frombuffer(texts.buffers()[1], dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     lengths = np.diff(bounds)
     growth = np.concatenate([[0], np.cumsum(lengths - cells.lengths)])
@@ -239,7 +240,7 @@ def _replaced(buffer: Buffer, starts: Ints, cells: _Cells, texts: pa.LargeBinary
 
 
 def _parts(lengths: Ints) -> list[int]:
-    """Where statements begin and end, of so many values and bytes at most."""
+    """Return where statements begin and end, of so many values and bytes at most."""
     bounds, bytes_so_far = [0], 0
     for place, length in enumerate(lengths.tolist()):
         bytes_so_far += length

@@ -14,7 +14,7 @@ from tranrepl.spelling import did_you_mean
 
 
 def before_image_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
-    """Settings that need more of a row than the log carries without REPLICA IDENTITY FULL."""
+    """Yield a problem for settings that need more of a row than the log carries without REPLICA IDENTITY FULL."""
     key = {column.name for column in table.key}
     wanting = needs_whole_rows(article, key, deferrable=table.deferrable)
     # Without the old row, an unchanged TOASTed value is not in the log at all.

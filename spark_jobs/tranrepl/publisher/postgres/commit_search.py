@@ -21,8 +21,8 @@ SELECT substr(data, 19, 8)
 
 
 def holds_commit(session: Session, slot: str, publication: str, lsn: int, latest: datetime) -> bool:
-    """Whether a transaction of the publication commits at `lsn`, in the log after what the slot has confirmed, and did
-    so at `latest` or before.
+    """Return whether a transaction of the publication commits at `lsn`, in the log after what the slot has confirmed,
+    and did so at `latest` or before.
 
     Where a log went back and has grown again, a transaction at the same place is a later one. The log is decoded up to
     there.

@@ -24,7 +24,7 @@ _NO_TIME = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
-    """Of one log and what is registered of it. LSNs as integers."""
+    """The continuity of one log and what is registered of it. LSNs as integers."""
 
     session: Session
     slot: ReplicationSlot
@@ -95,8 +95,8 @@ class Continuity:
         return last + 1
 
     def _holds_commit(self, lsn: int, latest: datetime) -> bool:
-        """Whether a transaction of the publication commits there, in the log after what the slot has confirmed, and did
-        so at `latest` or before. Raises TransientError where it cannot be told before a standby has the log."""
+        """Return whether a transaction of the publication commits there, in the log after what the slot has confirmed,
+        and did so at `latest` or before. Raises TransientError where it cannot be told before a standby has the log."""
         if lsn >= flushed_to(self.session):
             return False
         wait_for_standbys(self.session, lsn + 1, STANDBY_SECONDS, log.warning)
@@ -108,12 +108,12 @@ class Continuity:
         return None if found is None else lsn_of(found)
 
     def _last(self) -> int | None:
-        """LSN of the last registered commit."""
+        """Return the LSN of the last registered commit."""
         seqno = self.registered.last
         return None if seqno is None else int.from_bytes(seqno, "big")
 
     def _latest_snapshot(self) -> int | None:
-        """LSN of the last snapshot, where it is of log that is not registered yet."""
+        """Return the LSN of the last snapshot, where it is of log that is not registered yet."""
         seqno = self.registered.latest_snapshot()
         lsn = None if seqno is None else int.from_bytes(seqno, "big")
         return None if lsn is None or lsn < lsn_of(self.registered.position) else lsn

@@ -161,7 +161,7 @@ class _Blocker:
 
 
 def _blocker(observer: Session, slot_pid: int) -> _Blocker | None:
-    """The transaction that the creation of a slot waits for."""
+    """Return the transaction that the creation of a slot waits for."""
     with translated_errors(f"Publisher {observer.info.dbname}"):
         row = observer.execute(
             "SELECT p.gid, holder.pid, a.usename::text, a.application_name, "
@@ -187,8 +187,8 @@ def _blocker(observer: Session, slot_pid: int) -> _Blocker | None:
 
 
 def _wait_for_commits(connection: Connection, observer: Session, snapshot: ExportedSnapshot) -> None:
-    """A commit record can be decoded a moment before the server knows it as committed; a reader would see the
-    transaction as rolled back then."""
+    """Wait until the snapshot's last commits are visible: a commit record can be decoded a moment before the server
+    knows it as committed; a reader would see the transaction as rolled back then."""
     where = f"Publisher {connection.database}"
     deadline = time.monotonic() + _COMMIT_SECONDS
     with snapshot_session(connection, snapshot.name, "tranrepl snapshot") as reader, translated_errors(where):

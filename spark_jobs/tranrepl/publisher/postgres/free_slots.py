@@ -29,7 +29,7 @@ class FreeSlots:
 
 
 def free_slots(session: Session, where: str) -> FreeSlots:
-    """As of now: others come and go."""
+    """Count the free slots as of now: others come and go."""
     with translated_errors(where):
         row = session.execute(
             "SELECT allowed, allowed - count(slot_name)::int, (count(*) FILTER (WHERE temporary))::int "
@@ -40,7 +40,7 @@ def free_slots(session: Session, where: str) -> FreeSlots:
 
 
 def none_free(where: str, slots: FreeSlots) -> ReplicationError:
-    """The error of a log reader that finds none."""
+    """Return the error of a log reader that finds no free slot."""
     message = f"{where}: all {slots.allowed} replication slots are in use, and reading the log takes one for its length"
     if slots.temporary:
         return TransientError(
@@ -52,5 +52,5 @@ def none_free(where: str, slots: FreeSlots) -> ReplicationError:
 
 
 def says_all_in_use(error: Exception) -> bool:
-    """Of an error that may have come without its SQLSTATE."""
+    """Return whether an error, which may have come without its SQLSTATE, says that all slots are in use."""
     return _SETTING in str(error)

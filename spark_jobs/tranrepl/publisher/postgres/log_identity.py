@@ -40,7 +40,7 @@ def read_log_identity(connection: Connection, known_timeline: int | None = None)
 
 
 def parse_timeline_history(content: str | bytes) -> dict[int, Position]:
-    """The timelines of a history file, each with the LSN at which it was left.
+    """Return the timelines of a history file, each with the LSN at which it was left.
 
     A line is `timeline, LSN, reason`; comments begin with #. Servers send it as text or as bytes, by their version.
     """

@@ -58,8 +58,8 @@ def log_messages(
     form: ValueForm = ValueForm.TEXT,
     sessions: int = 2,
 ) -> Generator[pa.BinaryArray, None, None]:
-    """`pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands or later, to the
-    last of `ends`, in ranges that end there, by so many sessions at most.
+    """Yield `pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands or later,
+    to the last of `ends`, in ranges that end there, by so many sessions at most.
 
     Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
     """
@@ -80,7 +80,7 @@ def log_messages(
 
 
 def _refuse_moved(slot: str, start: int, copied_at: Sequence[int]) -> None:
-    """A slot that was made anew or advanced since it was looked at would begin later than it is asked to."""
+    """Raise an error where a slot was made anew or advanced since it was read: it would begin later than it should."""
     moved = [it for it in copied_at if it > start]
     if moved:
         raise TransientError(
@@ -99,7 +99,7 @@ class _Copy:
 
 
 def _open_copies(stack: ExitStack, database: AdbcDatabase, slot: str, wanted: int) -> list[_Copy]:
-    """Fewer than are wanted where no other slot is free."""
+    """Open copies of the slot, fewer than are wanted where no other slot is free."""
     copies: list[_Copy] = []
     for _ in range(wanted):
         connection, copy = stack.enter_context(AdbcConnection(database)), f"tranrepl_reading_{uuid.uuid4().hex}"
@@ -117,7 +117,7 @@ def _open_copies(stack: ExitStack, database: AdbcDatabase, slot: str, wanted: in
 
 
 def range_ends(start: int, up_to: int, largest: int = LARGEST_RANGE) -> list[int]:
-    """Where each range of the log ends, the last one at `up_to`: an even number, of one size, `largest` or less.
+    """Return where each range of the log ends, the last one at `up_to`: an even number, of one size, `largest` or less.
 
     A transaction belongs to the range in which its commit record begins. An end within a page's header would be before
     the next record for the one session, and after the last record for the other: so all but the last are a page's.
@@ -157,7 +157,7 @@ class _Session:
             yield batch
 
     def close(self) -> None:
-        """A range that nobody waits for any more is not decoded to its end."""
+        """Close the session; a range that nobody waits for any more is not decoded to its end."""
         self.closed.set()
         while self.thread is not None and self.thread.is_alive():
             self.connection.cancel()
@@ -209,7 +209,7 @@ def _rows(connection: AdbcConnection, query: str) -> Iterator[pa.RecordBatchRead
 
 
 def _copy_slot(slot: str, copy: str) -> str:
-    """A temporary slot ends with its session."""
+    """Return the statement that copies a slot to a temporary one, which ends with its session."""
     return (
         sql.SQL("SELECT lsn::text FROM pg_catalog.pg_copy_logical_replication_slot({}, {}, true)")
         .format(sql.Literal(slot), sql.Literal(copy))

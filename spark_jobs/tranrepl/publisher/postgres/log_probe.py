@@ -62,7 +62,8 @@ def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Prob
 
 
 def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> _Look | None:
-    """None: it takes too long, a change is longer than a server's buffer, or text cannot be shown to the session."""
+    """Probe the log once; return None where it takes too long, a change is longer than a server's buffer, or text
+    cannot be shown to the session."""
     timeout = str(int(_PROBE_SECONDS * 1000))
     try:
         with session.transaction():
@@ -99,5 +100,6 @@ def _is_committed(session: Session, xid: int) -> bool:
 
 
 def whole_xid(xid: int, near: int) -> int:
-    """A transaction's 64-bit id, from the 32 bits that the log has and the id of a transaction of about that time."""
+    """Return a transaction's 64-bit id, from the 32 bits that the log has and the id of a transaction of about that
+    time."""
     return near + (xid - near + _XIDS // 2) % _XIDS - _XIDS // 2

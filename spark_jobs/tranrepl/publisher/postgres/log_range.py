@@ -79,11 +79,11 @@ class PostgresLogRange:
         return [replace(self, first=first, ends=[last]) for first, last in pairwise([self.first, *self.ends])]
 
     def between(self, start: Position, up_to: Position) -> PostgresLogRange:
-        """A range that ends after a message that is too long fails as a whole: it is one range."""
+        """Return one range, also where it ends after a message that is too long: that fails as a whole."""
         return replace(self, first=lsn_of(start), ends=[lsn_of(up_to)])
 
     def compact(self) -> PostgresLogRange | None:
-        """In binary, a value takes a server half the room."""
+        """Return the range with values in binary, which take a server less room than their text."""
         return replace(self, form=ValueForm.BINARY) if self.form is ValueForm.TEXT else None
 
     @contextmanager
@@ -159,7 +159,7 @@ class PostgresLogRange:
 
 @dataclass(frozen=True, slots=True)
 class TooLongMessage:
-    """Of these articles, a message that no server's buffer takes."""
+    """A message of one of these articles that no server's buffer takes."""
 
     connection: Connection
     articles: Sequence[RegisteredArticle]
@@ -185,7 +185,8 @@ def largest_range(limits: Limits) -> int:
 
 
 def _least_bytes(articles: int) -> int:
-    """Each article of a batch costs what thousands of its changes do: with many of them, batches are larger."""
+    """Return how many bytes a batch should hold at least: with many articles more, for each article of a batch costs
+    what thousands of its changes do."""
     return min(articles * _BYTES_PER_ARTICLE, _BYTES_FOR_MANY_ARTICLES)
 
 

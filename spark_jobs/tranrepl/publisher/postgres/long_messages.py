@@ -32,14 +32,14 @@ _NUMBER = re.compile(r"\b\d{6,10}\b")
 _SILENCE_SECONDS = 120
 _SEARCH_SECONDS = 10
 _HEADER_BYTES = 25
-"""Of a message in a replication stream: its kind, two positions and a time."""
+"""The head of a message in a replication stream: its kind, two positions and a time."""
 _LONG_VALUE = 64 * 1024 * 1024
 _WITH_A_LENGTH = frozenset({"bytea", "text", "character varying", "character"})
 
 
 def reaches_the_limit(error: Exception) -> bool:
-    """Whether a server says that a buffer is too small. While rows arrive, its SQLSTATE is not known, and its words are
-    of any language: but it says how long the buffer is, and how much longer it would have to be."""
+    """Return whether a server says that a buffer is too small. While rows arrive, its SQLSTATE is not known, and its
+    words are of any language: but it says how long the buffer is, and how much longer it would have to be."""
     text = str(error)
     if getattr(error, "sqlstate", None) in _LIMIT_REACHED:
         return True
@@ -51,7 +51,7 @@ class LongMessage:
     """Where the log cannot be read on. LSNs as integers."""
 
     commit_lsn: int
-    """Of its transaction."""
+    """The commit of its transaction."""
     xid: int
     read_up_to: int | None
     """Where the last whole transaction before it ends; None where there is none."""
@@ -90,7 +90,7 @@ class _Progress:
 
 
 def find_long_message(connection: Connection, slot: str, start: int, up_to: int) -> LongMessage | None:
-    """The first message after `start` that a server cannot build, values in binary; None where there is none."""
+    """Return the first message after `start` that a server cannot build, values in binary; None where there is none."""
     progress = _Progress()
     with _stream(connection, slot, start) as stream:
         while (data := _next(stream)) is not None:
@@ -108,7 +108,7 @@ def find_long_message(connection: Connection, slot: str, start: int, up_to: int)
 
 @contextmanager
 def _stream(connection: Connection, slot: str, start: int) -> Generator[pq.abc.PGconn, None, None]:
-    """A temporary copy of the slot, sending what comes from `start` on."""
+    """Open a temporary copy of the slot, and stream what comes from `start` on."""
     parameters = {**connection.libpq_parameters("tranrepl log reader"), "replication": "database"}
     copy = f"tranrepl_searching_{uuid.uuid4().hex}"
     # Not `with` the session itself: it would commit, and a stream takes no command.
@@ -137,7 +137,7 @@ def _stream(connection: Connection, slot: str, start: int) -> Generator[pq.abc.P
 
 
 def _next(stream: pq.abc.PGconn) -> bytes | None:
-    """What comes next; None where nothing does."""
+    """Return what comes next; None where nothing does."""
     while True:
         length, data = stream.get_copy_data(1)
         if length < 0:
@@ -151,7 +151,8 @@ def _next(stream: pq.abc.PGconn) -> bytes | None:
 
 
 def long_message_error(connection: Connection, articles: Sequence[RegisteredArticle], found: LongMessage) -> DataError:
-    """What is said of it: the transaction, and article and key as far as they can be known."""
+    """Return the error of a message that is too long: the transaction, and article and key as far as they can be
+    known."""
     by_table = {it.source_object_id: it for it in articles}
     suspected = [by_table[it] for it in found.tables if it in by_table]
     article, key = _longest_row(connection, suspected)
@@ -176,8 +177,8 @@ def long_message_error(connection: Connection, articles: Sequence[RegisteredArti
 def _longest_row(
     connection: Connection, articles: Sequence[RegisteredArticle]
 ) -> tuple[RegisteredArticle | None, str | None]:
-    """The row that is longest now, of these tables, and its key: most likely the one. A look into a large table may
-    take too long, and then there is none."""
+    """Return the row of these tables that is longest now, and its key: most likely the one. A look into a large table
+    may take too long, and then there is none."""
     longest: tuple[int, RegisteredArticle | None, str | None] = (_LONG_VALUE, None, None)
     try:
         with connect(connection, "tranrepl log reader", autocommit=True) as session:
@@ -195,7 +196,7 @@ def _longest_row(
 
 
 def _length_query(article: RegisteredArticle) -> sql.Composed | None:
-    """The length of a table's longest row, and its key; None where no column can be long."""
+    """Return a query for the length of a table's longest row, and its key; None where no column can be long."""
     long = [it.name for it in article.columns if it.type_name.split("(")[0] in _WITH_A_LENGTH]
     if not long:
         return None

@@ -19,8 +19,8 @@ _IDENTITIES = {"d": "DEFAULT", "i": "USING INDEX", "n": "NOTHING", FULL: "FULL"}
 
 
 def old_rows_problem(article: RegisteredArticle, replica_identity: str, identified: Sequence[bool]) -> str | None:
-    """Why changes made under this replica identity lack what the article needs; None where they do not. `identified`
-    says of each column of the article's key whether old rows have it."""
+    """Say why changes made under this replica identity lack what the article needs; None where they do not.
+    `identified` says of each column of the article's key whether old rows have it."""
     if replica_identity == FULL:
         return None
     if not all(identified):
@@ -34,7 +34,7 @@ def old_rows_problem(article: RegisteredArticle, replica_identity: str, identifi
 
 
 def may_lack_values(article: RegisteredArticle, replica_identity: str) -> bool:
-    """Whether an UPDATE may come without a value that did not change, and that its command sends."""
+    """Return whether an UPDATE may come without a value that did not change, and that its command sends."""
     if replica_identity == FULL:
         return False
     sends_all = article.upd_cmd.syntax in (CallSyntax.CALL, CallSyntax.MCALL)
@@ -42,7 +42,7 @@ def may_lack_values(article: RegisteredArticle, replica_identity: str) -> bool:
 
 
 def needs_whole_rows(article: Article | RegisteredArticle, key: Collection[str], *, deferrable: bool) -> list[str]:
-    """Settings of an article, in words, that need more of an old row than its key."""
+    """Return settings of an article, in words, that need more of an old row than its key."""
     wanting = []
     if article.filter is not None and not set(key).issuperset(filter_columns(article.filter, article.source.table)):
         wanting.append("filter")

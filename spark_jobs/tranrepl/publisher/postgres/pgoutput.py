@@ -95,7 +95,7 @@ class PgOutputDecoder:
         return DecodedBatch(changes, commit, len(ended), mismatch, limit_reached and mismatch is None)
 
     def _end(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[int, bool]:
-        """How many messages belong to this batch: up to the commit that reaches a limit, else all."""
+        """Return how many messages belong to this batch: up to the commit that reaches a limit, else all."""
         commits = np.flatnonzero(kinds == ord("C"))
         reached = (np.arange(1, len(commits) + 1) + self.transactions >= self.limits.transactions) | (
             starts[commits + 1] + self.message_bytes >= self.limits.message_bytes
@@ -109,7 +109,7 @@ class PgOutputDecoder:
     def _read_relations(
         self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int
     ) -> tuple[RelationMismatch | None, int, list[tuple[int, Layout]]]:
-        """Learn the tables announced in this batch. Returns the layouts with the message index from which each holds.
+        """Read the tables announced in this batch. Returns the layouts with the message index from which each holds.
 
         Ends the batch before a Relation message that does not fit its article.
         """
@@ -128,7 +128,7 @@ class PgOutputDecoder:
         return None, end, layouts
 
     def _commit_lsn(self, buffer: Buffer, kinds: Bytes, starts: Ints, index: int) -> int:
-        """Of the transaction that a message is in."""
+        """Return the LSN of the transaction that a message is in."""
         begins = np.flatnonzero(kinds[:index] == ord("B"))
         return int(buffer.uint64(starts[begins[-1:]] + 1)[0]) if len(begins) else self._open_lsn
 
@@ -184,7 +184,7 @@ class PgOutputDecoder:
 
 
 def _groups(layout_of_row: Ints, operations: Ints, published: Ints) -> list[tuple[tuple[int, Operation], Ints]]:
-    """Published rows by layout and operation."""
+    """Group published rows by layout and operation."""
     code = (layout_of_row * _OPERATIONS + operations)[published]
     if len(code) and (code == code[0]).all():
         order, codes, firsts = published, code[:1], np.zeros(1, dtype=np.int64)
@@ -213,7 +213,7 @@ def _read_changes(buffer: Buffer, layout: Layout, operation: Operation, places: 
 
 
 def _deleted(buffer: Buffer, layout: Layout, tuples: Ints) -> Cells:
-    """The old row ('O') or its key ('K')."""
+    """Return the old row ('O') or its key ('K') of each DELETE."""
     before, _ = _read_tuples(buffer, layout, tuples + 1)
     only_key = buffer.bytes[tuples] == ord("K")
     if only_key.any():
@@ -224,7 +224,7 @@ def _deleted(buffer: Buffer, layout: Layout, tuples: Ints) -> Cells:
 
 
 def _read_updates(buffer: Buffer, layout: Layout, places: Ints, tuples: Ints) -> ChangeSet:
-    """UPDATEs come with the whole old row ('O'), with the old key where it changed ('K'), or with neither.
+    """Read UPDATEs, which come with the whole old row ('O'), with the old key where it changed ('K'), or with neither.
 
     One that changed no published column is no change at all.
     """
@@ -246,7 +246,7 @@ def _read_updates(buffer: Buffer, layout: Layout, places: Ints, tuples: Ints) ->
 
 
 def _update_images(buffer: Buffer, layout: Layout, kind: int, tuples: Ints) -> tuple[Cells, Cells, Bools]:
-    """Before image, after image, and which columns changed."""
+    """Return before image, after image, and which columns changed, shape (rows, columns) each."""
     old = None
     if kind != ord("N"):
         old, tuples = _read_tuples(buffer, layout, tuples + 1)
@@ -262,7 +262,8 @@ def _update_images(buffer: Buffer, layout: Layout, kind: int, tuples: Ints) -> t
 
 
 def _key_cells(layout: Layout, old: Cells | None, new: Cells) -> Cells:
-    """The before image of an UPDATE whose old row is not in the log: the key alone, new where it did not change."""
+    """Return the before image of an UPDATE whose old row is not in the log: the key alone, new where it did not
+    change."""
     source = new if old is None else old
     lengths = np.full_like(source.lengths, LEFT_OUT)
     key = list(layout.article.key_positions)
@@ -291,7 +292,8 @@ def _read_tuples(buffer: Buffer, layout: Layout, at: Ints) -> tuple[Cells, Ints]
 
 
 def _change_messages(buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """For each changed row: message index, operation, table's oid, and where the tuple part starts."""
+    """Return for each changed row its message index, operation, table's oid, and where the tuple part starts; shape
+    (rows,) each."""
     operation_of_kind = np.zeros(256, dtype=np.int64)
     for kind, operation in ((b"I", Operation.INSERT), (b"U", Operation.UPDATE), (b"D", Operation.DELETE)):
         operation_of_kind[kind[0]] = operation
@@ -317,7 +319,8 @@ def _change_messages(buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[Ints, 
 
 
 def _layouts_of_rows(rows: Ints, object_ids: Ints, layouts: list[tuple[int, Layout]]) -> Ints:
-    """Index of the layout that holds for each row: the table's latest before it; -1 for a table that is no article."""
+    """Return the index of the layout that holds for each row, shape (rows,): the table's latest before it; -1 for a
+    table that is no article."""
     known = np.array([layout.article.source_object_id for _, layout in layouts], dtype=np.int64)
     if not len(known):
         return np.full(len(rows), -1, dtype=np.int64)

@@ -43,7 +43,7 @@ class PublishedTable:
 
 
 def published_tables(session: Session, publication: str, object_ids: Collection[int]) -> Mapping[int, PublishedTable]:
-    """Those that exist, by oid."""
+    """Return the tables that exist, by oid."""
     tables: dict[int, PublishedTable] = {}
     rows = session.execute(_QUERY, [publication, list(object_ids)]).fetchall()
     for object_id, number, identity, is_published, identified, name, ordinal, version, missing, default in rows:
@@ -84,6 +84,6 @@ def _problem(article: RegisteredArticle, table: PublishedTable | None) -> str | 
 
 
 def identity_problem(article: RegisteredArticle, table: PublishedTable) -> str | None:
-    """Why changes that are made now come without the old rows that the article needs."""
+    """Say why changes that are made now come without the old rows that the article needs; None where they do not."""
     key = [article.columns[at].ordinal in table.identified for at in article.key_positions]
     return old_rows_problem(article, table.replica_identity, key)

@@ -72,12 +72,12 @@ def read_relation(message: bytes) -> Relation:
 
 
 def _shown(name: bytes) -> str:
-    """A database of SQL_ASCII takes any bytes."""
+    """Decode a name for a message: a database of SQL_ASCII takes any bytes."""
     return name.decode(errors="backslashreplace")
 
 
 def fit(article: RegisteredArticle, relation: Relation, commit_lsn: int) -> Layout | RelationMismatch:
-    """How the article reads the changes that follow, in the transaction that commits there."""
+    """Return how the article reads the changes that follow, in the transaction that commits there."""
     fitting = _fit(article, relation)
     if article.begins_after == FIRST_POSITION or commit_lsn > lsn_of(article.begins_after):
         return fitting
@@ -108,7 +108,8 @@ def _fit(article: RegisteredArticle, relation: Relation) -> Layout | RelationMis
 def _fit_before_beginning(
     fitting: Layout | RelationMismatch, article: RegisteredArticle, relation: Relation
 ) -> Layout | RelationMismatch:
-    """Of changes that the article's new beginning has in it, those are passed over that cannot be read."""
+    """Return a layout that passes over changes which cannot be read, where the article's new beginning has them in
+    it."""
     if isinstance(fitting, Layout):
         lacking = may_lack_values(article, relation.replica_identity)
         return replace(fitting, passed_over_to=lsn_of(article.begins_after)) if lacking else fitting

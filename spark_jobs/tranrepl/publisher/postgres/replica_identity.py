@@ -41,19 +41,19 @@ class IdentifiedTable:
     indexes: tuple[str, ...]
 
     def set_to(self, identity: OldRowSetting) -> sql.Composed:
-        """The statement that changes it."""
+        """Return the statement that changes it."""
         return sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY {}").format(qualified(self.table), clause(identity))
 
 
 def clause(identity: OldRowSetting) -> sql.Composable:
-    """What follows REPLICA IDENTITY."""
+    """Return what follows REPLICA IDENTITY."""
     if identity.index is not None:
         return sql.SQL("USING INDEX {}").format(sql.Identifier(identity.index))
     return _WORDS.get(identity.kind, _WORDS["d"])
 
 
 def identified_tables(session: Session, publication: str, object_ids: Collection[int]) -> Mapping[int, IdentifiedTable]:
-    """Those that exist, by oid. `publication`: the PostgreSQL publication that is ours."""
+    """Return the tables that exist, by oid. `publication`: the PostgreSQL publication that is ours."""
     rows = session.execute(_QUERY, [publication, list(object_ids)]).fetchall()
     return {
         oid: IdentifiedTable(TableName(schema, name), OldRowSetting(kind, index), owned, other, tuple(indexes))

@@ -21,7 +21,7 @@ _TOO_FEW_SENDERS = "max_wal_senders"
 
 @contextmanager
 def replication_session(connection: Connection, application_name: str) -> Iterator[Session]:
-    """It takes simple queries only, so no value can be bound in it.
+    """Open a replication session, which takes simple queries only, so that no value can be bound in it.
 
     Raises ConfigurationError where the server refuses us for good, TransientError where it may not next time.
     """
@@ -53,7 +53,7 @@ def _refused(connection: Connection, where: str, text: str) -> ReplicationError:
 
 
 def replication_problems(connection: Connection) -> Iterator[ReplicationError]:
-    """Why a snapshot could not be taken: the right is tried, for not every server has it as an attribute."""
+    """Yield why a snapshot could not be taken: the right is tried, for not every server has it as an attribute."""
     try:
         with (
             translated_errors(f"Publisher {connection.database}"),

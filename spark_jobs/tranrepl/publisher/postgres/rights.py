@@ -25,7 +25,7 @@ OR_GRANT = "or let a superuser give the role what it needs for it:"
 
 
 def read_problems(session: Session, where: str, tables: Collection[TableName]) -> Iterator[MissingRightError]:
-    """Whether a snapshot and a validation may read the tables; the log is another right."""
+    """Yield a right that a snapshot and a validation lack to read the tables; the log is another right."""
     with translated_errors(where):
         grants = grants_on_tables(session, tables, "SELECT")
         if grants:
@@ -37,7 +37,8 @@ def read_problems(session: Session, where: str, tables: Collection[TableName]) -
 def owner_problems(
     session: Session, where: str, publication: str, tables: Collection[TableName], statements: Sequence[str]
 ) -> Iterator[MissingRightError]:
-    """Whether setup may run these statements, for which one must own the tables, and the publication where it is there.
+    """Yield a problem where setup may not run these statements, for which one must own the tables, and the publication
+    where it is there.
 
     The owner may run them instead.
     """
@@ -84,7 +85,7 @@ def _not_owned(session: Session, tables: Collection[TableName]) -> list[TableNam
 
 
 def _owns_publication(session: Session, name: str) -> bool | None:
-    """None where there is no such publication."""
+    """Return whether our role owns the publication; None where there is none of that name."""
     row = session.execute(
         "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE') FROM pg_catalog.pg_publication WHERE pubname = %s", [name]
     ).fetchone()

@@ -72,8 +72,8 @@ def _query(table: TableName, condition: str) -> sql.Composed:
 
 
 def _moment(session: Session, table: TableName, condition: str) -> str | None:
-    """A literal that the server reads as a date or time of now. With another word in the place of that one, it is no
-    date any more, while a text stays one."""
+    """Return a literal that the server reads as a date or time of now. With another word in the place of that one, it
+    is no date any more, while a text stays one."""
     for token in sqlglot.tokenize(condition, read="postgres"):
         if token.token_type not in _STRINGS:
             continue
@@ -133,7 +133,7 @@ def _not_judged(session: Session, error: ReplicationError) -> ConfigurationError
 
 
 def _mutable_part(session: Session, table: sql.Identifier, condition: str) -> str | None:
-    """The smallest part of the condition that is not immutable."""
+    """Return the smallest part of the condition that is not immutable."""
     predicate = sql.SQL("CREATE INDEX ON {} ((1)) WHERE ({})")
     try:
         with session.transaction():
@@ -145,7 +145,7 @@ def _mutable_part(session: Session, table: sql.Identifier, condition: str) -> st
 
 
 def _is_immutable(session: Session, table: sql.Identifier, part: str) -> bool:
-    """Also where the part cannot be judged by itself."""
+    """Return whether the part is immutable, also where it cannot be judged by itself."""
     try:
         with session.transaction():
             session.execute(

@@ -30,12 +30,12 @@ Bools = npt.NDArray[np.bool_]
 _REMEMBERED = 10_000
 _REMEMBERED_BYTES = 8 * 1024 * 1024
 _ASKED_BYTES = 64 * 1024 * 1024
-"""Of values, in one question: as text of an array they may be twice as long, and a server takes 1 GB."""
+"""Bytes of values in one query: as text of an array they may be twice as long, and a server takes 1 GB."""
 _OF_OTHER_ROWS = (exp.Query, exp.AggFunc, exp.Window)
 
 
 def filter_columns(text: str, table: str) -> tuple[str, ...]:
-    """The columns that a row filter, written in PostgreSQL's SQL, looks at, as the catalogue spells them.
+    """Return the columns that a row filter, written in PostgreSQL's SQL, reads, as the catalogue spells them.
 
     Raises ValueError where it is not one condition over columns of `table`.
     """
@@ -47,7 +47,8 @@ def filter_columns(text: str, table: str) -> tuple[str, ...]:
 
 
 def filter_parts(text: str) -> list[str]:
-    """Expressions that a row filter is made of: each before those that it is a part of, itself at the end."""
+    """Return the expressions that a row filter is made of: each before those that it is a part of, itself at the
+    end."""
     parts = [
         it.sql("postgres", normalize_functions=False) for it in _parse(text).dfs() if isinstance(it, exp.Condition)
     ]
@@ -78,12 +79,12 @@ def _column_name(column: exp.Column, table: str) -> str:
 
 
 def _folded(identifier: exp.Identifier) -> str:
-    """PostgreSQL folds a name without quotes to lower case."""
+    """Fold a name as PostgreSQL does: without quotes, to lower case."""
     return str(identifier.this) if identifier.args.get("quoted") else str(identifier.this).lower()
 
 
 def filter_positions(article: RegisteredArticle) -> tuple[int, ...]:
-    """Positions of the published columns that the article's filter looks at."""
+    """Return positions of the published columns that the article's filter reads."""
     if article.filter is None:
         return ()
     names = filter_columns(article.filter, article.source.table)
@@ -108,7 +109,7 @@ class PostgresRowFilters:
 
     @classmethod
     def of(cls, session: Session, articles: Iterable[RegisteredArticle]) -> PostgresRowFilters:
-        """Evaluated in this session, at the Publisher."""
+        """Return the articles' row filters, to be evaluated in this session, at the Publisher."""
         by_table = {it.source_object_id: it.article_id for it in articles if it.filter is not None}
         collations: dict[int, dict[str, sql.Identifier]] = defaultdict(dict)
         with translated_errors(f"Publisher {session.info.dbname}"):
@@ -121,7 +122,7 @@ class PostgresRowFilters:
         return filter_positions(article)
 
     def matches(self, article: RegisteredArticle, rows: pa.StringArray, columns: Sequence[pa.StringArray]) -> Bools:
-        """For which rows the article's filter is true; NULL is not.
+        """Return for which rows the article's filter is true, shape (rows,); NULL is not.
 
         `columns` hold the values at `filter_positions(article)`; `rows` the same, one string (with no two alike for
         different values) a row. Raises DataError where the condition itself fails, as a division by zero does.
@@ -163,7 +164,7 @@ class PostgresRowFilters:
 
 
 def _parts(columns: Sequence[pa.StringArray]) -> Iterator[list[pa.StringArray]]:
-    """The same rows, so many together as are asked about at once."""
+    """Yield the same rows, so many together as one query takes."""
     if not columns:
         yield []
         return
@@ -183,7 +184,7 @@ SELECT a.attrelid::bigint, a.attname, n.nspname, c.collname
 
 
 def _query(article: RegisteredArticle, collations: Mapping[str, sql.Identifier]) -> sql.Composed:
-    """The condition over columns that carry the table's names, types and collations."""
+    """Return the condition over columns that carry the table's names, types and collations."""
     condition = sql.SQL(article.filter or "")
     columns = [article.columns[at] for at in filter_positions(article)]
     if not columns:
@@ -213,7 +214,7 @@ def _query(article: RegisteredArticle, collations: Mapping[str, sql.Identifier])
 
 
 def array_text(values: pa.StringArray) -> str:
-    """Values as the text form of a PostgreSQL array."""
+    """Write values as the text form of a PostgreSQL array."""
     escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
     quoted = pc.fill_null(pc.binary_join_element_wise('"', escaped, '"', ""), "NULL")
     listed = pa.ListArray.from_arrays(pa.array([0, len(quoted)], pa.int32()), quoted)

@@ -16,7 +16,7 @@ from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState
 
 
 def server_problems(session: Session, slot: ReplicationSlot) -> Iterator[ConfigurationError]:
-    """Each with its way out."""
+    """Yield what keeps the server from publishing, each with its remedy."""
     with translated_errors(slot.where):
         row = session.execute("SHOW wal_level").fetchone()
     wal_level = row[0] if row else None
@@ -34,8 +34,8 @@ def server_problems(session: Session, slot: ReplicationSlot) -> Iterator[Configu
 
 
 def _right_problems(session: Session, where: str) -> Iterator[ConfigurationError]:
-    """Whether our role may read the log: tried, for not every server has the right as an attribute. It is asked for
-    before a slot of this name is looked for, and there is none."""
+    """Yield a problem where our role may not read the log: that is tried, for not every server has the right as an
+    attribute. It is asked for before a slot of this name is looked for, and there is none."""
     try:
         session.execute(
             "SELECT count(*) FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, NULL, 1)",
@@ -52,7 +52,8 @@ def _right_problems(session: Session, where: str) -> Iterator[ConfigurationError
 
 
 def _slot_problems(session: Session, where: str, missing: int) -> Iterator[ConfigurationError]:
-    """The publication's slot must fit in, and beside it the temporary copy that a log reader reads."""
+    """Yield a problem where the publication's slot does not fit in, or beside it the temporary copy that a log reader
+    reads."""
     free = free_slots(session, where).free
     if free < missing + 1:
         yield ConfigurationError(

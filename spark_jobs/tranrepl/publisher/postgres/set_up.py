@@ -24,7 +24,7 @@ _SETUP_LOCK_TIMEOUT = "5s"
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Of setup, for which one must own the tables."""
+    """A step of setup, for which one must own the tables."""
 
     statements: tuple[sql.Composed, ...]
     done: str
@@ -39,7 +39,7 @@ class PublicationSetup:
         self.where = f"Publisher {session.info.dbname}"
 
     def right_problems(self, articles: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
-        """Rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
+        """Yield rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
         yield from read_problems(self._session, self.where, read)
         with translated_errors(self.where):
             steps = self._steps(articles)
@@ -61,13 +61,13 @@ class PublicationSetup:
             return [step.done for step in steps]
 
     def _steps(self, articles: Tables) -> list[_Step]:
-        """Nothing is published without the old rows that its article needs."""
+        """Return the steps of setup: nothing is published without the old rows that its article needs."""
         steps = [step for article, table in articles for step in self._identity_steps(article, table)]
         return steps + self._publication_steps([table.name for _, table in articles])
 
     def _take(self, steps: Sequence[_Step]) -> None:
-        """The first of these steps. Raises ConfigurationError where it, and with it the others, is for the owner of the
-        tables to take."""
+        """Take the first of these steps. Raises ConfigurationError where it, and with it the others, is for the owner
+        of the tables to take."""
         try:
             for statement in steps[0].statements:
                 self._session.execute(statement)
@@ -80,7 +80,8 @@ class PublicationSetup:
             ) from error
 
     def _publication_steps(self, tables: Sequence[TableName]) -> list[_Step]:
-        """No column list and no row filter: both can make the Publisher's own statements fail."""
+        """Return the steps that make the publication, with no column list and no row filter: both can make the
+        Publisher's own statements fail."""
         name = sql.Identifier(self._name)
         options = [sql.SQL("publish = 'insert, update, delete, truncate'")]
         if self._version >= 18:

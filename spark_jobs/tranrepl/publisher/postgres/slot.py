@@ -65,7 +65,7 @@ class ReplicationSlot:
         self.where = f"Publisher {session.info.dbname}"
 
     def find(self) -> Slot | None:
-        """The publication's slot; None where it does not exist. Raises ConfigurationError for another's slot."""
+        """Return the publication's slot; None where it does not exist. Raises ConfigurationError for another's slot."""
         with translated_errors(self.where):
             row = self._session.execute(
                 sql.SQL(
@@ -93,15 +93,15 @@ class ReplicationSlot:
         return "CASE WHEN s.conflicting THEN 'conflict' ELSE '' END" if self._version == 16 else "''"
 
     def ready(self) -> Slot:
-        """The slot, fit to be read. Raises MustBeReinitializedError where it is missing or invalidated, TransientError
-        where another session reads it."""
+        """Return the slot, fit to be read. Raises MustBeReinitializedError where it is missing or invalidated,
+        TransientError where another session reads it."""
         slot = self.require()
         if slot.state is SlotState.IN_USE:
             raise self._in_use()
         return slot
 
     def require(self) -> Slot:
-        """As `ready`, whoever reads it."""
+        """Return the slot as `ready` does, whoever reads it."""
         slot = self.find()
         if slot is None:
             raise MustBeReinitializedError(
@@ -114,7 +114,7 @@ class ReplicationSlot:
         return slot
 
     def require_idle(self) -> Slot | None:
-        """The slot, whatever state it is in. Raises TransientError where another session reads it."""
+        """Return the slot, whatever state it is in. Raises TransientError where another session reads it."""
         slot = self.find()
         if slot is not None and slot.state is SlotState.IN_USE:
             raise self._in_use()
@@ -145,7 +145,7 @@ class ReplicationSlot:
         return [f"created replication slot {self.name} at {self.where}"]
 
     def _oldest_writer(self) -> str:
-        """The transaction that has been open for longest of those that have written, in words."""
+        """Describe the transaction that has been open for longest of those that have written."""
         row = self._session.execute(
             "SELECT who, date_trunc('second', clock_timestamp() - since)::text FROM ("
             "SELECT concat('that of process ', pid, ' (', usename, ', ', application_name, ')') AS who, "

@@ -30,7 +30,7 @@ _TABLE_LOCK_TIMEOUT = "60s"
 class PostgresSnapshotSource:
     connection: Connection
     name: str
-    """Of the exported snapshot."""
+    """The exported snapshot's."""
 
     @contextmanager
     def session(self, application_name: str) -> Iterator[PostgresSnapshotSession]:
@@ -67,8 +67,8 @@ class PostgresSnapshotSession:
 
 
 def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None:
-    """Inside a snapshot session: keep the articles' tables from being rewritten or truncated until it ends, either of
-    which would hide rows from the snapshot.
+    """Keep the articles' tables from being rewritten or truncated until a snapshot session ends, either of which would
+    hide rows from the snapshot.
 
     Raises TransientError where that has happened already or another session keeps a table locked, ConfigurationError
     where a table is another one than was registered.
@@ -103,7 +103,8 @@ def _refuse_replaced(where: str, article: RegisteredArticle, row: tuple[Any, ...
 
 
 def set_search_path(session: Session, article: RegisteredArticle) -> None:
-    """Before the article is read: names in its values (regclass and its like) come qualified, as in the log.
+    """Set the search path before the article is read: names in its values (regclass and its like) come qualified, as in
+    the log.
 
     Not so with a row filter, whose own names are found as the log reader finds them, on this login's path.
     """
@@ -112,7 +113,7 @@ def set_search_path(session: Session, article: RegisteredArticle) -> None:
 
 
 def article_query(article: RegisteredArticle, condition: sql.Composable | None = None) -> sql.Composed:
-    """SELECT of the article's published columns and rows, in the order of its columns; `condition` narrows it.
+    """Return a SELECT of the article's published columns and rows, in the order of its columns; `condition` narrows it.
 
     A row filter may hold per cent signs: it is executed without parameters, or by a RawCursor.
     """

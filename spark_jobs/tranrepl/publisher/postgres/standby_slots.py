@@ -41,7 +41,7 @@ class StandbySlot:
 
 
 def slowest_standby(session: Session) -> StandbySlot | None:
-    """The one that has confirmed least; None where the server waits for none."""
+    """Return the standby that has confirmed least; None where the server waits for none."""
     if session.info.server_version < _FIRST_VERSION:
         return None
     with translated_errors(f"Publisher {session.info.dbname}"):
@@ -77,7 +77,7 @@ def wait_for_standbys(session: Session, lsn: int, timeout_seconds: float, say: C
 
 
 def waiting_for(session: Session, standby: StandbySlot) -> str:
-    """In words."""
+    """Say that the log is read no further than a standby has it."""
     return (
         f"Publisher {session.info.dbname}: the log is read no further than the standby of {standby} has it, as "
         "synchronized_standby_slots asks"

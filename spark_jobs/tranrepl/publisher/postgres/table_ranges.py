@@ -35,7 +35,7 @@ class PageRange(TableRange):
 
 
 def table_size(session: Session, article: RegisteredArticle) -> TableSize:
-    """As it is now: rows that a snapshot of before shows lie within."""
+    """Return the table's size as it is now: the rows that an earlier snapshot shows lie within it."""
     with translated_errors(f"Publisher {session.info.dbname}"):
         row = session.execute(
             "SELECT pg_catalog.pg_relation_size(t) / current_setting('block_size')::bigint, "

@@ -106,7 +106,7 @@ def _forbidden(session: Session, what: str, steps: Sequence[RemovalStep]) -> Con
 
 
 def _identity(table: IdentifiedTable, before: OldRowSetting | None, unsettled: str) -> tuple[_Step | None, str | None]:
-    """The step that puts an identity back, or why it stays."""
+    """Return the step that restores an identity, or why it stays."""
     if not table.identity.is_full or (before is not None and before.is_full):
         return None, None
     full = f"REPLICA IDENTITY FULL of {table.table}"

@@ -20,12 +20,12 @@ _NOT_IN_REPERTOIRE = "22021"
 
 
 def is_unconverted(session: Session) -> bool:
-    """Whether the server does not know the encoding of its text."""
+    """Return whether the server does not know the encoding of its text."""
     return session.info.parameter_status("server_encoding") == SQL_ASCII
 
 
 def no_utf8(article: RegisteredArticle, column: str, key: Sequence[bytes]) -> DataError:
-    """The error of a value that is no UTF-8, in the row of this key."""
+    """Return the error of a value that is no UTF-8, in the row of this key."""
     names = [article.columns[at].name for at in article.key_positions]
     shown = [value.decode(errors="backslashreplace") for value in key]
     where = ", ".join(f"{name} = {value}" for name, value in zip(names, shown, strict=True))
@@ -41,7 +41,8 @@ def no_utf8(article: RegisteredArticle, column: str, key: Sequence[bytes]) -> Da
 
 
 def refuse_unreadable_lines(article: RegisteredArticle, lines: bytes) -> None:
-    """Whole rows in COPY's text form. Raises DataError at the first that is no UTF-8."""
+    """Check whole rows in COPY's text form. Raises DataError at the first that is no UTF-8. Raises DataError at the
+    first that is no UTF-8."""
     try:
         lines.decode()
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ Tables = npt.NDArray[np.int64]
 
 HELD_BYTES = 8 * 1024 * 1024
 MOST_HELD_BYTES = 960 * 1024 * 1024
-"""Of a transaction that must be held: with a message of 1 GB more, it still is one array."""
+"""The most of a transaction that must be held: with a message of 1 GB more, it still is one array."""
 _LARGEST_ARRAY = 2**31 - 1
 _ABOUT_A_TABLE = np.frombuffer(b"IUDR", dtype=np.uint8)
 _BIG_ENDIAN = 1 << np.array([24, 16, 8, 0])
@@ -31,7 +31,8 @@ def whole_transactions(
     least_bytes: int = 0,
     held_tables: Collection[int] = (),
 ) -> Iterator[pa.BinaryArray]:
-    """The same `pgoutput` messages, each batch ending with a transaction; all but the last of `least_bytes` or more.
+    """Yield the same `pgoutput` messages, each batch ending with a transaction; all but the last of `least_bytes` or
+    more.
 
     A transaction of more than `most_bytes` comes in several batches, and what waited before it goes out as it is. One
     that changes `held_tables` (object ids) is held until its end; of more than `MOST_HELD_BYTES`, other tables' changes
@@ -66,7 +67,7 @@ def whole_transactions(
 
 
 def _end_of_last_commit(batch: pa.BinaryArray) -> int:
-    """How many messages there are up to and with the last Commit; 0 where there is none."""
+    """Return how many messages there are up to and with the last Commit; 0 where there is none."""
     if len(batch) == 0:
         return 0
     commits = np.flatnonzero(_kinds(batch) == ord("C"))
@@ -86,7 +87,8 @@ def _changes(batch: pa.BinaryArray, tables: Tables) -> bool:
 
 
 def _of_tables(batch: pa.BinaryArray, tables: Tables) -> Bools:
-    """Which messages are about these tables, but for TRUNCATEs, which may be about others too."""
+    """Return which messages are about these tables, but for TRUNCATEs, which may be about others too; shape
+    (messages,)."""
     starts, data = _starts(batch), np.frombuffer(batch.buffers()[2], dtype=np.uint8)
     found = np.zeros(len(batch), dtype=np.bool_)
     rows = np.flatnonzero(np.isin(data[starts], _ABOUT_A_TABLE))
@@ -96,7 +98,8 @@ def _of_tables(batch: pa.BinaryArray, tables: Tables) -> Bools:
 
 
 def _truncated(batch: pa.BinaryArray, tables: Tables) -> int:
-    """How many messages there are up to and with the last TRUNCATE of one of these tables; 0 where there is none."""
+    """Return how many messages there are up to and with the last TRUNCATE of one of these tables; 0 where there is
+    none."""
     for place in reversed(np.flatnonzero(_kinds(batch) == ord("T")).tolist()):
         named = np.frombuffer(batch[place].as_py()[6:], dtype=">u4")
         if np.isin(named, tables).any():
@@ -105,7 +108,8 @@ def _truncated(batch: pa.BinaryArray, tables: Tables) -> int:
 
 
 def _parted(batches: list[pa.BinaryArray], tables: Tables) -> tuple[list[pa.BinaryArray], list[pa.BinaryArray]]:
-    """What goes out, and what is held. A TRUNCATE ends what was held until then: no value stands twice beyond it."""
+    """Return what goes out, and what is held. A TRUNCATE ends what was held until then: no value stands twice beyond
+    it."""
     going: list[pa.BinaryArray] = []
     kept: list[pa.BinaryArray] = []
     for batch in batches:
@@ -124,7 +128,7 @@ def _bytes_in(arrays: list[pa.BinaryArray]) -> int:
 
 
 def _together(arrays: list[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
-    """As one array; as several where one does not hold as much."""
+    """Join arrays to one; to several where one does not hold as much."""
     part: list[pa.BinaryArray] = []
     for it in arrays:
         if part and _bytes_in(part) + it.nbytes > _LARGEST_ARRAY:
