@@ -21,6 +21,7 @@ from tranrepl.publisher.postgres.long_messages import LongMessage
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.subscriber.batching import long_commands
 from tranrepl.subscriber.postgres import apply as postgres_apply
+from tranrepl.subscriber.postgres import serial
 
 _MEGABYTE = 1024 * 1024
 _ON_DEMAND = "TRANREPL_LARGE_VALUES"
@@ -189,7 +190,7 @@ def test_a_command_that_no_buffer_takes_is_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(long_commands, "_LONG", 0)
-        patch.setattr(postgres_apply, "copy_text", overflow)
+        patch.setattr(serial, "copy_text", overflow)
         patch.setattr(postgres_apply, "fold_text", overflow)
         error = deliver_stored(site).error
     assert error is not None

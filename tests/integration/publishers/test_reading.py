@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from support.publishers import NO_LIMITS, PublisherSite, changes_of, replayed
+from collections.abc import Sequence
+
+from support.publishers import NO_LIMITS, Change, PublisherSite, changes_of, replayed
 from tranrepl.model.commands import Operation
-from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.log_range import Limits, LogRange
 
 
 def _insert(number: int, name: str = "x") -> str:
     return f"INSERT INTO t VALUES ({number}, '{name}', NULL)"
+
+
+def _read(ranges: Sequence[LogRange]) -> list[Change]:
+    return [it for one in ranges for part in one.changes() for it in changes_of(part.changes)]
 
 
 def test_what_is_read_is_what_was_committed(site: PublisherSite) -> None:
@@ -140,9 +146,10 @@ def test_ranges_that_are_read_side_by_side_are_the_same_log(site: PublisherSite)
         start, end, whole = publisher.kept_from(), publisher.end_of_log(), site.read(publisher)
         middle = site.parts(publisher, limits=Limits(5, NO_LIMITS.message_bytes))[-1].end
         assert middle is not None
-        first, second = site.read(publisher, up_to=middle), site.read(publisher, start=middle)
-        ranges = publisher.log_range(site.articles, start, end, NO_LIMITS, publisher.readers()).side_by_side()
-        read = [it for one in ranges for part in one.changes() for it in changes_of(part.changes)]
+        log = publisher.log_range(site.articles, start, end, NO_LIMITS, publisher.readers())
+        first, second = _read([log.between(start, middle)]), _read([log.between(middle, end)])
+        ranges = log.side_by_side()
+        read = _read(ranges)
     assert (len(first), [*first, *second]) == (5, whole)
     assert (ranges[0].start, ranges[-1].up_to, read) == (start, end, whole)
 
