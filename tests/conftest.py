@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import hypothesis
 import pytest
 
-from file_scheduling import FileScheduling, group
 from support.databases import Databases
 from support.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
+from support.file_scheduling import FileScheduling, group
 from support.memory_folder import memory_folder
 from support.quiet_spark import quiet_start
 from tranrepl.connections import Connection

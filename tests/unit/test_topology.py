@@ -43,7 +43,7 @@ def test_each_end_is_found_by_the_connection_that_the_settings_name(topology: To
     assert [topology.dialect(name).capabilities.title for name in ("reporting", "archive")] == ["MariaDB", "SQLite"]
 
 
-def test_a_subscription_is_known_at_its_subscriber_by_the_publishers_server(topology: Topology) -> None:
+def test_a_subscription_is_known_by_the_publishers_server(topology: Topology) -> None:
     key = topology.subscription_key("reporting", "7000000000000000001")
     assert key == SubscriptionKey("shop.example:1", "7000000000000000001", "shop_db", "purchasing", "reporting")
     assert topology.subscription_key("reporting", None).publisher_system == ""

@@ -67,7 +67,7 @@ def test_two_publications_of_one_database_have_names_of_their_own(site: Publishe
     assert "another server" in said
 
 
-def test_a_table_without_a_key_is_refused_with_the_statement_that_makes_one(site: PublisherSite) -> None:
+def test_a_table_without_a_key_is_refused_with_the_remedy(site: PublisherSite) -> None:
     site.server.create("t", key=False)
     with site.opened() as publisher:
         ((article, table),) = site.described(publisher, "t")

@@ -64,7 +64,7 @@ def test_no_change_is_lost_or_doubled_between_a_snapshot_and_the_log(site: Publi
             assert replayed(later, rows) == site.server.rows("t")
 
 
-def test_every_session_sees_the_same_rows_for_as_long_as_the_snapshot_lives(site: PublisherSite) -> None:
+def test_every_session_sees_the_same_rows_while_the_snapshot_lives(site: PublisherSite) -> None:
     site.server.create("t")
     site.set_up("t")
     site.server.execute("INSERT INTO t VALUES (1, 'x', 'y')", "INSERT INTO t VALUES (2, NULL, NULL)")
