@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 TABLES: Mapping[str, str] = {
+    "msrepl_version": "One row: the version of tranrepl that made these tables, or migrated them last. Jobs of another "
+    "version refuse to work with them.",
     "mspublications": "A row for each publication: how far its log is registered, and which server's log that is.",
     "msarticles": "A row for each definition of an article. A changed definition is a new row; stored commands refer "
     "to the one they were made with.",
@@ -25,6 +27,8 @@ TABLES: Mapping[str, str] = {
     "another text was edited by hand.",
 }
 COLUMNS: Mapping[str, str] = {
+    "revision": "Of these tables: grows when one of them changes",
+    "version": "Of tranrepl",
     "publication_id": "Row of `mspublications`",
     "subscription_id": "Row of `mssubscriptions`",
     "error_id": "Row of `msrepl_errors`",

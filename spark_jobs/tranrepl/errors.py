@@ -7,6 +7,8 @@ from typing import ClassVar, TypedDict, Unpack
 
 from pydantic import BaseModel, ConfigDict
 
+from tranrepl import __version__
+
 ROW_NOT_FOUND = "20598"
 """SQL Server's number for an UPDATE or DELETE command that met no row at the Subscriber."""
 
@@ -169,3 +171,11 @@ CLASS_OF_KIND: dict[ErrorKind, type[ReplicationError]] = {
     ErrorKind.FENCED: FencedError,
     ErrorKind.INTERNAL: InternalError,
 }
+
+
+def newer_version(where: str, version: str) -> ConfigurationError:
+    """Return the refusal to work with tables that a newer version of tranrepl made."""
+    return ConfigurationError(
+        f"{where}: made by tranrepl {version}, which is newer than this one, {__version__}",
+        remedy=f"install that version here: pip install 'tranrepl>={version}'",
+    )

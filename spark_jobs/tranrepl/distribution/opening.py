@@ -159,6 +159,9 @@ def open_distribution(topology: Topology, name: str) -> Iterator[OpenDistributio
         record = database.publications.get(publication.publication)
         subscription = database.subscriptions.get(record, name)
         with topology.subscriber(name, record.publisher_system, "tranrepl distribution") as subscriber:
+            made_by = subscriber.tables_version()
+            if made_by is not None:
+                made_by.require_current(subscriber.where)
             yield OpenDistribution(
                 database,
                 record,

@@ -77,6 +77,14 @@ mspublications = sa.Table(
     sa.Column("registered_commit_time", _Time, comment="By which the last registered transaction was committed"),
 )
 
+msrepl_version = sa.Table(
+    "msrepl_version",
+    metadata,
+    sa.Column("revision", sa.Text, primary_key=True, comment="Alembic's, of these tables"),
+    sa.Column("version", sa.Text, nullable=False, comment="Of tranrepl, which made them or migrated them last"),
+    sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
+)
+
 msarticles = sa.Table(
     "msarticles",
     metadata,

@@ -25,6 +25,7 @@ from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
+from tranrepl.subscriber.tables_version import TablesVersion
 from tranrepl.subscriber.teardown import SubscriberTeardown
 
 
@@ -138,8 +139,15 @@ class Subscriber(Protocol):
         """Yield custom procedures that are missing or declared otherwise than they are called."""
         ...
 
+    def tables_version(self) -> TablesVersion | None:
+        """Return which version made the model's tables; None where they are not there."""
+        ...
+
     def set_up_tables(self) -> None:
-        """Create the model's tables, and procedures that all articles share. Idempotent. Idempotent."""
+        """Create the model's tables, and procedures that all articles share. Idempotent.
+
+        Raises ConfigurationError where a newer version made the tables.
+        """
         ...
 
     def has_destination(self, table: TableName) -> bool: ...

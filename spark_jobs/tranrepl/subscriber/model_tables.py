@@ -1,7 +1,7 @@
 """The model's tables at a Subscriber: for every kind of database, in the types that it has.
 
-Source: `MSreplication_subscriptions` and `MSreplication_objects`. Deliveries to PostgreSQL do without this module, and
-start sooner.
+Source: `MSreplication_subscriptions`, `MSreplication_objects` and `MSrepl_version`. Deliveries to PostgreSQL do without
+this module, and start sooner.
 """
 
 from __future__ import annotations
@@ -76,6 +76,13 @@ SNAPSHOTS = sa.Table(
     sa.Column("row_count", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("byte_count", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    _time(),
+)
+VERSION = sa.Table(
+    "msrepl_version",
+    METADATA,
+    sa.Column("revision", sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column("version", _text(64), nullable=False),
     _time(),
 )
 MODEL_TABLES = tuple(METADATA.tables)

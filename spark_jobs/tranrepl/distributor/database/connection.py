@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tranrepl.connections import Connection
-from tranrepl.distributor.tables import mspublications
+from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, write_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.postgres.session import Session, connect, translated_errors
@@ -80,7 +80,7 @@ class DatabaseConnection:
         return ConfigurationError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
 
     def migrate(self) -> None:
-        """Bring the schema to this version. Idempotent."""
+        """Bring the schema to this version. Idempotent. Raises ConfigurationError where a newer one made it."""
         # Nothing for jobs, which start often.
         from alembic import command
         from alembic.config import Config
@@ -89,16 +89,29 @@ class DatabaseConnection:
             config = Config()
             config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
             config.attributes["connection"] = connection
+            found = find_version(connection)
+            if found is not None:
+                found.require_not_newer(self.where)
             command.upgrade(config, "head")
+            write_version(connection)
 
     def is_current(self) -> bool:
-        """Return whether it has a schema of ours, of this version."""
+        """Return whether it has a schema of ours, of this version. Raises ConfigurationError where a newer one made
+        it."""
+        found = self._version()
+        return found is not None and found.revision == REVISION
+
+    def is_earlier(self) -> bool:
+        """Return whether it has a schema of ours that setup has to migrate. Raises as `is_current` does."""
+        found = self._version()
+        return found is not None and found.revision < REVISION
+
+    def _version(self) -> DatabaseVersion | None:
         with self.transaction() as connection:
-            inspector = sa.inspect(connection)
-            if not inspector.has_table(mspublications.name):
-                return False
-            found = {column["name"] for column in inspector.get_columns(mspublications.name)}
-            return found >= {column.name for column in mspublications.columns}
+            found = find_version(connection)
+        if found is not None:
+            found.require_not_newer(self.where)
+        return found
 
     def ping(self) -> None:
         """Ask for an answer. Raises ConfigurationError or TransientError where the database cannot be used."""

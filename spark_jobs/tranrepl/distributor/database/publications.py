@@ -17,6 +17,7 @@ from tranrepl.distributor.tables import (
     msrepl_batches,
     mssubscriptions,
 )
+from tranrepl.distributor.version import require_current
 from tranrepl.errors import ConfigurationError, FencedError, MustBeReinitializedError
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.settings.publication import Publication
@@ -62,8 +63,12 @@ class Publications:
         self._database = database
 
     def find(self, name: str) -> PublicationRecord | None:
-        """Return the publication as registered; None where it is not."""
+        """Return the publication as registered; None where it is not.
+
+        Raises ConfigurationError where another version of tranrepl made the database's tables.
+        """
         with self._database.transaction() as connection:
+            require_current(connection, self._database.where)
             row = connection.execute(
                 sa.select(mspublications).where(mspublications.c.publication == name)
             ).one_or_none()

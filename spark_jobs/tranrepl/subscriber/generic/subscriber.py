@@ -41,11 +41,12 @@ from tranrepl.subscriber.generic.procedures import (
 )
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.target import SqlTarget
-from tranrepl.subscriber.generic.watermark import Watermark, create_tables
+from tranrepl.subscriber.generic.watermark import Watermark, create_tables, find_version
 from tranrepl.subscriber.model_tables import MODEL_TABLES, OBJECTS, SNAPSHOTS
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.stream_rows import position_of
+from tranrepl.subscriber.tables_version import TablesVersion
 
 _LOCK_SECONDS = 300
 _OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
@@ -155,9 +156,20 @@ class SqlSubscriber:
 
     # Setup
 
-    def set_up_tables(self) -> None:
-        """Create the model's tables, and procedures that all articles share. Idempotent. Idempotent."""
+    def tables_version(self) -> TablesVersion | None:
+        """Return which version made the model's tables; None where they are not there."""
         with self._transaction():
+            return find_version(self._session)
+
+    def set_up_tables(self) -> None:
+        """Create the model's tables, and procedures that all articles share. Idempotent.
+
+        Raises ConfigurationError where a newer version made the tables.
+        """
+        with self._transaction():
+            found = find_version(self._session)
+            if found is not None:
+                found.require_not_newer(self.where)
             create_tables(self._session, self.where)
             scripter = self._database.scripter
             for shared in scripter.shared() if scripter else ():

@@ -17,7 +17,7 @@ from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import is_model_table
-from tranrepl.subscriber.model_tables import OBJECTS, SNAPSHOTS, WATERMARKS
+from tranrepl.subscriber.model_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
@@ -151,6 +151,8 @@ class SqlTeardown:
             empty = [it for it in self._there() if not self._session.scalar(sa.select(sa.func.count()).select_from(it))]
             for table in empty:
                 table.drop(self._session)
+            if not self._there():
+                VERSION.drop(self._session, checkfirst=True)
             if scripter is not None and not self._there():
                 for shared in scripter.shared():
                     self._execute(scripter.drop(shared.name))

@@ -23,8 +23,9 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
-from tranrepl.subscriber.model_tables import METADATA, SNAPSHOTS, WATERMARKS
+from tranrepl.subscriber.model_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, stands_at
+from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
 
 
 class Watermark:
@@ -188,6 +189,24 @@ def create_tables(session: sa.Connection, where: str) -> None:
                 f"{where}: table {table.name} is another program's: SQL Server's own replication has one of that name",
                 remedy="deliver into a database that takes part in no other replication",
             )
+    _write_version(session)
+
+
+def find_version(session: sa.Connection) -> TablesVersion | None:
+    """Return which version made the tables; None where there are none of ours."""
+    inspector = sa.inspect(session)
+    row = None
+    if inspector.has_table(VERSION.name):
+        row = session.execute(sa.select(VERSION.c.revision, VERSION.c.version)).first()
+    if row is not None:
+        return TablesVersion(*row)
+    return UNKNOWN_VERSION if inspector.has_table(WATERMARKS.name) else None
+
+
+def _write_version(session: sa.Connection) -> None:
+    if find_version(session) != THIS_VERSION:
+        session.execute(sa.delete(VERSION))
+        session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
 
 
 def _add_publisher_system(session: sa.Connection, table: sa.Table, ours: str) -> None:

@@ -13,6 +13,7 @@ from psycopg import sql
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedures import SCHEMA
+from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
 OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
 SNAPSHOTS = sql.Identifier(SCHEMA, "msreplication_snapshots")
+VERSION = sql.Identifier(SCHEMA, "msrepl_version")
 
 _KEY_OF = """
 SELECT c.conname, EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.conrelid
@@ -42,11 +44,15 @@ def has_table(session: Session, table: sql.Identifier) -> bool:
 
 
 def create_model_tables(session: Session) -> None:
-    """Create the model's tables, inside a transaction. Idempotent; tables of earlier versions get what they lack."""
+    """Create the model's tables, inside a transaction. Idempotent; tables of earlier versions get what they lack.
+
+    The version is written down.
+    """
     for table in _tables():
         for statement in _definitions(table):
             session.execute(statement.encode())
         _add_publisher_system(session, table)
+    _write_version(session)
 
 
 def _tables() -> list[sa.Table]:
@@ -87,6 +93,30 @@ def _add_publisher_system(session: Session, table: sa.Table) -> None:
             sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}, ADD PRIMARY KEY ({})").format(
                 name, sql.Identifier(found[0]), sql.SQL(", ").join(map(sql.Identifier, columns))
             )
+        )
+
+
+def find_version(session: Session) -> TablesVersion | None:
+    """Return which version made the tables; None where there are none."""
+    there = session.execute(
+        "SELECT to_regclass(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL",
+        [VERSION.as_string(None), WATERMARKS.as_string(None)],
+    ).fetchone()
+    has_version, has_watermarks = there or (False, False)
+    row = None
+    if has_version:
+        row = session.execute(sql.SQL("SELECT revision, version FROM {}").format(VERSION)).fetchone()
+    if row is not None:
+        return TablesVersion(*row)
+    return UNKNOWN_VERSION if has_watermarks else None
+
+
+def _write_version(session: Session) -> None:
+    if find_version(session) != THIS_VERSION:
+        session.execute(sql.SQL("DELETE FROM {}").format(VERSION))
+        session.execute(
+            sql.SQL("INSERT INTO {} (revision, version) VALUES (%s, %s)").format(VERSION),
+            [THIS_VERSION.revision, THIS_VERSION.version],
         )
 
 

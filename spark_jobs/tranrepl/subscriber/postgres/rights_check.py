@@ -26,6 +26,7 @@ _MODEL_TABLES: Mapping[str, tuple[str, ...]] = {
     "msreplication_subscriptions": ("SELECT", "UPDATE"),
     "msreplication_snapshots": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "msreplication_objects": ("SELECT",),
+    "msrepl_version": ("SELECT",),
 }
 """What a delivery and a snapshot do with each."""
 _RIGHTS = {Operation.INSERT: "INSERT", Operation.UPDATE: "UPDATE", Operation.DELETE: "DELETE"}

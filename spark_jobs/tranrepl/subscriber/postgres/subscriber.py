@@ -18,13 +18,21 @@ from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
 from tranrepl.subscriber.postgres.constraints import constraints_of
 from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
-from tranrepl.subscriber.postgres.model_tables import MINE, SNAPSHOTS, create_model_tables, has_table, key_values
+from tranrepl.subscriber.postgres.model_tables import (
+    MINE,
+    SNAPSHOTS,
+    create_model_tables,
+    find_version,
+    has_table,
+    key_values,
+)
 from tranrepl.subscriber.postgres.procedure_setup import create_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
 from tranrepl.subscriber.postgres.rights_check import right_problems
 from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
 from tranrepl.subscriber.postgres.watermark import Watermark
+from tranrepl.subscriber.tables_version import TablesVersion
 
 
 class PostgresSubscriber:
@@ -60,8 +68,16 @@ class PostgresSubscriber:
 
     # Setup
 
+    def tables_version(self) -> TablesVersion | None:
+        """Return which version made the model's tables; None where they are not there."""
+        with translated_errors(self.where):
+            return find_version(self._session)
+
     def set_up_tables(self) -> None:
         with translated_errors(self.where), self._session.transaction():
+            found = find_version(self._session)
+            if found is not None:
+                found.require_not_newer(self.where)
             create_model_tables(self._session)
 
     def has_destination(self, table: TableName) -> bool:

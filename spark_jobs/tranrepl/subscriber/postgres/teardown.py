@@ -12,7 +12,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
-from tranrepl.subscriber.postgres.model_tables import OBJECTS, SNAPSHOTS, WATERMARKS
+from tranrepl.subscriber.postgres.model_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
@@ -68,7 +68,7 @@ class PostgresTeardown:
                 raise being_delivered(self.where) from None
 
     def _there(self) -> list[sql.Identifier]:
-        """Return the model's tables that exist."""
+        """Return the model's tables that exist, and have rows of publications."""
         return [it for it in (WATERMARKS, SNAPSHOTS, OBJECTS) if self._exists(it)]
 
     def _exists(self, table: sql.Identifier) -> bool:
@@ -165,6 +165,8 @@ class PostgresTeardown:
             for table in there if found.tables else ():
                 if not self._holds_rows(table):
                     self._execute(sql.SQL("DROP TABLE {}").format(table))
+            if found.tables and not self._there() and self._exists(VERSION):
+                self._execute(sql.SQL("DROP TABLE {}").format(VERSION))
 
     def _give_up_procedures(self, found: SubscriberRemoval) -> None:
         names = [*found.procedures, *found.gone]

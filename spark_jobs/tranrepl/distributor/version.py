@@ -1,0 +1,65 @@
+"""Which version of tranrepl made the distribution database's tables.
+
+Source: `MSrepl_version`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tranrepl import __version__
+from tranrepl.distributor.tables import VERSION_TABLE, msrepl_version
+from tranrepl.errors import ConfigurationError, newer_version
+
+REVISION = "0012"
+"""Alembic's, of the tables that this version has."""
+
+_MADE_WITHOUT_VERSION = "an earlier version"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseVersion:
+    """Alembic's revision of the tables, and the version of tranrepl that made them or migrated them last."""
+
+    revision: str
+    version: str
+
+    def require_not_newer(self, where: str) -> None:
+        """Raise ConfigurationError where a newer version than this one made the tables."""
+        if self.revision > REVISION:
+            raise newer_version(where, self.version)
+
+
+def read_version(connection: sa.Connection) -> DatabaseVersion | None:
+    """Return the version as it is written down; None where it is not. The table must be there."""
+    row = connection.execute(sa.select(msrepl_version.c.revision, msrepl_version.c.version)).first()
+    return None if row is None else DatabaseVersion(*row)
+
+
+def find_version(connection: sa.Connection) -> DatabaseVersion | None:
+    """Return the version of whatever tables of ours are there; None where there are none."""
+    inspector = sa.inspect(connection)
+    if inspector.has_table(msrepl_version.name) and (found := read_version(connection)) is not None:
+        return found
+    if not inspector.has_table(VERSION_TABLE):
+        return None
+    revision = connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
+    return None if revision is None else DatabaseVersion(str(revision), _MADE_WITHOUT_VERSION)
+
+
+def require_current(connection: sa.Connection, where: str) -> None:
+    """Raise ConfigurationError where another version made the tables. They must be there."""
+    found = read_version(connection)
+    if found is None or found.revision < REVISION:
+        raise ConfigurationError(f"{where} has no current schema", remedy="run `tranrepl setup FILE`")
+    found.require_not_newer(where)
+
+
+def write_version(connection: sa.Connection) -> None:
+    """Write down that this version made the tables, where that is not what is there."""
+    wanted = DatabaseVersion(REVISION, __version__)
+    if read_version(connection) != wanted:
+        connection.execute(msrepl_version.delete())
+        connection.execute(msrepl_version.insert().values(revision=wanted.revision, version=wanted.version))
