@@ -11,9 +11,16 @@ import pytest
 from conftest import DatabaseFactory, DatabasesFactory
 from support.observed import ITEM, distribution_rows, insert_transactions
 from support.site import Site
+from support.spark_here import SparkHere
 from tranrepl.errors import ConfigurationError
 
 _REPORTING = {"name": "reporting", "connection": "subscriber"}
+
+
+@pytest.fixture
+def spark() -> SparkHere:
+    """The jobs' tasks run in this process: nothing here is Spark's."""
+    return SparkHere()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from support.equality import differing_rows
 from support.observed import ITEM, distribution_rows, insert_transactions, watermark
 from support.shell import publication_file, typed
 from support.site import Site, execute
+from support.spark_here import SparkHere
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.admin.reinitialization import reinitialize
 from tranrepl.distributor.cleanup import Cleanup
@@ -23,6 +24,12 @@ from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.errors import ConfigurationError
 
 _DAY = 24
+
+
+@pytest.fixture
+def spark() -> SparkHere:
+    """The jobs' tasks run in this process: nothing here is Spark's."""
+    return SparkHere()
 
 
 def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any, **retention: int) -> Site:

@@ -17,6 +17,7 @@ from conftest import DatabasesFactory
 from support.observed import ITEM, distribution_rows, insert_transactions, wait_until
 from support.shell import publication_file, typed
 from support.site import Site
+from support.spark_here import SparkHere
 from tranrepl.admin.status import SubscriptionStatus, status
 from tranrepl.cli import agents, run_display
 from tranrepl.distribution.delivery import Tally
@@ -29,12 +30,12 @@ from tranrepl.topology import Topology
 
 
 @pytest.fixture
-def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     site = Site(
         databases(),
         tmp_path / "store",
         ["public.item"],
-        spark,
+        SparkHere(),
         log_reader={"read_batch_size": 2},
         latency_threshold=600,
     )

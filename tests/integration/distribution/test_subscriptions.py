@@ -26,6 +26,7 @@ from support.observed import (
     watermark,
 )
 from support.site import Site, execute
+from support.spark_here import SparkHere
 from tranrepl.distribution import job as distribution_job
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
@@ -42,6 +43,12 @@ END $$;
 CREATE TRIGGER trail AFTER UPDATE ON msreplication_subscriptions FOR EACH ROW
 WHEN (OLD.transaction_timestamp <> NEW.transaction_timestamp) EXECUTE FUNCTION leave_trail();
 """
+
+
+@pytest.fixture
+def spark() -> SparkHere:
+    """The jobs' tasks run in this process: nothing here is Spark's."""
+    return SparkHere()
 
 
 def _item_site(

@@ -11,6 +11,7 @@ from psycopg import sql
 
 from conftest import DatabasesFactory
 from support.site import Rows, Site, execute
+from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.model.commands import Operation
@@ -21,7 +22,12 @@ from tranrepl.subscriber.procedure_names import procedure_name
 SQL = {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"}
 STYLES: dict[str, Mapping[str, str]] = {"procedures": {}, "statements": SQL}
 SiteFactory = Callable[..., Site]
-pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def spark() -> SparkHere:
+    """The jobs' tasks run in this process: nothing here is Spark's."""
+    return SparkHere()
 
 
 @pytest.fixture

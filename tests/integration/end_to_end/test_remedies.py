@@ -294,7 +294,8 @@ def test_every_remedy_leads_to_where_it_works(
     walk = Walk(site, situation.by_hand, situation.edit, choice)
     walk.until(goal)
     # Then everything works, and stays so.
-    walk.until(RUN)
+    if goal != RUN:
+        walk.until(RUN)
     good_run(walk.site)
     if not situation.rows_differ:
         assert differing_rows(walk.site) == {}, "\n".join(walk.trail)
