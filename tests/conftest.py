@@ -6,6 +6,7 @@ Nothing is started before a test asks for it.
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import os
 import shutil
@@ -93,8 +94,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduli
     return FileScheduling(config, log)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What is imported by now stays, and collections of garbage need not look at it again and again."""
+    if any("spark" in getattr(item, "fixturenames", ()) for item in session.items):
+        # Commands and tasks that run in this process leave it out from then on, unless it is there; Spark needs it.
+        importlib.import_module("pandas")
     gc.collect()
     gc.freeze()
 
