@@ -118,6 +118,7 @@ def airflow(
             connections[f"AIRFLOW_CONN_{name}_{role}".upper()] = site.databases.environment[
                 f"AIRFLOW_CONN_{role.upper()}"
             ]
+    _write_publication_with_snapshots(dags / "publications", sites["live"])
     (dags / "vendor_report.py").write_text(_waiting_dag("live/reporting/public.item"), encoding="utf-8")
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -139,6 +140,14 @@ def airflow(
         with components(home, logs, ("api-server", "scheduler", "dag-processor")) as processes:
             wait_until_healthy(home, processes, logs)
             yield home
+
+
+def _write_publication_with_snapshots(folder: Path, site: Site) -> None:
+    """For its DAGs alone, which are never run: only where a subscription takes snapshots is there one that begins it
+    anew."""
+    document = site.publication.model_dump(mode="json") | {"publication": "copied"}
+    document["subscriptions"][0]["sync_type"] = "automatic"
+    (folder / "copied.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
 
 def _waiting_dag(table: str) -> str:
@@ -222,17 +231,17 @@ def test_the_scheduler(
 
 
 def _assert_that_replication_alone_is_offered_for_backfills(api: Api) -> None:
-    dags = {"live", "validation_live", "reinitialize_live"}
+    dags = {"live", "validation_live", "reinitialize_copied"}
     _wait("all DAGs", lambda: dags <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
     offered = {it: api.get(f"/dags/{it}/details")["is_backfillable"] for it in dags}
-    assert offered == {"live": True, "validation_live": False, "reinitialize_live": False}
+    assert offered == {"live": True, "validation_live": False, "reinitialize_copied": False}
     minute = _past_minute()
     asked = {"from_date": minute.isoformat(), "to_date": (minute + _INTERVAL).isoformat(), "max_active_runs": 1}
-    for dag_id in ("validation_live", "reinitialize_live"):
+    for dag_id in ("validation_live", "reinitialize_copied"):
         refused = api.client.post("/backfills", json={"dag_id": dag_id, **asked})
         assert refused.is_client_error, refused.text
     # Nothing begins anew that nobody has chosen.
-    refused = api.client.post("/dags/reinitialize_live/dagRuns", json={"logical_date": None})
+    refused = api.client.post("/dags/reinitialize_copied/dagRuns", json={"logical_date": None})
     assert refused.is_client_error, refused.text
     assert "subscriptions" in refused.text
 
