@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from reference_pages.column_words import COLUMNS, TABLES
 from reference_pages.markdown import paragraph, table
 from tranrepl.distributor.tables import metadata
-from tranrepl.subscriber.model_tables import OBJECTS, SNAPSHOTS, WATERMARKS
+from tranrepl.subscriber.replication_tables import OBJECTS, SNAPSHOTS, WATERMARKS
 
 
 def distribution_tables() -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
+from tranrepl.distributor.stale_articles import waits_for_snapshot, why_unknown
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.distributor.unknown_rows import waits_for_snapshot, why_unknown
 from tranrepl.errors import (
     ConfigurationError,
     CustomProcedureError,
@@ -232,9 +232,11 @@ def _read_by_snapshots(publication: Publication) -> list[TableName]:
 def _distributor(topology: Topology) -> Iterator[ReplicationError]:
     with topology.distributor() as database:
         database.ping()
-        database.is_current()  # raises where a newer version made it
         with connect(topology.distributor_connection, _APPLICATION, autocommit=True) as session:
-            yield from right_problems(session, database.where)
+            lacking = list(right_problems(session, database.where))
+        yield from lacking
+        if not lacking:
+            database.is_current()  # raises where a newer version made it
 
 
 def _continuity(checked: Checked, topology: Topology, publisher: Publisher) -> Iterator[ReplicationError]:

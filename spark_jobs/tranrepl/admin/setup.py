@@ -9,8 +9,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
+from tranrepl.distributor.stale_articles import begin_anew, why_unknown
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.distributor.unknown_rows import begin_anew, why_unknown
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription

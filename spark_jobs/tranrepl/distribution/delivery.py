@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.connections import Connection
-from tranrepl.distribution.planned import Planned, Planner, ahead
+from tranrepl.distribution.planning_ahead import Planned, Planner, ahead
 from tranrepl.distribution.progress_reports import ReportedRun, reporting_progress
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over

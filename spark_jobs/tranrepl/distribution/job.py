@@ -17,7 +17,7 @@ from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import READ_TOGETHER, SORTED_TOGETHER, Group, cut_after, deliverable, groups
 from tranrepl.distribution.progress_reports import ReportedRun
 from tranrepl.distribution.skipped import SkippedCommands
-from tranrepl.distribution.stored import (
+from tranrepl.distribution.stored_batches import (
     Commands,
     batch_errors,
     first_at_or_after,

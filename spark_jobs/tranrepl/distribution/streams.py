@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from tranrepl.distribution.all_gather_server import Address
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
-from tranrepl.distribution.planned import Planned, ahead
+from tranrepl.distribution.planning_ahead import Planned, ahead
 from tranrepl.distribution.progress_reports import reporting_progress
 from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
-from tranrepl.distribution.vote import Vote, first_error
+from tranrepl.distribution.stream_vote import Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tranrepl.distributor.database import UnknownRows
-from tranrepl.distributor.unknown_rows import REWRITTEN, begin_anew, was_rewritten
+from tranrepl.distributor.stale_articles import REWRITTEN, begin_anew, was_rewritten
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Publication

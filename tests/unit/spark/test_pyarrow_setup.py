@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tranrepl.distribution import stored, stored_range, streams
+from tranrepl.distribution import stored_batches, stored_range, streams
 from tranrepl.log_reader import storing
 
 _MAKES_ARRAYS = """
@@ -61,7 +61,7 @@ _ENTRIES: dict[str, tuple[Any, Callable[[], Any]]] = {
     "log into a file": (storing, lambda: storing._written([], _nothing, [], iter(()))),
     "stored commands": (stored_range, lambda: list(stored_range.deliver_stored(_nothing, _nothing, iter(())))),  # type: ignore[arg-type]
     "stored commands, mapped": (stored_range, lambda: stored_range.map_stored(_nothing, _nothing, iter(()))),  # type: ignore[arg-type]
-    "commands from Spark": (stored, lambda: stored._prepared(_nothing, iter(()))),
+    "commands from Spark": (stored_batches, lambda: stored_batches._prepared(_nothing, iter(()))),
     "a stream": (streams, lambda: list(streams.StreamDelivery(_nothing, 1, _nothing)(iter(())))),  # type: ignore[arg-type]
 }
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
-from tranrepl.distributor.free_text import writable
 from tranrepl.distributor.tables import msrepl_errors
+from tranrepl.distributor.text_encoding import writable
 from tranrepl.errors import ErrorReport
 
 

@@ -14,7 +14,6 @@ from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
-from tranrepl.distributor.free_text import writable
 from tranrepl.distributor.tables import (
     RunStatus,
     msdistribution_history,
@@ -22,6 +21,7 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
+from tranrepl.distributor.text_encoding import writable
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import passed_comments
 

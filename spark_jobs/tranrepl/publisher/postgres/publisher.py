@@ -21,7 +21,6 @@ from tranrepl.publisher.postgres.article_check import article_problems
 from tranrepl.publisher.postgres.continuity import Continuity
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.free_slots import free_slots, none_free
-from tranrepl.publisher.postgres.likely_tables import no_such_table
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
@@ -40,6 +39,7 @@ from tranrepl.publisher.postgres.retained_log import retained_log
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
 from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState, object_name
+from tranrepl.publisher.postgres.suggested_tables import no_such_table
 from tranrepl.publisher.postgres.table_ranges import table_size
 from tranrepl.publisher.postgres.teardown import find_removal, remove, require_no_reader
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted

@@ -37,7 +37,7 @@ from tranrepl.subscriber.generic.statements import (
 )
 from tranrepl.subscriber.generic.subscriber import SqlSubscriber
 from tranrepl.subscriber.generic.target import SqlTarget
-from tranrepl.subscriber.model_tables import SNAPSHOTS
+from tranrepl.subscriber.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.row_not_found import key_text
 from tranrepl.subscriber.snapshot import (

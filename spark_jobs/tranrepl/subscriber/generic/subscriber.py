@@ -42,8 +42,8 @@ from tranrepl.subscriber.generic.procedures import (
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.watermark import Watermark, create_tables, find_version
-from tranrepl.subscriber.model_tables import MODEL_TABLES, OBJECTS, SNAPSHOTS
 from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.replication_tables import MODEL_TABLES, OBJECTS, SNAPSHOTS
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.stream_rows import position_of
 from tranrepl.subscriber.tables_version import TablesVersion

@@ -17,8 +17,8 @@ from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import is_model_table
-from tranrepl.subscriber.model_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
+from tranrepl.subscriber.replication_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 

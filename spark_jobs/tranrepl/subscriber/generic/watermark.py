@@ -23,7 +23,7 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
-from tranrepl.subscriber.model_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, stands_at
 from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
 

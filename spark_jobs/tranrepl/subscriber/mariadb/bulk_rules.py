@@ -22,8 +22,8 @@ from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, Literals, literals
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, ends_with_body
-from tranrepl.subscriber.model_tables import OBJECTS
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
+from tranrepl.subscriber.replication_tables import OBJECTS
 
 Place = tuple[str, str]
 """Schema and name of a table."""

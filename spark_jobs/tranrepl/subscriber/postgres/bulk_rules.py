@@ -19,8 +19,8 @@ from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import between_articles, parents_first
 from tranrepl.subscriber.postgres.bulk import fits_a_row_table
-from tranrepl.subscriber.postgres.model_tables import OBJECTS
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body
+from tranrepl.subscriber.postgres.replication_tables import OBJECTS
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 
 _TRIGGER_EVENTS = {Operation.INSERT: 4, Operation.DELETE: 8, Operation.UPDATE: 16}

@@ -8,8 +8,8 @@ from psycopg import sql
 
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
-from tranrepl.subscriber.postgres.model_tables import OBJECTS
 from tranrepl.subscriber.postgres.procedures import SCHEMA, Procedure, Target, generated_procedures, trusted
+from tranrepl.subscriber.postgres.replication_tables import OBJECTS
 
 
 def create_procedures(session: Session, where: str, key: SubscriptionKey, targets: Sequence[Target]) -> list[str]:

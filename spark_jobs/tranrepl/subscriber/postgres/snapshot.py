@@ -15,8 +15,8 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.postgres.model_tables import SNAPSHOTS
 from tranrepl.subscriber.postgres.procedures import trusted
+from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.snapshot import (
     LoadedRange,

@@ -18,7 +18,9 @@ from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
 from tranrepl.subscriber.postgres.constraints import constraints_of
 from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
-from tranrepl.subscriber.postgres.model_tables import (
+from tranrepl.subscriber.postgres.procedure_setup import create_procedures
+from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
+from tranrepl.subscriber.postgres.replication_tables import (
     MINE,
     SNAPSHOTS,
     create_model_tables,
@@ -26,8 +28,6 @@ from tranrepl.subscriber.postgres.model_tables import (
     has_table,
     key_values,
 )
-from tranrepl.subscriber.postgres.procedure_setup import create_procedures
-from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
 from tranrepl.subscriber.postgres.rights_check import right_problems
 from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key

@@ -13,8 +13,8 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.destination import find_destination, has_destination
-from tranrepl.subscriber.postgres.model_tables import SNAPSHOTS, key_values
 from tranrepl.subscriber.postgres.procedures import trusted
+from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS, key_values
 
 
 def create_destination(

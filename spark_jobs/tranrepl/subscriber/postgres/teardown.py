@@ -12,8 +12,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
-from tranrepl.subscriber.postgres.model_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
+from tranrepl.subscriber.postgres.replication_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 _MINE = sql.SQL(

@@ -19,7 +19,13 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
-from tranrepl.subscriber.postgres.model_tables import MINE, WATERMARKS, adopt_unidentified_rows, has_table, key_values
+from tranrepl.subscriber.postgres.replication_tables import (
+    MINE,
+    WATERMARKS,
+    adopt_unidentified_rows,
+    has_table,
+    key_values,
+)
 from tranrepl.subscriber.stream_rows import StreamRow, position_of, stands_at
 
 _PLACEMENT_LOCK_TIMEOUT = "300s"

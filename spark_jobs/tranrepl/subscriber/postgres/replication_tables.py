@@ -60,11 +60,11 @@ def _tables() -> list[sa.Table]:
     # For setup alone: a delivery does without it.
     import sqlalchemy as sa
 
-    from tranrepl.subscriber import model_tables
+    from tranrepl.subscriber import replication_tables
 
     here = sa.MetaData(schema=SCHEMA)
-    tables = {it.name: it.to_metadata(here) for it in model_tables.METADATA.tables.values()}
-    snapshots = tables[model_tables.SNAPSHOTS.name]
+    tables = {it.name: it.to_metadata(here) for it in replication_tables.METADATA.tables.values()}
+    snapshots = tables[replication_tables.SNAPSHOTS.name]
     snapshots.append_column(sa.Column("created", sa.Boolean, nullable=False, server_default=sa.false()))
     snapshots.append_column(sa.Column("deferred", sa.Text))
     return list(tables.values())
