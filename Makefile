@@ -39,7 +39,7 @@ demo: env java ## Replicate a demo database through Airflow and Spark, and prove
 airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-C
 	@PYTHONPATH=tests $(BIN)/python -m demo.airflow_ui
 
-test: env java $(BENCH) ## Run all tests in four processes; PYTEST_ARGS="-k name" runs some, in one
+test: env java $(BENCH) ## Run all tests in three processes; PYTEST_ARGS="-k name" runs some, in one
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
 ifdef PYTEST_ARGS

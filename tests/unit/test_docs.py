@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.checkout import CHECKOUT
+from support.checkout import CHECKOUT, PAGES
 
-PAGES = sorted(page for places in ("*", "docs/**/*", "docker/*", "tests/*") for page in CHECKOUT.glob(f"{places}.md"))
 _BLOCK = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(rf"{_BLOCK.pattern}|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -11,11 +11,10 @@ import pytest
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from support.checkout import CHECKOUT
+from support.checkout import CHECKOUT, PAGES
 from support.examples import shell_blocks
 from tranrepl.cli.verbs import app
 
-PAGES = sorted(page for places in ("*", "docs/**/*", "docker/*", "tests/*") for page in CHECKOUT.glob(f"{places}.md"))
 _HOW_TOS = "tests/integration/cli/test_examples_of_how_tos.py"
 _RUN_BY = {
     "docs/tutorial.md": ("tests/integration/end_to_end/test_tutorial.py", "tutorial.md"),
