@@ -101,12 +101,12 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)
-            self._tell_skipped(result)
+            self._record_skipped(result)
             summarize(context, self.in_words(result))
             return result.model_dump(mode="json")
         return self._stopped(result, result.error, context)
 
-    def _tell_skipped(self, result: JobResult) -> None:
+    def _record_skipped(self, result: JobResult) -> None:
         warning = skipped_warning(self.place, result)
         if warning is not None:
             self.log.warning("%s", warning)
@@ -115,7 +115,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         if error.kind is ErrorKind.FENCED:
             self.log.warning("Nothing done: %s", error.message)
             return JobResult().model_dump(mode="json")
-        self._tell_skipped(result)
+        self._record_skipped(result)
         told = result.without_command().model_dump(mode="json")
         context["ti"].xcom_push(ERROR_KEY, told["error"])
         context["ti"].xcom_push(RESULT_KEY, told)

@@ -41,7 +41,7 @@ def validation_parameters(publication: Publication) -> dict[str, Param]:
     }
 
 
-def subscriptions_to_begin_anew(context: Context) -> list[str]:
+def subscriptions_to_reinitialize(context: Context) -> list[str]:
     """Return the subscriptions that a person wants a snapshot of again."""
     return _chosen(context, SUBSCRIPTIONS)
 

@@ -23,7 +23,7 @@ from tranrepl_airflow.documentation import REINITIALIZE, reinitialization_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.operators import InitializeOperator
-from tranrepl_airflow.parameters import chosen_articles, reinitialization_parameters, subscriptions_to_begin_anew
+from tranrepl_airflow.parameters import chosen_articles, reinitialization_parameters, subscriptions_to_reinitialize
 
 
 def reinitialization_dag_id(path: Path) -> str:
@@ -87,7 +87,7 @@ class ReinitializeOperator(InitializeOperator):
 
     def execute(self, context: Context) -> Any:
         """Run the job. Raises AirflowSkipException where the subscription was not chosen."""
-        if self.subscription not in subscriptions_to_begin_anew(context):
+        if self.subscription not in subscriptions_to_reinitialize(context):
             raise AirflowSkipException(f"subscription {self.subscription} was not chosen")
         return super().execute(context)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, Concatenate, ParamSpec
 
 from pydantic import BaseModel, ConfigDict
 
@@ -39,28 +40,17 @@ class ErrorKind(StrEnum):
     INTERNAL = "internal"
 
 
-class ErrorDetails(TypedDict, total=False):
-    """The fields of ErrorReport that an exception is made with, beside its message."""
-
-    remedy: str | None
-    number: str | None
-    database_code: str | None
-    xact_seqno: str | None
-    command_id: int | None
-    article: str | None
-    key: str | None
-    command: str | None
-
-
-class ErrorReport(BaseModel):
-    """Everything that is known of an error: an exception carries it; a job's result, an XCom, an alert and a row of
-    `MSrepl_errors` are made from it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _ErrorMessage(BaseModel):
     kind: ErrorKind
     message: str
     """What happened and where."""
+
+
+class ErrorDetails(BaseModel):
+    """What may be known of an error beside its message: the keyword arguments that an exception is made with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     remedy: str | None = None
     """What to do about it."""
     number: str | None = None
@@ -76,6 +66,11 @@ class ErrorReport(BaseModel):
     command: str | None = None
     """The failing command as text. It is for `MSrepl_errors` and the task's log: other places show no values but the
     key's."""
+
+
+class ErrorReport(ErrorDetails, _ErrorMessage):
+    """Everything that is known of an error: an exception carries it; a job's result, an XCom, an alert and a row of
+    `MSrepl_errors` are made from it."""
 
     @property
     def code(self) -> str | None:
@@ -95,6 +90,16 @@ class ErrorReport(BaseModel):
         return exception
 
 
+_Details = ParamSpec("_Details")
+
+
+def _with_details_of(
+    _: Callable[_Details, ErrorDetails],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, str, _Details], None]]:
+    """Give `__init__` the types of these keyword arguments, which are written down once: in ErrorDetails."""
+    return lambda init: init
+
+
 class ReplicationError(Exception):
     """Base of all errors this package raises on purpose.
 
@@ -103,7 +108,8 @@ class ReplicationError(Exception):
 
     kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
 
-    def __init__(self, message: str, **details: Unpack[ErrorDetails]) -> None:
+    @_with_details_of(ErrorDetails)
+    def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
         self.report = ErrorReport(kind=self.kind, message=message, **details)
 
@@ -114,9 +120,9 @@ class ReplicationError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n{self.report.remedy}" if self.report.remedy else self.message
 
-    def add(self, **details: Unpack[ErrorDetails]) -> None:
+    def add(self, details: ErrorDetails) -> None:
         """Add to what is known of the error, or replace it."""
-        self.report = self.report.model_copy(update=dict(details))
+        self.report = self.report.model_copy(update=details.model_dump(exclude_unset=True))
 
 
 class TransientError(ReplicationError):

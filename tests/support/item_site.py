@@ -106,7 +106,7 @@ def assert_refused_everywhere(site: Site, folder: Path, *said: str) -> None:
     assert (slot_rows(site), registered_rows(site)) == before
 
 
-def assert_begins_anew(site: Site, folder: Path) -> None:
+def assert_reinitializes(site: Site, folder: Path) -> None:
     """`tranrepl reinitialize FILE`, and on it goes."""
     outcome = command(site, folder, "reinitialize")
     assert outcome.status == 0, outcome.err

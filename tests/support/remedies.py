@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from support.site import Site
 from support.whole_run import whole_run
 from tranrepl.admin.check import check
-from tranrepl.admin.publication_reinitialization import BEGINNING_OF, reinitialize_publication
+from tranrepl.admin.publication_reinitialization import PURPOSE_OF, reinitialize_publication
 from tranrepl.admin.reinitialization import Rows, reinitialize
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, Repair, SnapshotRequest
@@ -126,7 +126,7 @@ def execute_command(site: Site, command: Command) -> list[ErrorReport]:
 
 def reinitialize_all(site: Site, rows: Rows) -> Mapping[str, JobResult]:
     """`tranrepl reinitialize FILE`, for all subscriptions."""
-    checked = check(site.topology, BEGINNING_OF[rows])
+    checked = check(site.topology, PURPOSE_OF[rows])
     for problem in checked.blocking:
         raise problem
 
@@ -165,7 +165,7 @@ def _validate(site: Site, command: Command) -> Mapping[str, JobResult]:
 def _reinitialize(site: Site, command: Command) -> Mapping[str, JobResult]:
     name, article = command.option("-s", "--subscription"), command.option("--article", "-a")
     if name is None:
-        return reinitialize_all(site, Rows.THERE if "--log-reader" in command.options else Rows.SNAPSHOT)
+        return reinitialize_all(site, Rows.KEPT if "--log-reader" in command.options else Rows.SNAPSHOT)
     if site.publication.subscription(name).sync_type is not SyncType.AUTOMATIC:
         assert article is None, "a subscription that takes no snapshots begins anew as a whole"
         reinitialize(site.topology, name)

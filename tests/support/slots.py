@@ -14,7 +14,7 @@ def drop_slot(site: Site) -> None:
     site.at_publisher(f"SELECT pg_drop_replication_slot('{slot_name(site)}')")
 
 
-def make_slot_anew(site: Site, *meanwhile: str) -> None:
+def recreate_slot(site: Site, *meanwhile: str) -> None:
     """At the log's end, after what was done while there was none."""
     name = slot_name(site)
     drop_slot(site)

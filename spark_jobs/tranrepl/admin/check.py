@@ -46,15 +46,15 @@ _TRIED_BYTES = 64 * 1024
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
-class Beginning(Enum):
-    """From where the publication is to go on."""
+class CheckPurpose(Enum):
+    """What the check is made for."""
 
-    AS_REGISTERED = auto()
-    ANEW = auto()
-    """From the Publisher's rows: what keeps it from going on where it stands is no problem, and all articles get a
-    snapshot."""
-    ANEW_WITH_ROWS = auto()
-    """As before, with the rows that the Subscribers have."""
+    SETUP = auto()
+    """The publication continues from where its log is registered."""
+    REINITIALIZATION = auto()
+    """The publication is reinitialized: errors that say so are no problem, and all articles get a snapshot."""
+    LOG_READER_REINITIALIZATION = auto()
+    """The publication is reinitialized, and the Subscribers keep their rows."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Checked:
     problems: list[ReplicationError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     tables: list[tuple[Article, TableDescription]] = field(default_factory=list)
-    beginning: Beginning = Beginning.AS_REGISTERED
+    purpose: CheckPurpose = CheckPurpose.SETUP
     publisher_system: str | None = None
     """System identifier of the server whose log is registered; None before it is."""
 
@@ -90,14 +90,14 @@ class Checked:
             found.extend(problems())
         except ReplicationError as error:
             found.append(error)
-        anew = self.beginning is not Beginning.AS_REGISTERED
-        self.problems += [it for it in found if not (anew and isinstance(it, MustBeReinitializedError))]
+        reinitialized = self.purpose is not CheckPurpose.SETUP
+        self.problems += [it for it in found if not (reinitialized and isinstance(it, MustBeReinitializedError))]
 
 
-def check(topology: Topology, beginning: Beginning = Beginning.AS_REGISTERED) -> Checked:
+def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Checked:
     """Look at all that the publication needs, and change nothing."""
     publication = topology.publication
-    checked = Checked(beginning=beginning)
+    checked = Checked(purpose=purpose)
     checked.collect(_java)
     checked.collect(_spark_submit)
     checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
@@ -240,8 +240,8 @@ def _distributor(topology: Topology) -> Iterator[ReplicationError]:
 
 
 def _continuity(checked: Checked, topology: Topology, publisher: Publisher) -> Iterator[ReplicationError]:
-    """Yield an error where what is registered does not lie on the Publisher's log. What else keeps it from being told
-    is another problem."""
+    """Yield an error where what is registered does not lie on the Publisher's log. A server that does not answer is
+    another problem, which its own part of the check yields."""
     with suppress(ReplicationError), topology.distributor() as database:
         record = _registered(topology.publication, database)
         if record is not None and record.registered_to is not None and record.publisher_system is not None:
@@ -298,9 +298,10 @@ def _in_the_way(checked: Checked, topology: Topology, name: str) -> Iterator[Rep
 
 def _to_be_initialized(checked: Checked, topology: Topology, subscription: Subscription) -> frozenset[TableName]:
     """Return the articles of which a snapshot will be taken, by source, as far as the distribution database can say."""
-    if subscription.sync_type is not SyncType.AUTOMATIC or checked.beginning is Beginning.ANEW_WITH_ROWS:
+    keeps_rows = checked.purpose is CheckPurpose.LOG_READER_REINITIALIZATION
+    if keeps_rows or subscription.sync_type is not SyncType.AUTOMATIC:
         return frozenset()
-    if checked.beginning is Beginning.ANEW:
+    if checked.purpose is CheckPurpose.REINITIALIZATION:
         return frozenset(it.source for it in topology.publication.articles)
     with suppress(ReplicationError), topology.distributor() as database:
         return _waiting(checked, topology.publication, database, subscription)

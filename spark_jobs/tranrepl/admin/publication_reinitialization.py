@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tranrepl.admin.check import Beginning, Checked
+from tranrepl.admin.check import Checked, CheckPurpose
 from tranrepl.admin.reinitialization import Rows, begin_after_registration, forget_log
 from tranrepl.admin.setup import set_up
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import SyncType
 from tranrepl.topology import Topology
 
-BEGINNING_OF: Mapping[Rows, Beginning] = {
-    Rows.SNAPSHOT: Beginning.ANEW,
-    Rows.THERE: Beginning.ANEW_WITH_ROWS,
+PURPOSE_OF: Mapping[Rows, CheckPurpose] = {
+    Rows.SNAPSHOT: CheckPurpose.REINITIALIZATION,
+    Rows.KEPT: CheckPurpose.LOG_READER_REINITIALIZATION,
 }
-"""What must hold before it."""
+"""Which check comes before it."""
 
 
 def reinitialize_publication(
@@ -26,7 +26,7 @@ def reinitialize_publication(
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
     """Make slot, registration and watermarks new, whatever state they are in; the results of snapshots, by
-    subscription. `checked` is for `BEGINNING_OF[rows]`, without a blocking problem."""
+    subscription. `checked` is for `PURPOSE_OF[rows]`, without a blocking problem."""
     forget_log(topology, rows, say)
     set_up(topology, checked.tables, say)
     results: dict[str, JobResult] = {}

@@ -1,4 +1,4 @@
-"""`tranrepl reinitialize`: a publication, or a subscription of it, begins anew.
+"""`tranrepl reinitialize`: reinitialize a publication, or a subscription of it.
 
 Source: `sp_reinitsubscription`.
 """
@@ -21,12 +21,12 @@ from tranrepl.topology import Topology
 
 
 class Rows(Enum):
-    """Where the Subscribers' rows come from when a publication begins anew."""
+    """Where the Subscribers' rows come from when a publication is reinitialized."""
 
     SNAPSHOT = auto()
     """From the Publisher, where a subscription takes snapshots."""
-    THERE = auto()
-    """They are the Publisher's already, or will be corrected afterwards."""
+    KEPT = auto()
+    """The Subscribers keep their rows: they equal the Publisher's, or are corrected afterwards."""
 
 
 def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
-from tranrepl.distributor.stale_articles import begin_anew, why_unknown
+from tranrepl.distributor.stale_articles import reinitialize_or_stop, why_unknown
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
@@ -66,7 +66,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
         for subscription in publication.subscriptions:
             _let_wait(database, record, subscription, articles, known, changed)
         for source, why in unknown.items():
-            for done in begin_anew(database, record, publication, source, why):
+            for done in reinitialize_or_stop(database, record, publication, source, why):
                 say(done)
         database.articles.set_up(record, [_beginning(it, unknown, begins_after) for it in articles])
         for gone in dropped:

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from tranrepl.admin.check import check as check_publication
-from tranrepl.admin.publication_reinitialization import BEGINNING_OF, reinitialize_publication
+from tranrepl.admin.publication_reinitialization import PURPOSE_OF, reinitialize_publication
 from tranrepl.admin.reinitialization import Rows, reinitialize
 from tranrepl.cli.agents import take_snapshot
 from tranrepl.cli.app import app
@@ -53,7 +53,7 @@ def reinitialize_subscription(
         if subscription is None:
             if article is not None:
                 raise ConfigurationError("--article without --subscription", remedy="name the subscription with -s")
-            _reinitialize_publication(topology, Rows.THERE if log_reader else Rows.SNAPSHOT, master)
+            _reinitialize_publication(topology, Rows.KEPT if log_reader else Rows.SNAPSHOT, master)
             return
         if log_reader:
             raise ConfigurationError(
@@ -78,7 +78,7 @@ def reinitialize_subscription(
 
 def _reinitialize_publication(topology: Topology, rows: Rows, master: str) -> None:
     with err.status("checking"):
-        checked = check_publication(topology, BEGINNING_OF[rows])
+        checked = check_publication(topology, PURPOSE_OF[rows])
     warn(checked.warnings)
     fail_on(checked.blocking)
     results = reinitialize_publication(

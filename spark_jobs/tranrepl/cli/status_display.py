@@ -178,9 +178,9 @@ def _skipped(skipped: SkippedCommands) -> str:
 def _failure(last: LastRun | None, error: LastError | None) -> Iterator[str]:
     """Yield what failed last, with its text unless it is healed."""
     if error is not None:
-        told = " ".join(filter(None, ["last error", _place(error), "at", _time(error.time)]))
-        yield f"{told}: healed" if error.healed else f"[red]{told}[/]: {escape(error.text)}"
-    if last is not None and last.failed and (error is None or last.comments not in error.text):
+        what = " ".join(filter(None, ["last error", _place(error), "at", _time(error.time)]))
+        yield f"{what}: healed" if error.healed else f"[red]{what}[/]: {escape(error.message)}"
+    if last is not None and last.failed and (error is None or last.comments not in error.message):
         yield f"[red]last run failed[/]: {escape(last.comments)}"
 
 

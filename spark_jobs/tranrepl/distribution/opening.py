@@ -20,7 +20,7 @@ from tranrepl.errors import (
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import SyncType
 from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
-from tranrepl.subscriber.snapshot import says_the_same, stands_before
+from tranrepl.subscriber.snapshot import at_same_position, is_before
 from tranrepl.topology import Topology
 
 
@@ -44,7 +44,7 @@ class OpenDistribution:
         removed, began = self.record.removed_xact_seqno, self.subscription.subscription_seqno
         if self.subscription.status is SubscriptionStatus.INACTIVE:
             why = "is inactive"
-        elif began is not None and stands_before(watermark, began):
+        elif began is not None and is_before(watermark, began):
             why = f"stands at 0x{watermark.hex()}, before the snapshot that it began with"
         elif removed is not None and watermark < removed:
             why = f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
@@ -66,16 +66,16 @@ class OpenDistribution:
         That was restored from a backup then, its Publisher with it: what is read has positions that the watermark has
         passed. What no run has told of its end is one of the stored transactions, at which a job was killed.
         """
-        told = self.database.history.last_known_watermark(self.record, self.subscription)
-        known = (told, FIRST_XACT_SEQNO, self.subscription.subscription_seqno, self.record.removed_xact_seqno)
-        if told is None or any(it is not None and says_the_same(watermark, it) for it in known):
+        recorded = self.database.history.last_known_watermark(self.record, self.subscription)
+        known = (recorded, FIRST_XACT_SEQNO, self.subscription.subscription_seqno, self.record.removed_xact_seqno)
+        if recorded is None or any(it is not None and at_same_position(watermark, it) for it in known):
             return
         if not holds_transaction(self.record, self.database.batches.around(self.record, watermark), watermark):
             name = self.subscription.subscription
             raise MustBeReinitializedError(
                 f"subscription {name} of publication {self.record.publication} stands at 0x{watermark.hex()}, a "
                 f"transaction that {self.database.where} does not know; the last one that it knows of is "
-                f"0x{told.hex()}: the Publisher and the distribution database were restored from a backup, and the "
+                f"0x{recorded.hex()}: the Publisher and the distribution database were restored from a backup, and the "
                 "Subscriber is ahead, or another distribution database delivers to it",
                 remedy="`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or "
                 "`tranrepl reinitialize FILE --log-reader`, then `tranrepl validate FILE --repair`, leaves the "

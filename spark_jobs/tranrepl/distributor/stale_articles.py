@@ -40,25 +40,25 @@ def waits_for_snapshot(publication: Publication, source: TableName, subscription
     return chosen is OnUnknownRows.REINITIALIZE and subscription.sync_type is SyncType.AUTOMATIC
 
 
-def begin_anew(
+def reinitialize_or_stop(
     database: DistributionDatabase,
     record: PublicationRecord,
     publication: Publication,
     source: TableName,
     unknown: UnknownRows,
 ) -> list[str]:
-    """Let the article wait for a snapshot at each subscription, or stop the subscription, as both are set. Returns what
-    was done, in words."""
+    """Let the article wait for a snapshot at each subscription, or stop the subscription, as `on_unknown_rows` and
+    `sync_type` say. Returns what was done, in words."""
     settings = {it.name: it for it in publication.subscriptions}
     done = []
     for subscription in database.subscriptions.living(record):
-        asked = settings.get(subscription.subscription)
+        chosen = settings.get(subscription.subscription)
         state = database.snapshots.article_states(subscription).get(str(source))
         why = unknown if state is None else _added(state, unknown)
         place = f"article {source} of subscription {subscription.subscription}"
         # It is to have a snapshot in any case, where it waits for one; one that is on its way begins again.
         waits = subscription.status in _WAITING or (state is not None and state.status in _WAITING)
-        if waits or (asked is not None and waits_for_snapshot(publication, source, asked)):
+        if waits or (chosen is not None and waits_for_snapshot(publication, source, chosen)):
             database.snapshots.subscribe(subscription, [str(source)], whole=False, unknown=why)
             done.append(f"{place} waits for a snapshot: {why.reason}")
         else:

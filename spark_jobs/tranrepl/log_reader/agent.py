@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.changed_tables import see_to_tables
+from tranrepl.log_reader.changed_tables import reinitialize_rewritten
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.topology import Topology
@@ -35,7 +35,7 @@ def idle_result(
         if found_change:
             expect(empty_up_to, up_to)
             return None
-        notices += see_to_tables(opened, request.publication, articles)
+        notices += reinitialize_rewritten(opened, request.publication, articles)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,

@@ -1,18 +1,20 @@
-"""What was done to published tables that the log does not tell, or tells too late."""
+"""Published tables whose rows the log does not describe: rewritten tables, and changes without their old rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tranrepl.distributor.database import UnknownRows
-from tranrepl.distributor.stale_articles import REWRITTEN, begin_anew, was_rewritten
+from tranrepl.distributor.stale_articles import REWRITTEN, reinitialize_or_stop, was_rewritten
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Publication
 
 
-def see_to_tables(opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle]) -> list[str]:
-    """Let articles begin anew whose table was rewritten. Returns what was done, in words.
+def reinitialize_rewritten(
+    opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle]
+) -> list[str]:
+    """Reinitialize or stop each article whose table was rewritten. Returns what was done, in words.
 
     Raises ConfigurationError where a table does not fit its article any more.
     """
@@ -23,7 +25,9 @@ def see_to_tables(opened: OpenLogReader, publication: Publication, articles: Seq
         file = files[article.source_object_id].of([column.ordinal for column in article.columns])
         now = article.model_copy(update={"file": file})
         if was_rewritten(now, article):
-            done += begin_anew(opened.database, opened.record, publication, article.source, UnknownRows(REWRITTEN))
+            done += reinitialize_or_stop(
+                opened.database, opened.record, publication, article.source, UnknownRows(REWRITTEN)
+            )
             now = now.model_copy(update={"begins_after": opened.publisher.end_of_log()})
         if now != article:
             looked_at.append(now)
@@ -33,13 +37,13 @@ def see_to_tables(opened: OpenLogReader, publication: Publication, articles: Seq
     return done
 
 
-def begin_after_lacking(
+def reinitialize_without_old_rows(
     opened: OpenLogReader, publication: Publication, article: RegisteredArticle, reason: str
 ) -> list[str] | None:
-    """Let an article begin anew of which the log lacks old rows: changes up to now that cannot be read are passed over.
-    Returns what was done, in words; None where changes that are made now lack them too."""
+    """Reinitialize or stop an article where the log lacks old rows of its table: its changes before now that cannot be
+    read are skipped. Returns what was done, in words; None where changes that are made now lack old rows too."""
     if not opened.publisher.logs_what_is_needed(article):
         return None
-    done = begin_anew(opened.database, opened.record, publication, article.source, UnknownRows(reason))
+    done = reinitialize_or_stop(opened.database, opened.record, publication, article.source, UnknownRows(reason))
     opened.database.articles.renew([article.model_copy(update={"begins_after": opened.publisher.end_of_log()})])
     return done

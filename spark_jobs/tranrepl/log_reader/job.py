@@ -21,7 +21,7 @@ from tranrepl.errors import ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult, latency_ms
-from tranrepl.log_reader.changed_tables import begin_after_lacking, see_to_tables
+from tranrepl.log_reader.changed_tables import reinitialize_rewritten, reinitialize_without_old_rows
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
@@ -50,7 +50,7 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
     with open_log_reader(Topology(request.publication, connections)) as opened:
         reader = _LogReader(spark, request, opened)
         row = opened.database.history.begin_run(opened.record)
-        reader.tell = lambda so_far: opened.database.history.record_progress(row, so_far)
+        reader.record_progress = lambda so_far: opened.database.history.record_progress(row, so_far)
         error: ReplicationError | None = None
         try:
             reader.drain()
@@ -80,14 +80,14 @@ class _LogReader:
         self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
-        self.tell: Callable[[JobResult], None] = _tell_nobody
+        self.record_progress: Callable[[JobResult], None] = _record_nothing
 
     def drain(self) -> None:
         """Read batches until the log's end as it was at the start. Raises ReplicationError; what was registered
         stays."""
         while self._registered < self._up_to:
             self._read_on()
-        self._notice(see_to_tables(self._opened, self._publication, self._articles))
+        self._notice(reinitialize_rewritten(self._opened, self._publication, self._articles))
 
     @property
     def _registered(self) -> Position:
@@ -128,15 +128,17 @@ class _LogReader:
         if read.error is not None:
             raise read.error.to_exception()
         if read.refusal is not None and read.last_commit is None:
-            if read.lacks_old_rows and self._begins_after_lacking(read.refusal):
+            if read.lacks_old_rows and self._reinitialized_without_old_rows(read.refusal):
                 return
             raise read.refusal.to_exception()
         self._read_on(stop_at=None if read.last_commit is None else bytes.fromhex(read.last_commit))
 
-    def _begins_after_lacking(self, refusal: ErrorReport) -> bool:
-        """Return whether what the log lacks need not be read."""
+    def _reinitialized_without_old_rows(self, refusal: ErrorReport) -> bool:
+        """Reinitialize the article whose old rows the log lacks. Returns whether reading can go on."""
         article = next(it for it in self._articles if str(it.source) == refusal.article)
-        done = begin_after_lacking(self._opened, self._publication, article, "the log lacks old rows of its table")
+        done = reinitialize_without_old_rows(
+            self._opened, self._publication, article, "the log lacks old rows of its table"
+        )
         if done is None:
             return False
         self._notice(done)
@@ -199,7 +201,7 @@ class _LogReader:
         with self._timed("advance"):
             self._opened.publisher.advance(self._registered)
         reach(Failpoint.ADVANCED)
-        self.tell(self.result)
+        self.record_progress(self.result)
 
     def _remove(self, written: Sequence[_Written]) -> None:
         for it in written:
@@ -228,7 +230,7 @@ class _LogReader:
         self.result = self.result.plus(JobResult(phases=phases))
 
 
-def _tell_nobody(_: JobResult) -> None:
+def _record_nothing(_: JobResult) -> None:
     pass
 
 

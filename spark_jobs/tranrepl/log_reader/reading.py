@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.errors import ErrorDetails, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.model.commands import require_order, xact_seqno_numbers
@@ -22,8 +22,8 @@ from tranrepl.publisher.log_range import LogPart, LogRange, LogReadError, Refusa
 from tranrepl.publisher.log_read import LogRead
 
 
-def read_commands(log: LogRange, tell: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
-    """Yield commands (row layout); at the end, pass an account of the read to `tell`. Errors are in it, never
+def read_commands(log: LogRange, report: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
+    """Yield commands (row layout); at the end, pass an account of the read to `report`. Errors are in it, never
     raised."""
     account = LogRead()
     try:
@@ -32,7 +32,7 @@ def read_commands(log: LogRange, tell: Callable[[LogRead], None]) -> Iterator[pa
         account = account.model_copy(update={"error": stopped.error.report, "failure": stopped.failure})
     except ReplicationError as error:
         account = account.model_copy(update={"error": error.report})
-    tell(account)
+    report(account)
 
 
 def read_log(log: LogRange) -> Generator[pa.RecordBatch, None, LogRead]:
@@ -72,7 +72,7 @@ def _refusal(log: LogRange, refused: RefusedChange) -> Refusal:
     error = refused.error
     if refused.lacks_old_row:
         article = next(it for it in log.articles if str(it.source) == error.report.article)
-        error.add(remedy=log.old_rows_remedy(article))
+        error.add(ErrorDetails(remedy=log.old_rows_remedy(article)))
     return Refusal(error.report, refused.lacks_old_row)
 
 
@@ -100,10 +100,10 @@ class _Account:
     transform_seconds: float = 0.0
 
     def next_of(self, parts: Iterator[LogPart]) -> LogPart | None:
-        asked = time.perf_counter()
+        started = time.perf_counter()
         part = next(parts, None)
         decoding = 0.0 if part is None else part.decode_seconds
-        self.read_seconds += time.perf_counter() - asked - decoding
+        self.read_seconds += time.perf_counter() - started - decoding
         if part is not None:
             self.decode_seconds += decoding
             self.transactions += part.transactions

@@ -21,8 +21,8 @@ from tranrepl.publisher.log_read import LogRead
 from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.spark.submission import LOST_WORKER
 
-Tell = Callable[[int, LogRead, str | None], None]
-"""Which range, its account, and the file of its commands."""
+Report = Callable[[int, LogRead, str | None], None]
+"""Take a range's number, the account of its read, and the file of its commands."""
 _Account = tuple[int, str, str | None]
 
 
@@ -38,12 +38,12 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], paths: Seque
     """Read the log and write each range's commands to its path, in a task of its own: in one reading, the log is one
     ordered stream. Several take a store on a path that machines mount.
 
-    Not a Python data source: Spark plans it anew for every batch. Accounts come by an accumulator:
+    Not a Python data source: Spark would plan it again for every batch. Accounts come by an accumulator:
     a row for it, or an observation, costs every row. Raises ConfigurationError where the store cannot be written.
     """
     accounts = spark.sparkContext.accumulator([], _Accounts())
 
-    def tell(number: int, account: LogRead, file: str | None) -> None:
+    def report(number: int, account: LogRead, file: str | None) -> None:
         accounts.add([(number, account.model_dump_json(), file)])
 
     folders = [it for it in map(mounted_path, paths) if it is not None]
@@ -51,40 +51,40 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], paths: Seque
         if folders:
             # Without a plan: the JVM's first one takes a second.
             numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
-            numbers.foreachPartition(partial(_written, ranges, tell, folders))
+            numbers.foreachPartition(partial(_written, ranges, report, folders))
         else:
             (log,), (path,) = ranges, paths
             one_row = spark.range(0, 1, 1, 1)
-            one_row.mapInArrow(partial(_commands, log, tell), ROW_LAYOUT_DDL).write.parquet(path)
+            one_row.mapInArrow(partial(_commands, log, report), ROW_LAYOUT_DDL).write.parquet(path)
     except (PySparkException, Py4JError) as error:
         raise _store_error(paths[0], error) from error
     # Of a task that Spark ran again, the last one counts.
-    told = {number: (account, file) for number, account, file in accounts.value}
-    if len(told) != len(ranges):
+    reported = {number: (account, file) for number, account, file in accounts.value}
+    if len(reported) != len(ranges):
         raise InternalError("a read of the log gave no account of itself")
     for number, folder in enumerate(folders):
-        if (file := told[number][1]) is not None:
+        if (file := reported[number][1]) is not None:
             publish(folder, file)
-    return [LogRead.model_validate_json(told[number][0]) for number in range(len(ranges))]
+    return [LogRead.model_validate_json(reported[number][0]) for number in range(len(ranges))]
 
 
-def _commands(log: LogRange, tell: Tell, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _commands(log: LogRange, report: Report, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield commands (row layout), for `mapInArrow` over any one row."""
     prepare_worker()
     _consume(batches)
-    return read_commands(log, lambda account: tell(0, account, None))
+    return read_commands(log, lambda account: report(0, account, None))
 
 
-def _written(ranges: Sequence[LogRange], tell: Tell, folders: Sequence[Path], numbers: Iterable[int]) -> None:
+def _written(ranges: Sequence[LogRange], report: Report, folders: Sequence[Path], numbers: Iterable[int]) -> None:
     """Write each range's commands into a file of its folder, for `foreachPartition` over the ranges' numbers."""
     prepare_worker()
     for number in list(numbers):
         accounts: list[LogRead] = []
         try:
             file = write_commands(folders[number], read_commands(ranges[number], accounts.append))
-            tell(number, accounts[-1], file)
+            report(number, accounts[-1], file)
         except ReplicationError as error:
-            tell(number, LogRead(error=error.report), None)
+            report(number, LogRead(error=error.report), None)
 
 
 def _consume(given: Iterable[object]) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Protocol
 
-from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport, ReplicationError, TransientError
+from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
@@ -39,7 +39,7 @@ from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
 
 log = logging.getLogger(__name__)
 
-_FRUITLESS_ATTEMPTS = 3
+_ATTEMPTS_WITHOUT_PROGRESS = 3
 _REPORT_INTERVAL_SECONDS = 1.0
 
 
@@ -165,20 +165,14 @@ class _Loading:
             self.snapshot,
             options,
         )
-        left, fruitless = list(ranges), 0
+        left, attempts = list(ranges), 0
         while left:
             problem = self._attempt(copy, left)
             loaded = {(it.article, it.number) for it in self.plan.target.loaded(self.snapshot)}
             still = [it for it in left if (it.name, it.number) not in loaded]
-            fruitless = fruitless + 1 if len(still) == len(left) else 0
-            if problem is not None and still and (fruitless >= _FRUITLESS_ATTEMPTS or not may_pass(problem)):
-                raise CLASS_OF_KIND[problem.kind](
-                    problem.message,
-                    remedy=problem.remedy,
-                    number=problem.number,
-                    database_code=problem.database_code,
-                    article=problem.article,
-                )
+            attempts = attempts + 1 if len(still) == len(left) else 0
+            if problem is not None and still and (attempts >= _ATTEMPTS_WITHOUT_PROGRESS or not may_pass(problem)):
+                raise problem.to_exception()
             left = still
 
     def _attempt(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> ErrorReport | None:

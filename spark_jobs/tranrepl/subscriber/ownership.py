@@ -29,7 +29,7 @@ class RegisteredProcedure:
 
 
 @dataclass(frozen=True, slots=True)
-class TablesThere:
+class ModelTables:
     """Which of the model's tables exist."""
 
     subscriptions: bool
@@ -41,27 +41,27 @@ def is_ours(row: ModelRow, key: SubscriptionKey) -> bool:
     """Return whether the row is this publication's. What an earlier version wrote does not say which server the
     Publisher is: it is this one's where it was written for its address."""
     same = (row.publisher_db, row.publication) == (key.publisher_db, key.publication)
-    unsaid = row.publisher_system == "" and row.publisher == key.publisher
-    return same and (row.publisher_system == key.publisher_system or unsaid)
+    unidentified = row.publisher_system == "" and row.publisher == key.publisher
+    return same and (row.publisher_system == key.publisher_system or unidentified)
 
 
-def judged(
+def removal_at(
     key: SubscriptionKey,
     rows: Sequence[ModelRow],
     registered: Sequence[RegisteredProcedure],
     known: Destinations,
     procedure_names: NameLimit,
-    tables: TablesThere,
+    tables: ModelTables,
     created: Iterable[str] = (),
 ) -> SubscriberRemoval:
-    """Judge what teardown removes of what is there. `rows`: of watermarks and snapshots, everybody's; `known`: without
+    """Return what teardown removes of what is there. `rows`: of watermarks and snapshots, everybody's; `known`: without
     this publication."""
     others = list(dict.fromkeys(row for row in rows if not is_ours(row, key)))
     mine = [it for it in registered if _is_ours(it, key, others)]
     shared: list[SharedProcedure] = []
     for it in mine:
-        heir = _heir(it.name, others, known, procedure_names)
-        shared += [SharedProcedure(it.name, heir)] if heir is not None and it.exists else []
+        new_owner = _new_owner(it.name, others, known, procedure_names)
+        shared += [SharedProcedure(it.name, new_owner)] if new_owner is not None and it.exists else []
     kept = {it.name for it in shared}
     free = [it for it in mine if it.name not in kept]
     edited = tuple(it.name for it in free if it.exists and it.edited)
@@ -89,7 +89,9 @@ def _is_ours(it: RegisteredProcedure, key: SubscriptionKey, others: Iterable[Mod
     )
 
 
-def _heir(name: str, others: Iterable[ModelRow], known: Destinations, procedure_names: NameLimit) -> ModelRow | None:
+def _new_owner(
+    name: str, others: Iterable[ModelRow], known: Destinations, procedure_names: NameLimit
+) -> ModelRow | None:
     """Return another publication that calls the procedure; of one that is of another distribution database nobody can
     tell."""
     for row in others:

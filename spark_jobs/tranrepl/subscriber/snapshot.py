@@ -142,12 +142,12 @@ def fence_after(watermark: bytes) -> bytes:
     return next_mark(watermark)
 
 
-def says_the_same(watermark: bytes, other: bytes) -> bool:
+def at_same_position(watermark: bytes, other: bytes) -> bool:
     """Return whether the two are one place, or one is a fence after the other."""
     return seqnos_of_one_place(watermark) == seqnos_of_one_place(other)
 
 
-def stands_before(watermark: bytes, other: bytes) -> bool:
+def is_before(watermark: bytes, other: bytes) -> bool:
     """Return whether a transaction lies between the two, or might."""
     return seqnos_of_one_place(watermark) < seqnos_of_one_place(other)
 

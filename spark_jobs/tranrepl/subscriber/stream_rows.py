@@ -39,7 +39,7 @@ def position_of(rows: Sequence[StreamRow]) -> SubscriptionPosition:
     return SubscriptionPosition(watermark, UnfinishedBatch(record, frozenset(row.stream for row in ahead)))
 
 
-def stands_at(expected: bytes, rows: Sequence[tuple[int, bytes]], finishing: UnfinishedBatch | None = None) -> bool:
+def is_at(expected: bytes, rows: Sequence[tuple[int, bytes]], finishing: UnfinishedBatch | None = None) -> bool:
     """Return whether row 0, where it is among them, has this watermark, and no other one is past it but those of
     streams that have committed their part of the unfinished batch."""
     ahead = {number: seqno for number, seqno in rows if number != 0 and seqno > expected}

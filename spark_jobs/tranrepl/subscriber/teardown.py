@@ -41,7 +41,7 @@ class SharedProcedure:
     """A generated procedure that another publication calls, or may call: it is that one's from now on."""
 
     name: str
-    heir: ModelRow
+    new_owner: ModelRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class SubscriberRemoval:
                 "it, and tearing down again the row"
                 for it in self.edited
             ),
-            *(f"procedure {it.name}: publication {it.heir.publication} uses it, or may" for it in self.shared),
+            *(f"procedure {it.name}: publication {it.new_owner.publication} uses it, or may" for it in self.shared),
             *(f"table of article {it}, which setup created, with its rows" for it in self.created),
         )
 

@@ -14,9 +14,9 @@ from conftest import DatabasesFactory
 from support.embedded_postgres import PostgresServer, ServerSettings
 from support.item_site import (
     DATABASE,
-    assert_begins_anew,
     assert_goes_on,
     assert_refused_everywhere,
+    assert_reinitializes,
     command,
     go_to,
     insert,
@@ -26,7 +26,7 @@ from support.item_site import (
 from support.observed import slot_position, stored_commands, watermark
 from support.owned_process import unprivileged
 from support.site import Site, execute
-from support.slots import advance_slot, drop_slot, make_slot_anew
+from support.slots import advance_slot, drop_slot, recreate_slot
 from tranrepl.errors import ConfigurationError, TransientError
 
 Break = Callable[[Site], None]
@@ -41,8 +41,8 @@ def site(postgres: PostgresServer, databases: DatabasesFactory, tmp_path: Path) 
     return site
 
 
-def _make_slot_anew(site: Site) -> None:
-    make_slot_anew(site, "INSERT INTO item VALUES (50, 'while there was none')")
+def _recreate_slot(site: Site) -> None:
+    recreate_slot(site, "INSERT INTO item VALUES (50, 'while there was none')")
 
 
 def _restore_distribution_database(site: Site) -> None:
@@ -62,7 +62,7 @@ def _restore_distribution_database(site: Site) -> None:
 
 _BREAKS: tuple[tuple[Break, str], ...] = (
     (drop_slot, "does not exist"),
-    (_make_slot_anew, "changes between the two are lost"),
+    (_recreate_slot, "changes between the two are lost"),
     (advance_slot, "changes between the two are lost"),
     (_restore_distribution_database, "the distribution database was restored from a backup"),
 )
@@ -73,7 +73,7 @@ def test_every_state_is_refused_with_the_way_that_works(site: Site, tmp_path: Pa
     insert(site, 4, 6, "not read")
     broken(site)
     assert_refused_everywhere(site, tmp_path, said)
-    assert_begins_anew(site, tmp_path)
+    assert_reinitializes(site, tmp_path)
 
 
 @pytest.mark.parametrize(("broken", "said"), _BREAKS, ids=lambda it: getattr(it, "__name__", ""))
@@ -139,7 +139,7 @@ def test_nothing_is_delivered_before_an_interrupted_beginning_ends(
         with pytest.raises(ConfigurationError):
             run(site)
         assert site.at_subscriber("SELECT * FROM item ORDER BY 1") == before
-        assert_begins_anew(site, tmp_path)
+        assert_reinitializes(site, tmp_path)
         site.at_publisher("DELETE FROM item WHERE id > 1000")
 
 
@@ -174,7 +174,7 @@ def test_a_slot_that_was_invalidated(own_server: PostgresServer, databases: Data
         )
     site.at_publisher("CHECKPOINT")
     assert_refused_everywhere(site, tmp_path, "is invalidated", "max_slot_wal_keep_size")
-    assert_begins_anew(site, tmp_path)
+    assert_reinitializes(site, tmp_path)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from support.equality import differing_rows
 from support.observed import distribution_rows
 from support.remedies import RUN, SETUP, ByHand, CircleError, Command, Walk, commands_of
 from support.site import Site
-from support.slots import advance_slot, drop_slot, make_slot_anew
+from support.slots import advance_slot, drop_slot, recreate_slot
 from support.spark_here import SparkHere
 from support.whole_run import good_run
 from tranrepl.errors import ErrorReport
@@ -111,14 +111,14 @@ _AFTER = ("UPDATE vendor SET rating = 7 WHERE id > 3", "INSERT INTO other VALUES
 _UPDATE = _publisher("UPDATE vendor SET name = 'undelivered'")
 
 
-def _make_slot_anew(site: Site) -> None:
-    make_slot_anew(site, *_AFTER)
+def _recreate_slot(site: Site) -> None:
+    recreate_slot(site, *_AFTER)
 
 
 SITUATIONS = {
     "slot dropped": Situation(_all(_publisher(*_CHANGES), drop_slot)),
     "slot dropped, something undelivered": Situation(_all(_publisher(*_CHANGES), _read, drop_slot)),
-    "slot made anew": Situation(_all(_publisher(*_CHANGES), _make_slot_anew)),
+    "slot made anew": Situation(_all(_publisher(*_CHANGES), _recreate_slot)),
     "slot advanced": Situation(_all(_publisher(*_CHANGES), advance_slot)),
     "slot dropped, and a column": Situation(
         _all(_publisher(*_CHANGES, "ALTER TABLE vendor DROP COLUMN note", *_AFTER), drop_slot)

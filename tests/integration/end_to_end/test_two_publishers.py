@@ -14,7 +14,7 @@ from alembic.config import Config
 from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
-from support.item_site import assert_begins_anew, assert_refused_everywhere, command, grow, insert, run
+from support.item_site import assert_refused_everywhere, assert_reinitializes, command, grow, insert, run
 from support.observed import distribution_rows, stored_commands
 from support.site import Rows, Site, execute
 from tranrepl.distributor import migrations
@@ -121,7 +121,7 @@ def test_a_publisher_that_was_moved_begins_anew(moved: Site, tmp_path: Path) -> 
     )
     insert(moved, 4, 6, "after")
     assert_refused_everywhere(moved, tmp_path, "the connection leads to another server")
-    assert_begins_anew(moved, tmp_path)
+    assert_reinitializes(moved, tmp_path)
 
 
 # Brought up to date

@@ -14,8 +14,8 @@ from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_stored, read_log_into_store
 from support.item_site import (
     DATABASE,
-    assert_begins_anew,
     assert_refused_everywhere,
+    assert_reinitializes,
     command,
     end_of_log,
     go_to,
@@ -67,7 +67,7 @@ def test_an_older_backup_is_refused_though_its_log_has_grown_again(
         "Subscribers are ahead: reporting up to 0x",
     )
     assert watermark(site) == registered
-    assert_begins_anew(site, tmp_path)
+    assert_reinitializes(site, tmp_path)
 
 
 def test_an_older_backup_is_refused_while_its_log_is_shorter(
@@ -194,7 +194,7 @@ def test_a_subscriber_ahead_of_both_restored_databases_is_refused(
     with pytest.raises(MustBeReinitializedError, match="and the Subscriber is ahead"):
         deliver_stored(site)
     assert watermark(site) == registered
-    assert_begins_anew(site, tmp_path)
+    assert_reinitializes(site, tmp_path)
 
 
 def test_a_killed_delivery_goes_on_though_no_run_recorded_its_end(site: Site) -> None:
@@ -260,7 +260,7 @@ def test_a_promotion_that_loses_what_was_delivered_is_refused(
         f"registered up to transaction 0x{registered.hex()}",
         "Subscribers are ahead: reporting up to 0x",
     )
-    assert_begins_anew(site, tmp_path)
+    assert_reinitializes(site, tmp_path)
 
 
 def test_a_promotion_that_loses_only_what_is_not_ours_goes_on_by_itself(

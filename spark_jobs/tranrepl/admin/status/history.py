@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tranrepl.admin.status.report import LastError, LastRun
-from tranrepl.distributor.error_rows import ErrorRow
+from tranrepl.distributor.database import ErrorRow
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.next_steps import Place, step_lines
 
@@ -20,15 +20,5 @@ def run_of(row: Mapping[str, object] | None) -> LastRun | None:
 
 def error_of(row: ErrorRow, *, healed: bool, place: Place | None = None) -> LastError:
     """Return a row of `msrepl_errors`; for a place whose next steps are asked for, with them."""
-    error = row.report
-    return LastError(
-        kind=error.kind,
-        number=error.number,
-        text=error.message,
-        time=row.time,
-        article=error.article,
-        xact_seqno=error.xact_seqno,
-        command_id=error.command_id,
-        healed=healed,
-        next_steps=[] if healed or place is None else list(step_lines(error, place)),
-    )
+    steps = () if healed or place is None else tuple(step_lines(row.report, place))
+    return LastError(**row.report.model_dump(), time=row.time, healed=healed, next_steps=steps)

@@ -9,7 +9,6 @@ from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.distributor.error_rows import ended_well_since, last_error
 from tranrepl.errors import ReplicationError
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.next_steps import Place
@@ -50,8 +49,8 @@ def ask_publisher(topology: Topology) -> PublisherAnswer:
 
 def ask_history(database: DistributionDatabase, record: PublicationRecord, settings_file: str) -> LogReaderHistory:
     """Ask the distribution database alone."""
-    error = last_error(database, record, None)
-    healed = error is not None and ended_well_since(database, record, None, error)
+    error = database.errors.last(record, None)
+    healed = error is not None and database.history.ended_well_since(record, None, error)
     last = run_of(database.history.newest(record))
     return LogReaderHistory(last, error_of(error, healed=healed, place=Place(settings_file)) if error else None)
 
@@ -69,22 +68,22 @@ def log_reader_status(
     history: LogReaderHistory | None,
     broken: str | ReplicationError | None,
 ) -> LogReaderStatus:
-    """Put together what was answered. `broken`: why the log cannot be read on, or why that could not be told."""
-    told: dict[str, object] = {}
+    """Return what the answers say together. `broken`: why the log cannot be read on, or why that is not known."""
+    fields: dict[str, object] = {}
     if record is not None:
         seqno = record.registered_xact_seqno
-        told |= {"slot_name": record.slot_name, "registered_xact_seqno": seqno.hex() if seqno else None}
+        fields |= {"slot_name": record.slot_name, "registered_xact_seqno": seqno.hex() if seqno else None}
     if isinstance(publisher, PublisherAnswer):
-        told |= _of_publisher(publisher)
+        fields |= _of_publisher(publisher)
     else:
-        told["publisher_problem"] = error_line("the Publisher", publisher)
+        fields["publisher_problem"] = error_line("the Publisher", publisher)
     if isinstance(broken, ReplicationError):
-        told["publisher_problem"] = f"whether the log can be read on is not known: {broken.message}"
+        fields["publisher_problem"] = f"whether the log can be read on is not known: {broken.message}"
     else:
-        told["problem"] = broken
+        fields["problem"] = broken
     if history is not None:
-        told |= {"last_run": history.last_run, "last_error": history.last_error}
-    return LogReaderStatus.model_validate(told)
+        fields |= {"last_run": history.last_run, "last_error": history.last_error}
+    return LogReaderStatus.model_validate(fields)
 
 
 def _of_publisher(publisher: PublisherAnswer) -> Mapping[str, object]:

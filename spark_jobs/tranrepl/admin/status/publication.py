@@ -18,7 +18,7 @@ from tranrepl.admin.status.log_reader import (
 from tranrepl.admin.status.naming import with_names
 from tranrepl.admin.status.report import LogReaderStatus, PublicationStatus, SubscriptionStatus, what_is_wrong
 from tranrepl.admin.status.server_answers import PendingAnswer, error_line
-from tranrepl.admin.status.subscription import SubscriptionQuestion, ask_subscriber, unasked_subscription
+from tranrepl.admin.status.subscription import SubscriptionQuestion, ask_subscriber, unanswered_subscription
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError
@@ -57,8 +57,8 @@ class _Status:
     settings_file: str
 
     def ask(self) -> PublicationStatus:
-        registered = self._asked(self._distribution, self._record)
-        publisher = self._asked(self._publisher, lambda: ask_publisher(self.topology)).answer()
+        registered = self._ask_in_thread(self._distribution, self._record)
+        publisher = self._ask_in_thread(self._publisher, lambda: ask_publisher(self.topology)).answer()
         record = registered.answer()
         if isinstance(record, _NotSetUp):
             raise record.error
@@ -78,10 +78,12 @@ class _Status:
         self, record: PublicationRecord, publisher: PublisherAnswer | ReplicationError
     ) -> PublicationStatus:
         watermarks = self._ask_subscribers(record.publisher_system)
-        history = self._asked(self._distribution, lambda: ask_history(self.database, record, self.settings_file))
+        history = self._ask_in_thread(
+            self._distribution, lambda: ask_history(self.database, record, self.settings_file)
+        )
         broken: PendingAnswer[str | None] | None = None
         if isinstance(publisher, PublisherAnswer):
-            broken = self._asked(self._publisher, lambda: ask_for_break(self.topology, self.database, record))
+            broken = self._ask_in_thread(self._publisher, lambda: ask_for_break(self.topology, self.database, record))
         subscriptions = self._ask_subscriptions(record, watermarks)
         past = history.answer()
         reader = log_reader_status(
@@ -97,14 +99,14 @@ class _Status:
     ) -> PublicationStatus:
         watermarks = self._ask_subscribers(self._system() if isinstance(publisher, PublisherAnswer) else None)
         subscriptions = [
-            _with_subscriber(unasked_subscription(name, it if isinstance(it, bytes) else None, None), it)
+            _with_subscriber(unanswered_subscription(name, it if isinstance(it, bytes) else None, None), it)
             for name, it in watermarks.items()
         ]
         return self._report(log_reader_status(None, publisher, None, None), subscriptions, error)
 
     def _system(self) -> str | None:
         """Return the Publisher's system identifier as its server gives it, which may differ from the registered one."""
-        system = self._asked(self._publisher, self._ask_system).answer()
+        system = self._ask_in_thread(self._publisher, self._ask_system).answer()
         return system if isinstance(system, str) else None
 
     def _ask_system(self) -> str:
@@ -113,7 +115,7 @@ class _Status:
 
     def _ask_subscribers(self, system: str | None) -> dict[str, bytes | ReplicationError | None]:
         asked = {
-            it.name: self._asked(
+            it.name: self._ask_in_thread(
                 self.topology.subscriber_connection(it.name), partial(ask_subscriber, self.topology, system, it.name)
             )
             for it in self.publication.subscriptions
@@ -127,11 +129,11 @@ class _Status:
         for name, watermark in watermarks.items():
             known = watermark if isinstance(watermark, bytes) else None
             question = SubscriptionQuestion(self.publication, self.database, record, name, known, self.settings_file)
-            asked[name] = (known, self._asked(self._distribution, question.ask))
+            asked[name] = (known, self._ask_in_thread(self._distribution, question.ask))
         answers = {name: (known, it.answer()) for name, (known, it) in asked.items()}
         return [
             _with_subscriber(
-                unasked_subscription(name, known, it) if isinstance(it, ReplicationError) else it,
+                unanswered_subscription(name, known, it) if isinstance(it, ReplicationError) else it,
                 watermarks[name],
             )
             for name, (known, it) in answers.items()
@@ -148,7 +150,7 @@ class _Status:
         )
         return with_names(found.model_copy(update={"wrong": what_is_wrong(found)}), self.settings_file)
 
-    def _asked(self, connection: Connection, question: Callable[[], Answer]) -> PendingAnswer[Answer]:
+    def _ask_in_thread(self, connection: Connection, question: Callable[[], Answer]) -> PendingAnswer[Answer]:
         return PendingAnswer(f"connection {connection}", question, self.patience)
 
     @property

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
+from tranrepl.errors import ErrorReport
+
 
 class LastRun(BaseModel):
     """The newest history row."""
@@ -20,20 +22,13 @@ class LastRun(BaseModel):
         return self.status in ("fail", "retry")
 
 
-class LastError(BaseModel):
-    """A row of `msrepl_errors`."""
+class LastError(ErrorReport):
+    """A row of `msrepl_errors`, whose message ends with the remedy."""
 
-    kind: str
-    number: str | None
-    text: str
     time: datetime
-    article: str | None
-    xact_seqno: str | None
-    """Hexadecimal."""
-    command_id: int | None
     healed: bool = False
     """Whether a later run ended well, or the Subscriber is past the transaction."""
-    next_steps: list[str] = []
+    next_steps: tuple[str, ...] = ()
     """What can be done about it, as lines of a shell; empty where it is healed, or its text says all."""
 
 

@@ -15,8 +15,7 @@ from tranrepl.admin.status.report import (
 )
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.admin.status.undelivered import Undelivered, undelivered_after
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
-from tranrepl.distributor.error_rows import ErrorRow, ended_well_since, last_error, skipped_since
+from tranrepl.distributor.database import DistributionDatabase, ErrorRow, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
@@ -88,13 +87,13 @@ class SubscriptionQuestion:
         )
 
     def _last_known(self, subscription: SubscriptionRecord) -> bytes:
-        told = self.database.history.last_known_watermark(self.record, subscription)
-        return told or subscription.subscription_seqno or FIRST_XACT_SEQNO
+        recorded = self.database.history.last_known_watermark(self.record, subscription)
+        return recorded or subscription.subscription_seqno or FIRST_XACT_SEQNO
 
     def _last_error(
         self, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
     ) -> LastError | None:
-        row = last_error(self.database, self.record, subscription)
+        row = self.database.errors.last(self.record, subscription)
         if row is None:
             return None
         healed = self._is_healed(row, subscription, watermark, undelivered)
@@ -110,16 +109,16 @@ class SubscriptionQuestion:
             # A later run may have ended before it came to the transaction.
             if undelivered.commands:
                 return False
-        return ended_well_since(self.database, self.record, subscription, row)
+        return self.database.history.ended_well_since(self.record, subscription, row)
 
     def _skipped(self, subscription: SubscriptionRecord) -> SkippedCommands:
         hours = self.publication.distributor.history_retention
-        skipped = skipped_since(self.database, self.record, subscription, timedelta(hours=hours))
+        skipped = self.database.errors.skipped_since(self.record, subscription, timedelta(hours=hours))
         last = error_of(skipped.last, healed=False) if skipped.last else None
         return SkippedCommands(commands=skipped.commands, within_hours=hours, last=last)
 
 
-def unasked_subscription(name: str, watermark: bytes | None, error: ReplicationError | None) -> SubscriptionStatus:
+def unanswered_subscription(name: str, watermark: bytes | None, error: ReplicationError | None) -> SubscriptionStatus:
     """Return what is left to say without the distribution database. `error`: why it says nothing of this one alone."""
     return SubscriptionStatus(
         subscription=name,

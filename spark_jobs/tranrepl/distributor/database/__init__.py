@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tranrepl.distributor.database.batches import Batch
 from tranrepl.distributor.database.distribution_database import DistributionDatabase
+from tranrepl.distributor.database.errors import ErrorRow
 from tranrepl.distributor.database.history import RunRow
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.snapshots import ArticleState, UnknownRows
@@ -13,6 +14,7 @@ __all__ = [
     "ArticleState",
     "Batch",
     "DistributionDatabase",
+    "ErrorRow",
     "PublicationRecord",
     "RunRow",
     "SubscriptionRecord",

@@ -24,4 +24,4 @@ class DistributionDatabase(DatabaseConnection):
         self.snapshots = Snapshots(self)
         self.batches = Batches(self)
         self.errors = Errors(self)
-        self.history = History(self, self.errors)
+        self.history = History(self, self.articles, self.errors)

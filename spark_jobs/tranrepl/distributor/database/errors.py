@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import msrepl_errors
 from tranrepl.distributor.text_encoding import writable
-from tranrepl.errors import ErrorReport
+from tranrepl.errors import ErrorKind, ErrorReport
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """A row of `msrepl_errors`."""
+
+    report: ErrorReport
+    """Its `message` holds message and remedy, a line each; its `number` the database's own number too."""
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRows:
+    """Commands that `skip_errors` left out, and the error of the last one."""
+
+    commands: int
+    last: ErrorRow | None
 
 
 class Errors:
@@ -30,6 +52,47 @@ class Errors:
         with self._database.transaction() as connection:
             rows = [{**_error_values(record, error, subscription), "skipped": True} for error in errors]
             connection.execute(msrepl_errors.insert(), [writable(connection, row) for row in rows])
+
+    def last(self, record: PublicationRecord, subscription: SubscriptionRecord | None) -> ErrorRow | None:
+        """Return what stopped the log reader (without a subscription) or a subscription's distribution last, or what
+        its last validation found; None before the first. Skipped commands are left out: they stopped nothing."""
+        query = sa.select(msrepl_errors).where(_of(record, subscription), ~msrepl_errors.c.skipped)
+        with self._database.transaction() as connection:
+            row = connection.execute(query.order_by(msrepl_errors.c.id.desc()).limit(1)).one_or_none()
+        return None if row is None else _error_row(row)
+
+    def skipped_since(self, record: PublicationRecord, subscription: SubscriptionRecord, age: timedelta) -> SkippedRows:
+        """Return the commands that were skipped within `age`. One that was recorded twice, because its job was killed
+        and run again, counts once."""
+        chosen = sa.and_(_of(record, subscription), msrepl_errors.c.skipped, msrepl_errors.c.time > sa.func.now() - age)
+        commands = sa.select(msrepl_errors.c.xact_seqno, msrepl_errors.c.command_id).where(chosen).distinct().subquery()
+        newest = sa.select(msrepl_errors).where(chosen).order_by(msrepl_errors.c.id.desc()).limit(1)
+        with self._database.transaction() as connection:
+            count = connection.execute(sa.select(sa.func.count()).select_from(commands)).scalar_one()
+            row = connection.execute(newest).one_or_none()
+        return SkippedRows(count, None if row is None else _error_row(row))
+
+
+def _of(record: PublicationRecord, subscription: SubscriptionRecord | None) -> sa.ColumnElement[bool]:
+    name = None if subscription is None else subscription.subscription
+    return sa.and_(
+        msrepl_errors.c.publication_id == record.publication_id,
+        msrepl_errors.c.subscription.is_not_distinct_from(name),
+    )
+
+
+def _error_row(row: sa.Row[tuple[object, ...]]) -> ErrorRow:
+    fields = row._mapping
+    seqno = fields["xact_seqno"]
+    report = ErrorReport(
+        kind=ErrorKind(fields["error_type"]),
+        message=fields["error_text"],
+        number=fields["error_code"],
+        xact_seqno=bytes(seqno).hex() if seqno is not None else None,
+        command_id=fields["command_id"],
+        article=fields["article"],
+    )
+    return ErrorRow(report, fields["time"])
 
 
 def _error_values(record: PublicationRecord, error: ErrorReport, subscription: str | None) -> dict[str, object]:

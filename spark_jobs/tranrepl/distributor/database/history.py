@@ -9,8 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.articles import Articles
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.errors import Errors
+from tranrepl.distributor.database.errors import ErrorRow, Errors
 from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
@@ -22,8 +23,9 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
 )
 from tranrepl.distributor.text_encoding import writable
+from tranrepl.errors import VALIDATION_FAILED
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.validation_report import passed_comments
+from tranrepl.jobs.validation_report import PASSED, compared_articles, passed_comments
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,16 @@ class RunRow:
 class History:
     """What `mslogreader_history` and `msdistribution_history` hold."""
 
-    def __init__(self, database: DatabaseConnection, errors: Errors) -> None:
+    def __init__(self, database: DatabaseConnection, articles: Articles, errors: Errors) -> None:
         self._database = database
+        self._articles = articles
         self._errors = errors
 
     def begin_run(self, record: PublicationRecord, subscription: SubscriptionRecord | None = None) -> RunRow:
         """Record that a run begins, by a row of status 1: the log reader's, or one subscription's distribution.
 
-        The run's later states take its place (`updateable_row`), so that a job that was killed leaves what it last
-        told.
+        The run's later states take its place (`updateable_row`), so that a job that was killed leaves what it
+        recorded last.
         """
         table = mslogreader_history if subscription is None else msdistribution_history
         own = {} if subscription is None else {"subscription_id": subscription.subscription_id}
@@ -123,6 +126,26 @@ class History:
         with self._database.transaction() as connection:
             row = connection.execute(query.order_by(table.c.id.desc()).limit(1)).one_or_none()
         return dict(row._mapping) if row else None
+
+    def ended_well_since(
+        self, record: PublicationRecord, subscription: SubscriptionRecord | None, error: ErrorRow
+    ) -> bool:
+        """Return whether a run of the agent that came after the error ended without one. After a failed validation,
+        only a validation of all articles counts."""
+        table = mslogreader_history if subscription is None else msdistribution_history
+        chosen = sa.and_(
+            table.c.publication_id == record.publication_id,
+            table.c.time > error.time,
+            table.c.error_id.is_(None),
+            table.c.runstatus.in_((RunStatus.SUCCEED, RunStatus.IDLE)),
+        )
+        if subscription is not None:
+            chosen &= table.c.subscription_id == subscription.subscription_id
+        if error.report.number == VALIDATION_FAILED:
+            whole = compared_articles(len(self._articles.registered(record)))
+            chosen &= table.c.comments.startswith(PASSED) & table.c.comments.contains(whole)
+        with self._database.transaction() as connection:
+            return bool(connection.execute(sa.select(sa.exists().where(chosen))).scalar_one())
 
     def last_known_watermark(self, record: PublicationRecord, subscription: SubscriptionRecord) -> bytes | None:
         """Return where the last run that knew it left the Subscriber; None before the first."""

@@ -61,7 +61,7 @@ def _full_identity_problems(
         return
     stored = any(column.generation is Generation.STORED for column in table.columns)
     silent = sql.SQL("p.pubgencols <> 's'" if version >= 18 and stored else "false")
-    harmed = session.execute(
+    affected = session.execute(
         sql.SQL(
             "SELECT p.pubname FROM pg_catalog.pg_publication p, pg_catalog.pg_publication_tables t "
             "WHERE t.pubname = p.pubname AND t.schemaname = %(schema)s AND t.tablename = %(name)s "
@@ -76,7 +76,7 @@ def _full_identity_problems(
             "ours": name,
         },
     ).fetchall()
-    for (publication,) in harmed:
+    for (publication,) in affected:
         yield ConfigurationError(
             f"article {article.source}: REPLICA IDENTITY FULL would make UPDATE and DELETE fail at {where}: "
             f"publication {publication} has a column list for this table or leaves out its generated columns",

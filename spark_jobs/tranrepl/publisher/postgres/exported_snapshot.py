@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 
 from tranrepl.connections import Connection
-from tranrepl.errors import InternalError, ReplicationError, TransientError
+from tranrepl.errors import ErrorDetails, InternalError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.postgres.imported_snapshot import snapshot_session
@@ -122,7 +122,7 @@ def _create_slot(session: psycopg.Connection[tuple[Any, ...]], connection: Conne
 def _not_created(where: str, error: psycopg.Error) -> ReplicationError:
     problem = translate(where, error)
     if problem.report.code == ALL_IN_USE:
-        problem.add(remedy=f"wait for other jobs; or {MORE_SLOTS}")
+        problem.add(ErrorDetails(remedy=f"wait for other jobs; or {MORE_SLOTS}"))
     return problem
 
 

@@ -51,6 +51,6 @@ def none_free(where: str, slots: FreeSlots) -> ReplicationError:
     return ConfigurationError(message, database_code=ALL_IN_USE, remedy=MORE_SLOTS)
 
 
-def says_all_in_use(error: Exception) -> bool:
+def is_all_in_use(error: Exception) -> bool:
     """Return whether an error, which may have come without its SQLSTATE, says that all slots are in use."""
     return _SETTING in str(error)

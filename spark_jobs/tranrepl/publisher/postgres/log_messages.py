@@ -25,7 +25,7 @@ from psycopg import conninfo, sql
 from tranrepl.connections import Connection
 from tranrepl.errors import TransientError
 from tranrepl.postgres.session import SETTINGS_AFTER_OPTIONS, session_options
-from tranrepl.publisher.postgres.free_slots import says_all_in_use
+from tranrepl.publisher.postgres.free_slots import is_all_in_use
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS
 
@@ -109,7 +109,7 @@ def _open_copies(stack: ExitStack, database: AdbcDatabase, slot: str, wanted: in
             with _rows(connection, _copy_slot(slot, copy)) as batches:
                 confirmed = str(batches.read_all()["lsn"][0].as_py())
         except FetchError as error:
-            if not copies or not says_all_in_use(error):
+            if not copies or not is_all_in_use(error):
                 raise
             break
         copies.append(_Copy(connection, copy, lsn_number(confirmed)))

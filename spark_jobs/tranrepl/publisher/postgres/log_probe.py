@@ -32,7 +32,7 @@ _FOUND = Probe(True, FIRST_POSITION)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ProbedMessages:
     """The first messages: how many, whether a change is among them, where the last one stands, and the transaction
     that they are a part of, where they are one."""
 
@@ -61,7 +61,7 @@ def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Prob
     return Probe(False, position_of(up_to if look.messages < messages else lsn_number(look.last)))
 
 
-def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> _Look | None:
+def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> _ProbedMessages | None:
     """Probe the log once; return None where it takes too long, a change is longer than a server's buffer, or text
     cannot be shown to the session."""
     timeout = str(int(_PROBE_SECONDS * 1000))
@@ -87,7 +87,7 @@ def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> 
         UntranslatableCharacter,
     ):
         return None
-    return _Look(*row) if row else None
+    return _ProbedMessages(*row) if row else None
 
 
 def _is_committed(session: Session, xid: int) -> bool:

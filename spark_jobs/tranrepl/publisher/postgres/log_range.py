@@ -19,7 +19,7 @@ from tranrepl.postgres.session import connect
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal
 from tranrepl.publisher.log_read import ReadFailure
 from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
-from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, says_all_in_use
+from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
 from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages, range_ends
 from tranrepl.publisher.postgres.long_messages import (
     LongMessage,
@@ -203,7 +203,7 @@ def _translate(log: PostgresLogRange, error: Exception) -> ReplicationError:
     if "temp_file_limit" in message:
         remedy = f'its messages wait in a file there: ALTER ROLE "{log.connection.login}" SET temp_file_limit = -1'
         return ConfigurationError(message, remedy=remedy, **Codes.POSTGRES.value.numbered(state))
-    if says_all_in_use(error):
+    if is_all_in_use(error):
         message = f"{message}: reading the log takes one for its length"
         return TransientError(message, remedy=f"wait for other jobs; or {MORE_SLOTS}", database_code=ALL_IN_USE)
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":

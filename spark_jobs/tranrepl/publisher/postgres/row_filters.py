@@ -21,7 +21,7 @@ from psycopg import RawCursor, sql
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tranrepl.errors import DataError
+from tranrepl.errors import DataError, ErrorDetails
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session, translated_errors
 
@@ -157,7 +157,7 @@ class PostgresRowFilters:
                 query = _query(article, self.collations.get(article.article_id, {}))
                 row = RawCursor(self.session).execute(query, values).fetchone()
         except DataError as error:
-            error.add(article=str(article.source))
+            error.add(ErrorDetails(article=str(article.source)))
             raise
         answer = (row[0] if row else None) or ""
         return np.equal(np.frombuffer(answer.encode(), dtype=np.uint8), ord("1"))

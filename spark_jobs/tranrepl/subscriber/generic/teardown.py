@@ -17,7 +17,7 @@ from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import is_model_table
-from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
+from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.replication_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
@@ -37,8 +37,8 @@ class SqlTeardown:
         with self._transaction():
             self._lock()
             names = self._database.capabilities.procedure_names
-            tables = TablesThere(bool(self._of_subscriptions()), OBJECTS in self._there())
-            return judged(self._key, self._rows(), self._registered(), others, names, tables)
+            tables = ModelTables(bool(self._of_subscriptions()), OBJECTS in self._there())
+            return removal_at(self._key, self._rows(), self._registered(), others, names, tables)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -59,11 +59,11 @@ class SqlTeardown:
 
     def _is_mine(self, table: sa.Table) -> sa.ColumnElement[bool]:
         columns, key = table.c, self._key
-        unsaid = sa.and_(columns.publisher_system == "", columns.publisher == key.publisher)
+        unidentified = sa.and_(columns.publisher_system == "", columns.publisher == key.publisher)
         return sa.and_(
             columns.publisher_db == key.publisher_db,
             columns.publication == key.publication,
-            sa.or_(columns.publisher_system == key.publisher_system, unsaid),
+            sa.or_(columns.publisher_system == key.publisher_system, unidentified),
         )
 
     def _lock(self) -> None:
@@ -143,7 +143,11 @@ class SqlTeardown:
             self._session.execute(
                 sa.update(OBJECTS)
                 .where(OBJECTS.c.object_name == it.name)
-                .values(publisher=it.heir.publisher, publisher_db=it.heir.publisher_db, publication=it.heir.publication)
+                .values(
+                    publisher=it.new_owner.publisher,
+                    publisher_db=it.new_owner.publisher_db,
+                    publication=it.new_owner.publication,
+                )
             )
 
     def _drop_empty_tables(self, scripter: ProcedureScripter | None) -> None:

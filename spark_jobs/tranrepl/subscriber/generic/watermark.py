@@ -24,7 +24,7 @@ from tranrepl.subscriber.dialect import (
     not_set_up,
 )
 from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
-from tranrepl.subscriber.stream_rows import StreamRow, stands_at
+from tranrepl.subscriber.stream_rows import StreamRow, is_at
 from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
 
 
@@ -81,7 +81,7 @@ class Watermark:
     def fence(self, expected: bytes, stream: Stream, finishing: UnfinishedBatch | None = None) -> None:
         """Lock the watermark and compare it. Raises FencedError where another delivery was here."""
         rows = [(row.stream, bytes(row.xact_seqno)) for row in self.locked(of=stream)]
-        if not stands_at(expected, rows, finishing):
+        if not is_at(expected, rows, finishing):
             raise fenced(self._where)
 
     def advance(self, xact_seqno: bytes) -> None:
@@ -218,7 +218,7 @@ def _add_publisher_system(session: sa.Connection, table: sa.Table, ours: str) ->
     column = table.c.publisher_system
     operations = Operations(MigrationContext.configure(session))
     if session.dialect.name == "sqlite":
-        _build_anew(session, operations, table, is_earlier=ours in found and column.name not in found)
+        _rebuild(session, operations, table, is_earlier=ours in found and column.name not in found)
         return
     if ours not in found or column.name in key["constrained_columns"]:
         return
@@ -228,7 +228,7 @@ def _add_publisher_system(session: sa.Connection, table: sa.Table, ours: str) ->
     operations.create_primary_key(f"pk_{table.name}", table.name, [it.name for it in table.primary_key])
 
 
-def _build_anew(session: sa.Connection, operations: Operations, table: sa.Table, *, is_earlier: bool) -> None:
+def _rebuild(session: sa.Connection, operations: Operations, table: sa.Table, *, is_earlier: bool) -> None:
     """Make a table anew, because SQLite alters no primary key. What was interrupted is finished: the earlier table goes
     last."""
     name = f"{table.name}_earlier"

@@ -17,7 +17,7 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
@@ -240,7 +240,7 @@ class MariaDb(NumberedDatabase):
     def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
         problem = super().translate(where, error)
         if problem.report.code == str(PACKET_TOO_LARGE):
-            problem.add(remedy=larger_packets())
+            problem.add(ErrorDetails(remedy=larger_packets()))
         return problem
 
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:

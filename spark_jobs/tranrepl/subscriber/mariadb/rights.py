@@ -25,7 +25,7 @@ SELECT privilege_type FROM information_schema.user_privileges WHERE grantee IN :
         WHERE grantee IN :ours AND :schema LIKE table_schema
 """
 ).bindparams(sa.bindparam("ours", expanding=True))
-_TABLES_THERE = sa.text(
+_EXISTING_TABLES = sa.text(
     "SELECT count(*) FROM information_schema.tables WHERE table_schema = :schema AND table_name IN :tables"
 ).bindparams(sa.bindparam("tables", expanding=True))
 
@@ -38,12 +38,12 @@ def right_problems(
     ours = _grantees(session)
     home = str(session.scalar(sa.text("SELECT database()")))
     wanted: dict[str, tuple[str, ...]] = {}
-    if not _are_there(session, home, model):
+    if not _exist(session, home, model):
         procedures = any(generates(article.propagation(it)) for article in articles for it in PREFIXES)
         wanted[home] = (*_ROWS, *_TABLES, *(_PROCEDURES if procedures else ()))
     for article in articles:
         schema, name = article.destination_table.schema, article.destination_table.table
-        if schema not in wanted and not _are_there(session, schema, [name]):
+        if schema not in wanted and not _exist(session, schema, [name]):
             wanted[schema] = (*_ROWS, *_TABLES)
     user = str(session.scalar(sa.text("SELECT current_user()")))
     login, _, host = user.rpartition("@")
@@ -74,8 +74,8 @@ def _granted(session: sa.Connection, ours: Sequence[str], schema: str) -> set[st
     return set(session.execute(_GRANTED, {"ours": list(ours), "schema": schema}).scalars())
 
 
-def _are_there(session: sa.Connection, schema: str, tables: Sequence[str]) -> bool:
-    found = session.scalar(_TABLES_THERE, {"schema": schema, "tables": list(tables)})
+def _exist(session: sa.Connection, schema: str, tables: Sequence[str]) -> bool:
+    found = session.scalar(_EXISTING_TABLES, {"schema": schema, "tables": list(tables)})
     return bool(found == len(tables))
 
 

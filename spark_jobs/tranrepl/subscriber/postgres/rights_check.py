@@ -31,7 +31,7 @@ _MODEL_TABLES: Mapping[str, tuple[str, ...]] = {
 """What a delivery and a snapshot do with each."""
 _RIGHTS = {Operation.INSERT: "INSERT", Operation.UPDATE: "UPDATE", Operation.DELETE: "DELETE"}
 
-_TABLES_THERE = """
+_EXISTING_TABLES = """
 SELECT asked.schema, asked.name, n.oid IS NOT NULL, c.oid IS NOT NULL
   FROM unnest(%s::text[], %s::text[]) AS asked(schema, name)
   LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = asked.schema
@@ -61,7 +61,7 @@ def right_problems(session: Session, where: str, articles: Sequence[Article]) ->
 
 def _there(session: Session, tables: Sequence[TableName]) -> tuple[set[str], set[TableName]]:
     """Return the schemas and tables of these that are there."""
-    rows = session.execute(_TABLES_THERE, [[it.schema for it in tables], [it.table for it in tables]]).fetchall()
+    rows = session.execute(_EXISTING_TABLES, [[it.schema for it in tables], [it.table for it in tables]]).fetchall()
     schemas = {schema for schema, _, found, _ in rows if found}
     return schemas, {TableName(schema, name) for schema, name, _, found in rows if found}
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError
+from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import arguments
@@ -213,7 +213,7 @@ class SerialApply:
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
         if problem.report.code == LIMIT_EXCEEDED:
-            problem.add(remedy=problem.report.remedy or REMEDY)
+            problem.add(ErrorDetails(remedy=problem.report.remedy or REMEDY))
         return self._placed(problem.report, commands, place).to_exception()
 
     def _placed(self, report: ErrorReport, commands: pa.Table, place: int) -> ErrorReport:

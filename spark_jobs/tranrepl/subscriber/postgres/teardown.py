@@ -11,7 +11,7 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
-from tranrepl.subscriber.ownership import RegisteredProcedure, TablesThere, judged
+from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
 from tranrepl.subscriber.postgres.replication_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
@@ -52,8 +52,8 @@ class PostgresTeardown:
 
     def _found(self, others: Destinations) -> SubscriberRemoval:
         there = self._there()
-        tables = TablesThere(any(it != OBJECTS for it in there), OBJECTS in there)
-        return judged(self._key, self._rows(), self._registered(), others, PROCEDURE_NAMES, tables, self._created())
+        tables = ModelTables(any(it != OBJECTS for it in there), OBJECTS in there)
+        return removal_at(self._key, self._rows(), self._registered(), others, PROCEDURE_NAMES, tables, self._created())
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -179,9 +179,9 @@ class PostgresTeardown:
                 ).format(OBJECTS),
                 {
                     "name": it.name,
-                    "publisher": it.heir.publisher,
-                    "db": it.heir.publisher_db,
-                    "publication": it.heir.publication,
+                    "publisher": it.new_owner.publisher,
+                    "db": it.new_owner.publisher_db,
+                    "publication": it.new_owner.publication,
                 },
             )
 

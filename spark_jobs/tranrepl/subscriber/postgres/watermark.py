@@ -26,7 +26,7 @@ from tranrepl.subscriber.postgres.replication_tables import (
     has_table,
     key_values,
 )
-from tranrepl.subscriber.stream_rows import StreamRow, position_of, stands_at
+from tranrepl.subscriber.stream_rows import StreamRow, is_at, position_of
 
 _PLACEMENT_LOCK_TIMEOUT = "300s"
 
@@ -136,7 +136,7 @@ class Watermark:
         ).fetchall()
         if not rows or rows[0][0] != stream.number:
             raise self._not_set_up()
-        if not stands_at(expected, [(number, bytes(seqno)) for number, seqno in rows], finishing):
+        if not is_at(expected, [(number, bytes(seqno)) for number, seqno in rows], finishing):
             raise self._fenced()
 
     def advance(self, xact_seqno: bytes) -> None:
