@@ -35,6 +35,11 @@ SELECT wanted FROM unnest(%s::text[]) AS wanted
 """
 
 
+def quoted_role(role: str | None) -> str:
+    """Return a role as a statement names it; without a name, the role that the session has."""
+    return "CURRENT_USER" if role is None else sql.Identifier(role).as_string()
+
+
 def our_role(session: Session) -> str:
     """Return the role by which the server judges: not the login, where that is set to be another one."""
     row = session.execute("SELECT current_user").fetchone()

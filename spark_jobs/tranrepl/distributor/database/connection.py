@@ -14,6 +14,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, write_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import Session, connect, translated_errors
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
@@ -120,5 +121,5 @@ class DatabaseConnection:
         if schema is None:
             raise ConfigurationError(
                 f"{self.where}: search_path names no schema that is there: the tables have no place",
-                remedy=f'ALTER ROLE "{self._connection.login}" SET search_path = public, or another schema of its own',
+                remedy=f"ALTER ROLE {quoted_role(self._connection.login)} SET search_path = public, or another schema",
             )

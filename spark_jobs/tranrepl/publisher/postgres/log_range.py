@@ -15,6 +15,7 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
+from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal
 from tranrepl.publisher.log_read import ReadFailure
@@ -201,7 +202,8 @@ def _translate(log: PostgresLogRange, error: Exception) -> ReplicationError:
     state = getattr(error, "sqlstate", None)
     # Its SQLSTATE says no more than that some limit is reached; this name is in the message of every language.
     if "temp_file_limit" in message:
-        remedy = f'its messages wait in a file there: ALTER ROLE "{log.connection.login}" SET temp_file_limit = -1'
+        role = quoted_role(log.connection.login)
+        remedy = f"its messages wait in a file there: ALTER ROLE {role} SET temp_file_limit = -1"
         return ConfigurationError(message, remedy=remedy, **Codes.POSTGRES.value.numbered(state))
     if is_all_in_use(error):
         message = f"{message}: reading the log takes one for its length"

@@ -9,14 +9,20 @@ import psycopg
 
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import Session, refused_for_good, set_session, translated_errors
 
-RIGHT_TO_READ = (
-    'ALTER ROLE "{role}" REPLICATION; where a managed server has another right for it, that: '
-    'GRANT rds_replication TO "{role}" (Amazon RDS and Aurora), or ALTER ROLE as its administrator'
-)
 _TOO_FEW_SENDERS = "max_wal_senders"
 """A setting's name, in the message of every language."""
+
+
+def right_to_read(role: str | None) -> str:
+    """Return the remedy for a role that may not read the log."""
+    name = quoted_role(role)
+    return (
+        f"ALTER ROLE {name} REPLICATION; where a managed server has another right for it, that: "
+        f"GRANT rds_replication TO {name} (Amazon RDS and Aurora), or ALTER ROLE as its administrator"
+    )
 
 
 @contextmanager
@@ -47,7 +53,7 @@ def _refused(connection: Connection, where: str, text: str) -> ReplicationError:
             remedy="wait for other jobs; or raise max_wal_senders and restart the server",
         )
     if refused_for_good(text):
-        right = RIGHT_TO_READ.format(role=connection.login)
+        right = right_to_read(connection.login)
         return ConfigurationError(message, remedy=f"{right}; no pooler in between, and pg_hba.conf must let us in")
     return TransientError(message, remedy="check host and port, and that the server runs")
 

@@ -11,7 +11,7 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.free_slots import MORE_SLOTS, free_slots
-from tranrepl.publisher.postgres.replication_session import RIGHT_TO_READ
+from tranrepl.publisher.postgres.replication_session import right_to_read
 from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState
 
 
@@ -47,7 +47,7 @@ def _right_problems(session: Session, where: str) -> Iterator[ConfigurationError
         yield ConfigurationError(
             f"{where}: role {session.info.user} may not read the log",
             **Codes.POSTGRES.value.numbered(error.sqlstate),
-            remedy=RIGHT_TO_READ.format(role=session.info.user),
+            remedy=right_to_read(session.info.user),
         )
 
 
