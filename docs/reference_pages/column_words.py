@@ -65,7 +65,6 @@ COLUMNS: Mapping[str, str] = {
     "subscriber_db": "The Subscriber's database",
     "subscription_time": "When it was created",
     "msarticle_subscriptions.status": "As of a subscription",
-    "msarticle_subscriptions.subscription_seqno": "The article's snapshot: commands up to here are in it",
     "batch_id": "A number",
     "first_xact_seqno": "First transaction of the batch",
     "last_xact_seqno": "Last transaction of the batch",

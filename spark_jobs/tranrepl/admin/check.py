@@ -195,8 +195,22 @@ def _writable(folder: Path) -> str:
     return f"allowed: a path to write to; or, as root: chown {getpass.getuser()} {shlex.quote(str(folder))}"
 
 
+def _position_problems(topology: Topology) -> Iterator[ConfigurationError]:
+    """Yield an error for each `subscription_lsn` that is no position of this kind of Publisher."""
+    for subscription in topology.publication.subscriptions:
+        if subscription.subscription_lsn is not None:
+            try:
+                topology.positions.parse(subscription.subscription_lsn)
+            except ValueError as error:
+                yield ConfigurationError(
+                    f"subscription {subscription.name}: subscription_lsn: {subscription.subscription_lsn!r}",
+                    remedy=str(error),
+                )
+
+
 def _publisher(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
     publication = topology.publication
+    yield from _position_problems(topology)
     with topology.publisher(_APPLICATION) as publisher:
         checked.warnings.extend(publisher.warnings())
         refused = list(publisher.problems())

@@ -68,20 +68,22 @@ mspublications = sa.Table(
     sa.Column("slot_name", sa.Text, nullable=False),
     sa.Column("store", sa.Text, nullable=False),
     sa.Column("registered_xact_seqno", _Seqno, comment="Log reader watermark: last transaction registered"),
-    sa.Column("registered_lsn", _Seqno, comment="End of the log part that is registered"),
+    sa.Column("registered_to", _Seqno, comment="End of the part of the Publisher's log that is registered"),
     sa.Column("removed_xact_seqno", _Seqno, comment="Last transaction whose commands clean-up has removed"),
-    sa.Column("start_lsn", _Seqno, comment="Where reading the log began; NULL where an earlier version began it"),
+    sa.Column("read_from", _Seqno, comment="Where reading the log began; NULL where an earlier version began it"),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
     sa.Column("publisher_system", sa.Text, comment="System identifier of the server whose log is registered"),
-    sa.Column("timeline", sa.Integer, comment="Of that log, at registered_lsn"),
-    sa.Column("registered_commit_time", _Time, comment="By which the last registered transaction was committed"),
+    sa.Column("timeline", sa.Integer, comment="The log's timeline at registered_to"),
+    sa.Column("registered_commit_time", _Time, comment="A time by which the last registered transaction was committed"),
 )
 
 msrepl_version = sa.Table(
     "msrepl_version",
     metadata,
-    sa.Column("revision", sa.Text, primary_key=True, comment="Alembic's, of these tables"),
-    sa.Column("version", sa.Text, nullable=False, comment="Of tranrepl, which made them or migrated them last"),
+    sa.Column("revision", sa.Text, primary_key=True, comment="Alembic's revision of these tables"),
+    sa.Column(
+        "version", sa.Text, nullable=False, comment="Version of tranrepl that made these tables, or migrated them last"
+    ),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
 )
 
@@ -95,7 +97,7 @@ msarticles = sa.Table(
     sa.Column("destination_owner", sa.Text, nullable=False),
     sa.Column("destination_object", sa.Text, nullable=False),
     sa.Column("source_object_id", sa.BigInteger, nullable=False),
-    sa.Column("columns", sa.JSON, nullable=False, comment="PublishedColumn, in order"),
+    sa.Column("columns", sa.JSON, nullable=False, comment="The published columns, in order"),
     sa.Column("ins_cmd", sa.Text, nullable=False),
     sa.Column("upd_cmd", sa.Text, nullable=False),
     sa.Column("del_cmd", sa.Text, nullable=False),
@@ -104,8 +106,12 @@ msarticles = sa.Table(
     sa.Column("truncate", sa.Text, nullable=False, server_default="replicate"),
     sa.Column("deferrable", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("status", sa.Text, nullable=False),
-    sa.Column("source_file", sa.JSON, comment="TableFile of the source table, as it was when it was last looked at"),
-    sa.Column("begins_after", _Seqno, comment="LSN after which its rows begin anew: what does not fit before is left"),
+    sa.Column("source_file", sa.JSON, comment="File of the source table when it was last looked at"),
+    sa.Column(
+        "begins_after",
+        _Seqno,
+        comment="Position at which the article was reinitialized: earlier changes that do not fit it are skipped",
+    ),
 )
 
 msreplica_identities = sa.Table(
@@ -114,8 +120,10 @@ msreplica_identities = sa.Table(
     sa.Column("publisher_system", sa.Text, primary_key=True),
     sa.Column("publisher_db", sa.Text, primary_key=True),
     sa.Column("source_object_id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("replica_identity", sa.Text, nullable=False, comment="Of the table, before setup: d, f, i or n"),
-    sa.Column("index_name", sa.Text, comment="Where it was an index"),
+    sa.Column(
+        "replica_identity", sa.Text, nullable=False, comment="The table's replica identity before setup: d, f, i or n"
+    ),
+    sa.Column("index_name", sa.Text, comment="Name of the index, where the replica identity was one"),
 )
 
 mssubscriptions = sa.Table(
@@ -127,7 +135,9 @@ mssubscriptions = sa.Table(
     sa.Column("subscriber_db", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("subscription_time", _Time, nullable=False, server_default=sa.func.now()),
-    sa.Column("delivered_commands", sa.JSON, comment="By article, of history that clean-up has removed"),
+    sa.Column(
+        "delivered_commands", sa.JSON, comment="Commands by article, from history rows that clean-up has removed"
+    ),
     sa.Column("subscription_seqno", _Seqno, comment="Watermark of the snapshot that it began with"),
     sa.UniqueConstraint("publication_id", "subscription"),
 )
@@ -136,16 +146,16 @@ msarticle_subscriptions = sa.Table(
     "msarticle_subscriptions",
     metadata,
     sa.Column("subscription_id", sa.ForeignKey("mssubscriptions.subscription_id"), primary_key=True),
-    sa.Column("article", sa.Text, primary_key=True, comment="Its source table"),
+    sa.Column("article", sa.Text, primary_key=True, comment="The article's source table"),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column(
         "subscription_seqno",
         _Seqno,
-        comment="What the Subscriber's table holds of the log: commands up to it are in the article's snapshot",
+        comment="Commands up to this transaction are in the article's snapshot",
     ),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
     sa.Column("reason", sa.Text, comment="Why it waits, or was stopped"),
-    sa.Column("earlier_filter", sa.Text, comment="Of rows that it had until then, where its filter changed"),
+    sa.Column("earlier_filter", sa.Text, comment="The row filter until then, where it changed"),
 )
 
 msrepl_batches = sa.Table(
@@ -157,7 +167,7 @@ msrepl_batches = sa.Table(
     sa.Column("first_xact_seqno", _Seqno, nullable=False),
     sa.Column("last_xact_seqno", _Seqno, nullable=False),
     sa.Column("first_commit_time", _Time, nullable=False),
-    sa.Column("last_commit_time", _Time, nullable=False, comment="The latest, not the last's"),
+    sa.Column("last_commit_time", _Time, nullable=False, comment="Latest commit time of its transactions"),
     sa.Column("transactions", sa.BigInteger, nullable=False),
     sa.Column("commands", sa.BigInteger, nullable=False),
     sa.Column("log_bytes", sa.BigInteger, nullable=False),
@@ -185,7 +195,7 @@ def _history(name: str, *own: sa.Column[int]) -> sa.Table:
         sa.Column(
             "delivery_latency",
             sa.BigInteger,
-            comment="Milliseconds from the commit at the Publisher, of the last transaction",
+            comment="Milliseconds from the last transaction's commit until it was stored or delivered",
         ),
         sa.Column("commands_by_article", sa.JSON, nullable=False),
         sa.Column("error_id", sa.ForeignKey("msrepl_errors.id")),
@@ -214,7 +224,13 @@ mslogreader_history = _history("mslogreader_history")
 msdistribution_history = _history(
     "msdistribution_history",
     sa.Column("subscription_id", sa.ForeignKey("mssubscriptions.subscription_id"), nullable=False),
-    sa.Column("bulk_commands", sa.BigInteger, nullable=False, server_default="0", comment="Of delivered_commands"),
-    sa.Column("fallbacks", sa.JSON, comment="Why steps in bulk went one by one after all, and how often"),
-    sa.Column("snapshot", sa.JSON, comment="TableProgress of each table that a snapshot copies"),
+    sa.Column(
+        "bulk_commands",
+        sa.BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="How many of delivered_commands were applied in bulk",
+    ),
+    sa.Column("fallbacks", sa.JSON, comment="Why steps that were tried in bulk were applied serially, and how often"),
+    sa.Column("snapshot", sa.JSON, comment="Progress of each table that a snapshot copies"),
 )

@@ -11,11 +11,11 @@ class Positions(Protocol):
     """A transaction's `xact_seqno` is the position of its commit, a multiple of `model.position.MARKS`."""
 
     def text(self, position: Position) -> str:
-        """Return it as the Publisher's own tools write it."""
+        """Return the position as the Publisher's own tools write it."""
         ...
 
     def parse(self, text: str) -> Position:
-        """Read that. Raises ValueError."""
+        """Return the position that the text stands for. Raises ValueError, which says what is allowed."""
         ...
 
     def watermark(self, position: Position) -> bytes:

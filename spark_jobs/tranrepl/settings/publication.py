@@ -5,7 +5,6 @@ Defaults are SQL Server's (`sp_addarticle`, `sp_addsubscription`, the Distributi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
@@ -35,12 +34,6 @@ from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation,
 def _cron_expression(value: str) -> str:
     if not croniter.is_valid(value):
         raise ValueError('allowed: a cron expression, as in "*/5 * * * *"')
-    return value
-
-
-def _lsn(value: str) -> str:
-    if not re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", value):
-        raise ValueError("allowed: an LSN of the Publisher, as in 16/B374D848")
     return value
 
 
@@ -258,9 +251,9 @@ class Subscription(_Settings):
     """Airflow connection id of the Subscriber."""
     sync_type: SyncType = SyncType.AUTOMATIC
     """Where a new subscription gets the rows from that were at the Publisher before it."""
-    subscription_lsn: Annotated[str, AfterValidator(_lsn)] | None = None
+    subscription_lsn: Annotated[str, Field(min_length=1)] | None = None
     """With `sync_type: initialize_from_lsn`: the Subscriber has every transaction that the Publisher committed before
-    this LSN, as in 16/B374D848."""
+    this position in its log, written as the Publisher writes positions. PostgreSQL's are LSNs, as in 16/B374D848."""
     subscription_streams: Annotated[WholeNumber, Field(ge=1, le=64)] = 1
     """Connections to the Subscriber that apply each commit batch in parallel: all of them commit, or all roll back. No
     more are used than Spark has cores."""

@@ -52,7 +52,7 @@ def _restore_distribution_database(site: Site) -> None:
     execute(site.databases.distribution, *kept)
     insert(site, 60, 62, "delivered since")
     run(site)
-    columns = "registered_lsn, registered_xact_seqno, registered_commit_time"
+    columns = "registered_to, registered_xact_seqno, registered_commit_time"
     execute(
         site.databases.distribution,
         "DELETE FROM msrepl_batches b WHERE NOT EXISTS (SELECT FROM kept_msrepl_batches k WHERE k.folder = b.folder)",

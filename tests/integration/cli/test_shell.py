@@ -1,4 +1,4 @@
-"""The shell's verbs as a person types them, and the distribution database that they work with."""
+"""The shell's verbs as a person types them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,13 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-import sqlalchemy as sa
 import yaml
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from conftest import DatabaseFactory, DatabasesFactory
+from conftest import DatabasesFactory
 from support.databases import Databases
 from support.shell import Outcome, publication_file, tranrepl, typed
 from support.site import Site, execute
-from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.distributor.tables import metadata
 from tranrepl.errors import DataError
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.opening import open_log_reader
@@ -332,19 +327,3 @@ def test_a_run_goes_all_the_way_through_spark_submit(
 
 def _files(*folders: Path) -> list[Path]:
     return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-
-
-# The distribution database
-
-
-def test_migrations_make_the_tables_that_the_code_works_with(database: DatabaseFactory) -> None:
-    connection = database("distribution")
-    with DistributionDatabase(connection) as distribution:
-        distribution.migrate()
-        distribution.migrate()
-    engine = sa.create_engine(connection.sqlalchemy_url(), poolclass=sa.NullPool)
-    with engine.connect() as session:
-        options = {"compare_type": True, "compare_server_default": True, "version_table": "tranrepl_version"}
-        context = MigrationContext.configure(session, opts=options)
-        assert compare_metadata(context, metadata) == []
-    engine.dispose()

@@ -130,7 +130,7 @@ SITUATIONS = {
             _read,
             _distribution(
                 "DELETE FROM msrepl_batches",
-                "UPDATE mspublications SET registered_lsn = (SELECT registered_lsn FROM kept)",
+                "UPDATE mspublications SET registered_to = (SELECT registered_to FROM kept)",
             ),
         )
     ),

@@ -425,11 +425,17 @@ def test_a_subscription_begins_at_an_lsn_whose_commands_are_kept(
 ) -> None:
     site = _site(databases, tmp_path)
     site.connections["second"] = database("second")
+    first = site.publication
+    _also(site, sync_type="initialize_from_lsn", subscription_lsn="binlog.000001:4")
+    assert [str(it) for it in check(site.topology).problems] == [
+        "subscription second: subscription_lsn: 'binlog.000001:4'\nallowed: an LSN, as in 16/B374D848"
+    ]
+    site.publication = first
     _also(site, sync_type="initialize_from_lsn", subscription_lsn="0/1")
     with pytest.raises(ConfigurationError, match="commands from there on are not stored"):
         site.set_up()
     ((lsn,),) = site.at_publisher("SELECT pg_current_wal_insert_lsn()::text")
-    site.publication = site.publication.model_copy(update={"subscriptions": site.publication.subscriptions[:1]})
+    site.publication = first
     _also(site, sync_type="initialize_from_lsn", subscription_lsn=lsn)
     site.set_up()
     assert site.set_up() == []

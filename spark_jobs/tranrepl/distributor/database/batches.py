@@ -52,7 +52,7 @@ class Batches:
                 mspublications.update()
                 .where(at_position(record))
                 .values(
-                    registered_lsn=end.value,
+                    registered_to=end.value,
                     registered_xact_seqno=xact_seqno,
                     registered_commit_time=commit_time,
                 )

@@ -47,10 +47,10 @@ class PublicationRecord:
 
 _LOG_COLUMNS = (
     "registered_xact_seqno",
-    "registered_lsn",
+    "registered_to",
     "registered_commit_time",
     "removed_xact_seqno",
-    "start_lsn",
+    "read_from",
     "publisher_system",
     "timeline",
 )
@@ -106,7 +106,7 @@ class Publications:
                     f"{known.publisher_db}",
                     remedy="give this publication another name",
                 )
-            elif known.registered_lsn is not None and known.publisher_system not in (None, system):
+            elif known.registered_to is not None and known.publisher_system not in (None, system):
                 raise another_publisher(self._database.where, publication.publication, known.publisher_system, system)
             elif known.store != publication.distributor.store and known.registered_xact_seqno is not None:
                 raise ConfigurationError(
@@ -126,7 +126,7 @@ class Publications:
                 mspublications.update()
                 .where(
                     mspublications.c.publication == publication.publication,
-                    sa.or_(mspublications.c.registered_lsn.is_(None), mspublications.c.publisher_system.is_(None)),
+                    sa.or_(mspublications.c.registered_to.is_(None), mspublications.c.publisher_system.is_(None)),
                 )
                 .values(publisher_system=system, timeline=timeline)
             )
@@ -141,9 +141,9 @@ class Publications:
             connection.execute(
                 mspublications.update()
                 .where(
-                    mspublications.c.publication_id == record.publication_id, mspublications.c.registered_lsn.is_(None)
+                    mspublications.c.publication_id == record.publication_id, mspublications.c.registered_to.is_(None)
                 )
-                .values(registered_lsn=position.value, start_lsn=position.value)
+                .values(registered_to=position.value, read_from=position.value)
             )
 
     def renew_position(self, record: PublicationRecord, position: Position, timeline: int) -> PublicationRecord:
@@ -156,7 +156,7 @@ class Publications:
             moved = connection.execute(
                 mspublications.update()
                 .where(at_position(record))
-                .values(registered_lsn=position.value, timeline=timeline)
+                .values(registered_to=position.value, timeline=timeline)
             )
             if moved.rowcount != 1:
                 raise overtaken(self._database.where, record)
@@ -197,10 +197,10 @@ def at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
     """Return the condition for the publication's row, where nobody has moved it since the record was read."""
     return sa.and_(
         mspublications.c.publication_id == record.publication_id,
-        mspublications.c.registered_lsn == (record.registered_to or FIRST_POSITION).value,
+        mspublications.c.registered_to == (record.registered_to or FIRST_POSITION).value,
         mspublications.c.publisher_system == record.publisher_system,
         mspublications.c.timeline == record.timeline,
-        mspublications.c.start_lsn.is_not_distinct_from(None if record.read_from is None else record.read_from.value),
+        mspublications.c.read_from.is_not_distinct_from(None if record.read_from is None else record.read_from.value),
     )
 
 
@@ -225,8 +225,8 @@ def another_publisher(where: str, publication: str, registered: str | None, foun
 
 def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
     fields = row._mapping
-    seqno, registered = fields["registered_xact_seqno"], fields["registered_lsn"]
-    removed, start = fields["removed_xact_seqno"], fields["start_lsn"]
+    seqno, registered = fields["registered_xact_seqno"], fields["registered_to"]
+    removed, start = fields["removed_xact_seqno"], fields["read_from"]
     return PublicationRecord(
         fields["publication_id"],
         fields["publication"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tranrepl.model.position import POSITION_BYTES, Position
 
 
@@ -35,6 +37,8 @@ class LsnPositions:
         return lsn_text(lsn_of(position))
 
     def parse(self, text: str) -> Position:
+        if not re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", text):
+            raise ValueError("allowed: an LSN, as in 16/B374D848")
         return position_of(lsn_number(text))
 
     def watermark(self, position: Position) -> bytes:
