@@ -84,8 +84,8 @@ def settings() -> str:
 def _key(path: str, field: FieldInfo, schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
     yield f"### `{path}`"
     yield paragraph(field.description or "")
-    values = _choices(field)
     resolved = _resolved(schema, definitions)
+    values = _choices(field) | _deprecated_values(resolved)
     facts = [f"Default: {_default(field, resolved)}."] if not field.is_required() else ["Required."]
     if not values:
         facts.append(f"Allowed: {_allowed(resolved)}.")
@@ -116,6 +116,12 @@ def _choices(field: FieldInfo) -> dict[str, str]:
         if isinstance(it, type) and issubclass(it, StrEnum):
             return _members(it)
     return {}
+
+
+def _deprecated_values(schema: dict[str, Any]) -> dict[str, str]:
+    return {
+        it["const"]: f"Deprecated. {it['description']}" for it in schema.get("oneOf", ()) if it.get("deprecated", False)
+    }
 
 
 def _members(enumeration: type[StrEnum]) -> dict[str, str]:

@@ -110,7 +110,7 @@ msarticles = sa.Table(
     sa.Column(
         "begins_after",
         _Seqno,
-        comment="Position at which the article was reinitialized: earlier changes that do not fit it are skipped",
+        comment="Position at which it was reinitialized: earlier changes that do not fit are skipped",
     ),
 )
 

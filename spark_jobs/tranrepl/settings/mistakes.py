@@ -159,13 +159,21 @@ def _schema_at(location: Location) -> dict[str, Any]:
 
 
 def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return it with what it refers to, and without the `null` that a key left out means."""
+    """Return the schema with what it refers to in place, without deprecated values and without the `null` that a key
+    left out means."""
     if "anyOf" in schema:
         (choice,) = (it for it in schema["anyOf"] if it != {"type": "null"})
-        return {**_resolved(choice), **{name: it for name, it in schema.items() if name != "anyOf"}}
+        return {**_resolved(choice), **_without(schema, "anyOf")}
     if "$ref" in schema:
-        return {**_schema()["$defs"][schema["$ref"].rpartition("/")[2]], **schema}
+        return _resolved({**_schema()["$defs"][schema["$ref"].rpartition("/")[2]], **_without(schema, "$ref")})
+    if "oneOf" in schema:
+        (current,) = (it for it in schema["oneOf"] if not it.get("deprecated"))
+        return {**_without(schema, "oneOf"), **current}
     return schema
+
+
+def _without(schema: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: it for name, it in schema.items() if name != key}
 
 
 def _allowed(schema: Mapping[str, Any]) -> str:

@@ -124,7 +124,7 @@ class Apply(StrEnum):
     AUTO = "auto"
     """In bulk where that gives the same rows, which is verified; serially where it may not."""
     SERIAL = "serial"
-    """Serially: every command by itself, in commit order. Its earlier name, `commands`, is accepted."""
+    """Serially: every command by itself, in commit order."""
 
     @classmethod
     def _missing_(cls, value: object) -> Apply | None:
@@ -133,7 +133,13 @@ class Apply(StrEnum):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         described = handler(schema)
-        handler.resolve_ref_schema(described)["enum"].append(_EARLIER_SERIAL)
+        resolved = handler.resolve_ref_schema(described)
+        earlier = {
+            "const": _EARLIER_SERIAL,
+            "deprecated": True,
+            "description": f"The earlier name of `{cls.SERIAL}`, which is still accepted.",
+        }
+        resolved["oneOf"] = [{"enum": resolved.pop("enum")}, earlier]
         return described
 
 

@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[str, str, list[str]]] = {
     "one mistake is told once": (
         "  connection: subscriber",
         "  connection: subscriber\n  apply: bulk",
-        ["12: subscriptions[0].apply: 'bulk': allowed: auto, serial, commands"],
+        ["12: subscriptions[0].apply: 'bulk': allowed: auto, serial"],
     ),
     "text for a list": (
         "columns: [id, name]",

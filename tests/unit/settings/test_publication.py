@@ -64,7 +64,11 @@ def test_commands_is_the_earlier_name_of_serial_apply() -> None:
     settings = Publication.model_validate(document)
     assert settings == Publication.model_validate({**EXAMPLE, "subscriptions": [{**subscription, "apply": "serial"}]})
     assert '"apply":"serial"' in settings.model_dump_json()
-    assert list(Draft202012Validator(json_schema()).iter_errors(document)) == []
+    schema = json_schema()
+    assert list(Draft202012Validator(schema).iter_errors(document)) == []
+    current, earlier = schema["$defs"]["Apply"]["oneOf"]
+    assert current == {"enum": ["auto", "serial"]}
+    assert (earlier["const"], earlier["deprecated"]) == ("commands", True)
 
 
 # A mistake, and what the message must say of it: key, value, what is allowed.

@@ -42,7 +42,7 @@ _COMMENTS = (
         "msarticles",
         "begins_after",
         "LSN after which its rows begin anew: what does not fit before is left",
-        "Position at which the article was reinitialized: earlier changes that do not fit it are skipped",
+        "Position at which it was reinitialized: earlier changes that do not fit are skipped",
     ),
     (
         "msreplica_identities",
