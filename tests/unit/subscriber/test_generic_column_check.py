@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from support.command_history import Column, table_description
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_check import column_problems
-from tranrepl.subscriber.generic.destination import Destination
 
 _NAME = TableName("dbo", "item")
 

@@ -47,7 +47,7 @@ from tranrepl.subscriber.dialect import (
 from tranrepl.subscriber.generic.command_rows import Command, command_rows
 from tranrepl.subscriber.generic.constraints import parents_first_among
 from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.generic.destination import target
+from tranrepl.subscriber.generic.destination import targets
 from tranrepl.subscriber.generic.savepoint import why_undone
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
@@ -95,7 +95,7 @@ class SqlApplier:
         self._notices: dict[str, None] = {}
         self._articles = articles
         self._where = f"Subscriber {key.subscription}"
-        self._watermark = Watermark(session, key, self._where)
+        self._watermark = Watermark(session, database, key, self._where)
         self._targets: dict[int, SqlTarget] = {}
         self._statements: dict[Shape, Statement] = {}
         self._ranks: dict[tuple[int, ...], Mapping[int, int]] = {}
@@ -150,16 +150,18 @@ class SqlApplier:
         return self._attempts.take_applied() if self._attempts else Applied()
 
     def _apply_serially(self, commands: pa.Table) -> None:
+        self._find_targets(commands)
         for shape, run in groupby(command_rows(commands), lambda it: shape_of(it, self._target(it.article_id))):
             self._apply_run(shape, list(run))
 
     def _children_first(self, commands: pa.Table) -> pa.Table:
         """Sort commands children first where their tables refer to one another; else keep their order."""
+        self._find_targets(commands)
         numbers = tuple(dict.fromkeys(commands["article_id"].to_pylist()))
         if numbers not in self._ranks:
-            targets = [self._target(it) for it in numbers]
+            found = [self._target(it) for it in numbers]
             with translated_errors(self._where, self._database):
-                self._ranks[numbers] = parents_first_among(self._session, targets)
+                self._ranks[numbers] = parents_first_among(self._session, self._database, found)
         return children_first(commands, self._ranks[numbers])
 
     def take_skipped(self) -> list[ErrorReport]:
@@ -170,14 +172,19 @@ class SqlApplier:
         notices, self._notices = list(self._notices), {}
         return notices
 
+    def _find_targets(self, commands: pa.Table) -> None:
+        """Read the tables of the commands' articles, together."""
+        unread = [it for it in commands["article_id"].unique().to_pylist() if it not in self._targets]
+        if not unread:
+            return
+        for number in unread:
+            if number not in self._articles:
+                raise InternalError(f"{self._where}: a stored command is of unknown article {number}")
+        with translated_errors(self._where, self._database):
+            found = targets(self._session, self._database, [self._articles[it] for it in unread], self._where)
+        self._targets.update(zip(unread, found, strict=True))
+
     def _target(self, article_id: int) -> SqlTarget:
-        if article_id not in self._articles:
-            raise InternalError(f"{self._where}: a stored command is of unknown article {article_id}")
-        if article_id not in self._targets:
-            with translated_errors(self._where, self._database):
-                self._targets[article_id] = target(
-                    self._session, self._database, self._articles[article_id], self._where
-                )
         return self._targets[article_id]
 
     def _statement(self, shape: Shape) -> Statement:

@@ -10,8 +10,9 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.commands import Method, Propagation
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.generic.destination import Destination, created_type
+from tranrepl.subscriber.generic.destination import created_type
 from tranrepl.subscriber.generic.narrower_columns import lost_values
 from tranrepl.subscriber.narrower_columns import null_warning, warning
 

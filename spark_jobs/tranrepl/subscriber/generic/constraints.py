@@ -5,76 +5,68 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.engine.interfaces import ReflectedForeignKeyConstraint
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Subscription
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey, between_articles, parents_first
+from tranrepl.subscriber.generic.catalogue import Place, ReferringColumns, UniqueColumns
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.target import SqlTarget
-
-_Place = tuple[str | None, str]
-"""Schema and name of a table."""
 
 
 def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> Constraints:
     """Return the constraints of the targets' tables; a foreign key counts where both of its ends are among them."""
-    inspector = sa.inspect(session)
-    unique = [it for target in targets for it in _unique_keys(inspector, database, target)]
-    foreign = [it for target in targets for it in _foreign_keys(inspector, database, target, targets)]
+    catalogue, places = database.catalogue(session), _places(targets)
+    unique_keys, foreign_keys = catalogue.unique_keys(places), catalogue.foreign_keys(places)
+    unique = [_unique_key(it, key) for it in targets for key in unique_keys.get(_place(it), ())]
+    foreign = [
+        reference
+        for it in targets
+        for key in foreign_keys.get(_place(it), ())
+        for reference in _references(it, key, targets)
+    ]
     return Constraints(unique_keys=tuple(unique), references=tuple(foreign))
 
 
-def parents_first_among(session: sa.Connection, targets: Sequence[SqlTarget]) -> dict[int, int]:
+def parents_first_among(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> dict[int, int]:
     """Rank of each article (`parents_first`) where one's table refers to another one's; none where none does."""
-    inspector = sa.inspect(session)
     tables = {it.article.article_id: _place(it) for it in targets}
-    references = {
-        (_place(it), _referred(it, found)) for it in targets for found in inspector.get_foreign_keys(it.name, it.schema)
-    }
+    found = database.catalogue(session).foreign_keys(_places(targets))
+    references = {(place, key.referenced) for place, keys in found.items() for key in keys}
     return parents_first(tables, references) if between_articles(tables, references) else {}
 
 
-def _unique_keys(inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget) -> Iterator[UniqueKey]:
-    keys: list[Sequence[str | None]] = [inspector.get_pk_constraint(target.name, target.schema)["constrained_columns"]]
-    keys += [it["column_names"] for it in inspector.get_unique_constraints(target.name, target.schema)]
-    keys += [it["column_names"] for it in inspector.get_indexes(target.name, target.schema) if it["unique"]]
-    for columns in dict.fromkeys(tuple(it) for it in keys if it):
-        positions = [None if name is None else _position(database, target, name) for name in columns]
-        known = tuple(at for at in positions if at is not None)
-        values_known = len(known) == len(columns)
-        yield UniqueKey(article_id=target.article.article_id, positions=known, values_known=values_known)
-
-
-def _foreign_keys(
-    inspector: sa.Inspector, database: SqlDatabase, target: SqlTarget, targets: Sequence[SqlTarget]
-) -> Iterator[Reference]:
-    for found in inspector.get_foreign_keys(target.name, target.schema):
-        parent = next((it for it in targets if _place(it) == _referred(target, found)), None)
-        if parent is None:
-            continue
-        positions = [_position(database, target, it) for it in found["constrained_columns"]]
-        parent_positions = [_position(database, parent, it) for it in found["referred_columns"]]
-        if None not in positions and None not in parent_positions:
-            yield Reference(
-                article_id=target.article.article_id,
-                positions=tuple(at for at in positions if at is not None),
-                parent_id=parent.article.article_id,
-                parent_positions=tuple(at for at in parent_positions if at is not None),
-            )
-
-
-def _place(target: SqlTarget) -> _Place:
+def _place(target: SqlTarget) -> Place:
     return target.schema, target.name
 
 
-def _referred(target: SqlTarget, found: ReflectedForeignKeyConstraint) -> _Place:
-    return found["referred_schema"] or target.schema, found["referred_table"]
+def _places(targets: Sequence[SqlTarget]) -> list[Place]:
+    return list(dict.fromkeys(map(_place, targets)))
 
 
-def _position(database: SqlDatabase, target: SqlTarget, reflected: str) -> int | None:
-    name = database.column_name(reflected)
+def _unique_key(target: SqlTarget, columns: UniqueColumns) -> UniqueKey:
+    positions = [None if name is None else _position(target, name) for name in columns]
+    known = tuple(at for at in positions if at is not None)
+    return UniqueKey(article_id=target.article.article_id, positions=known, values_known=len(known) == len(columns))
+
+
+def _references(target: SqlTarget, key: ReferringColumns, targets: Sequence[SqlTarget]) -> Iterator[Reference]:
+    parent = next((it for it in targets if _place(it) == key.referenced), None)
+    if parent is None:
+        return
+    positions = [_position(target, it) for it in key.columns]
+    parent_positions = [_position(parent, it) for it in key.referenced_columns]
+    if None not in positions and None not in parent_positions:
+        yield Reference(
+            article_id=target.article.article_id,
+            positions=tuple(at for at in positions if at is not None),
+            parent_id=parent.article.article_id,
+            parent_positions=tuple(at for at in parent_positions if at is not None),
+        )
+
+
+def _position(target: SqlTarget, name: str) -> int | None:
     return next((at for at, column in enumerate(target.columns) if column.name == name), None)
 
 
@@ -91,3 +83,12 @@ def foreign_key_problems(able: Capabilities, where: str, subscription: Subscript
                 "comes before those of the children that it cascaded to",
                 remedy="not_for_replication: true for this subscription, or foreign_keys: false",
             )
+
+
+def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:
+    """Yield a problem where sessions of this database cannot keep foreign keys from acting."""
+    if not able.not_for_replication:
+        yield ConfigurationError(
+            f"{where}: not_for_replication: a session of {able.title} cannot keep foreign keys from acting",
+            remedy="not_for_replication: false; drop what must not act at the Subscriber's tables",
+        )

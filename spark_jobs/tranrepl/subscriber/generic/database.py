@@ -36,8 +36,10 @@ from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
+from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue
 from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
+from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.value_conversion import Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
@@ -188,6 +190,22 @@ class SqlDatabase:
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """Return a table's columns. Raises NoSuchTableError where there is none."""
         return sa.inspect(session).get_columns(table, schema)
+
+    def locked_rows(
+        self,
+        session: sa.Connection,
+        table: sa.Table,
+        query: sa.Select[*tuple[Any, ...]],
+        lock: RowLock = RowLock.EXCLUSIVE,
+    ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Return the rows of one of the model's tables that a query finds, locked until the transaction ends, where the
+        database locks rows at all."""
+        del table
+        return session.execute(query.with_for_update(read=lock is RowLock.SHARED)).all()
+
+    def catalogue(self, session: sa.Connection) -> Catalogue:
+        """Return what answers questions about tables that are there."""
+        return InspectedCatalogue(session, self.columns, self.column_name)
 
     def column_name(self, reflected: str) -> str:
         """Return a column's name, given what SQLAlchemy reads from the catalogue."""

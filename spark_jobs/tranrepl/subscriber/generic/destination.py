@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import types
-from sqlalchemy.engine.interfaces import ReflectedColumn
-from sqlalchemy.exc import NoSuchTableError
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
+from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.value_conversion import ColumnType, conversion
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A table as the Subscriber's catalogue describes it."""
-
-    columns: dict[str, ReflectedColumn]
-    unique_keys: tuple[frozenset[str], ...]
-    """Columns of the primary key and of unique constraints."""
-
-    def settable(self, name: str) -> bool:
-        return "computed" not in self.columns[name]
-
-    def is_identity(self, name: str) -> bool:
-        """Return whether it is an identity to which neither INSERT nor UPDATE may give a value."""
-        identity = self.columns[name].get("identity")
-        return identity is not None and identity.get("always", True)
-
-
 def find_destination(session: sa.Connection, database: SqlDatabase, name: TableName) -> Destination | None:
     """Read a table from the catalogue; None where there is none."""
-    schema, table = database.place(name)
-    inspector = sa.inspect(session)
-    try:
-        columns = database.columns(session, schema, table)
-        keys = [inspector.get_pk_constraint(table, schema)["constrained_columns"]]
-        keys += [it["column_names"] for it in inspector.get_unique_constraints(table, schema)]
-    except NoSuchTableError:
-        return None
-    if not columns:
-        return None
-    return Destination(
-        {database.column_name(it["name"]): it for it in columns},
-        tuple(frozenset(database.column_name(name) for name in key if name) for key in keys if key),
-    )
+    return find_destinations(session, database, [name]).get(name)
+
+
+def find_destinations(
+    session: sa.Connection, database: SqlDatabase, names: Sequence[TableName]
+) -> dict[TableName, Destination]:
+    """Read tables from the catalogue, those that are there."""
+    places = {name: database.place(name) for name in names}
+    found = database.catalogue(session).destinations(list(dict.fromkeys(places.values())))
+    return {name: found[place] for name, place in places.items() if place in found}
 
 
 def column_names(session: sa.Connection, database: SqlDatabase, name: TableName) -> list[str]:
@@ -62,9 +39,22 @@ def column_names(session: sa.Connection, database: SqlDatabase, name: TableName)
     return [] if found is None else list(found.columns)
 
 
+def targets(
+    session: sa.Connection, database: SqlDatabase, articles: Sequence[RegisteredArticle], where: str
+) -> list[SqlTarget]:
+    """Return the articles as they are there. Raises ConfigurationError where a table or a column is missing."""
+    found = find_destinations(session, database, [article.destination for article in articles])
+    return [_found_target(session, database, article, found.get(article.destination), where) for article in articles]
+
+
 def target(session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, where: str) -> SqlTarget:
     """Return the article as it is there. Raises ConfigurationError where the table or a column is missing."""
-    found = find_destination(session, database, article.destination)
+    return targets(session, database, [article], where)[0]
+
+
+def _found_target(
+    session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, found: Destination | None, where: str
+) -> SqlTarget:
     if found is None:
         raise ConfigurationError(
             f"{where}: table {article.destination} does not exist",

@@ -16,10 +16,11 @@ from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.generic.apply import SqlApplier
+from tranrepl.subscriber.generic.constraints import not_for_replication_problems
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.snapshot import SqlLoader, SqlSnapshot
-from tranrepl.subscriber.generic.subscriber import SqlSubscriber, not_for_replication_problems
+from tranrepl.subscriber.generic.subscriber import SqlSubscriber
 from tranrepl.subscriber.generic.teardown import SqlTeardown
 
 APPLIES = "tranrepl_applies"

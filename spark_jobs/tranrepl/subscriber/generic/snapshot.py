@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +27,7 @@ from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import target
+from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
     ParameterError,
@@ -151,12 +153,21 @@ class SqlSnapshot:
         """Announce the snapshot: from here on, no other one loads these articles."""
         columns = SNAPSHOTS.c
         mine = sa.and_(_mine(self._key), columns.article.in_(names))
+        self._locked(names)
         self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
         self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot=snapshot))
         known = set(self._session.scalars(sa.select(columns.article).where(mine)))
         new = [_row(self._key, name, 0, snapshot) for name in names if name not in known]
         if new:
             self._session.execute(sa.insert(SNAPSHOTS), new)
+
+    def _locked(self, names: Sequence[str], *conditions: sa.ColumnElement[bool]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Lock the rows that say which snapshot loads these articles."""
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article).where(
+            _mine(self._key), columns.article.in_(names), columns.range_number == 0, *conditions
+        )
+        return self._database.locked_rows(self._session, SNAPSHOTS, query)
 
     def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
         order = self.load_order(articles, not_for_replication=not_for_replication)
@@ -221,16 +232,7 @@ class SqlSnapshot:
         names = [it.name for it in articles]
         columns = SNAPSHOTS.c
         with self._transaction():
-            held = self._session.execute(
-                sa.select(columns.article)
-                .where(
-                    _mine(self._key),
-                    columns.article.in_(names),
-                    columns.range_number == 0,
-                    columns.snapshot == snapshot,
-                )
-                .with_for_update()
-            ).all()
+            held = self._locked(names, columns.snapshot == snapshot)
             if len(held) != len(names):
                 raise another_snapshot(self.where)
             self._subscriber.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
@@ -275,12 +277,9 @@ class SqlLoader:
 
     def _require_announced(self, name: str) -> None:
         columns = SNAPSHOTS.c
-        announced = self._session.scalar(
-            sa.select(columns.snapshot)
-            .where(_mine(self._key), columns.article == name, columns.range_number == 0)
-            .with_for_update(read=True)
-        )
-        if announced != self._snapshot:
+        query = sa.select(columns.snapshot).where(_mine(self._key), columns.article == name, columns.range_number == 0)
+        announced = self._database.locked_rows(self._session, SNAPSHOTS, query, RowLock.SHARED)
+        if [row.snapshot for row in announced] != [self._snapshot]:
             raise another_snapshot(self._where)
 
     def _insert(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:

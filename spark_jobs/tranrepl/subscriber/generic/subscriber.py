@@ -17,7 +17,6 @@ from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
-from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
     Scripted,
@@ -27,10 +26,21 @@ from tranrepl.subscriber.dialect import (
     not_set_up,
 )
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_check import column_problems, column_warnings
-from tranrepl.subscriber.generic.constraints import constraints_of, foreign_key_problems
+from tranrepl.subscriber.generic.constraints import (
+    constraints_of,
+    foreign_key_problems,
+    not_for_replication_problems,
+)
 from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.generic.destination import Destination, created_type, find_destination, intended_target, target
+from tranrepl.subscriber.generic.destination import (
+    created_type,
+    find_destination,
+    intended_target,
+    target,
+    targets,
+)
 from tranrepl.subscriber.generic.procedures import (
     Procedure,
     ProcedureScripter,
@@ -60,7 +70,7 @@ class SqlSubscriber:
         self._database = database
         self._key = key
         self.where = f"Subscriber {key.subscription}"
-        self._watermark = Watermark(session, key, self.where)
+        self._watermark = Watermark(session, database, key, self.where)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -340,7 +350,8 @@ class SqlSubscriber:
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         """Return unique keys and foreign keys of the articles' tables."""
         with self._transaction():
-            return constraints_of(self._session, self._database, [self._target(article) for article in articles])
+            found = targets(self._session, self._database, articles, self.where)
+            return constraints_of(self._session, self._database, found)
 
     @contextmanager
     def _fencing(self) -> Iterator[None]:
@@ -373,15 +384,6 @@ class SqlSubscriber:
         )
         with self._transaction():
             return {row.article: bytes(row.xact_seqno) for row in self._session.execute(query)}
-
-
-def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:
-    """Yield a problem where sessions of this database cannot keep foreign keys from acting."""
-    if not able.not_for_replication:
-        yield ConfigurationError(
-            f"{where}: not_for_replication: a session of {able.title} cannot keep foreign keys from acting",
-            remedy="not_for_replication: false; drop what must not act at the Subscriber's tables",
-        )
 
 
 def _custom_problem(body: str | None, count: int, expected: int, *, ends_transaction: bool) -> str | None:

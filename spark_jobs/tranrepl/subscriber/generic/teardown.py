@@ -71,8 +71,8 @@ class SqlTeardown:
         commit."""
         self._database.wait_for_lock(self._session, LOCK_SECONDS)
         for table in self._of_subscriptions():
-            query = sa.select(table.c.publication).where(self._is_mine(table)).with_for_update()
-            self._session.execute(query.with_hint(table, "WITH (UPDLOCK, HOLDLOCK)", "mssql")).all()
+            query = sa.select(table.c.publication).where(self._is_mine(table))
+            self._database.locked_rows(self._session, table, query)
 
     def _rows(self) -> list[ModelRow]:
         rows: list[ModelRow] = []

@@ -23,6 +23,7 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
+from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, is_at
 from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
@@ -31,8 +32,9 @@ from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, Ta
 class Watermark:
     """One subscription's row, read and written in whatever transaction is open."""
 
-    def __init__(self, session: sa.Connection, key: SubscriptionKey, where: str) -> None:
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, where: str) -> None:
         self._session = session
+        self._database = database
         self._key = key
         self._where = where
         columns = WATERMARKS.c
@@ -70,10 +72,8 @@ class Watermark:
             )
             .where(self._mine, chosen)
             .order_by(columns.stream)
-            .with_for_update()
-            .with_hint(WATERMARKS, "WITH (UPDLOCK, HOLDLOCK)", "mssql")
         )
-        rows = [StreamRow(*row) for row in self._session.execute(query)]
+        rows = [StreamRow(*row) for row in self._database.locked_rows(self._session, WATERMARKS, query)]
         if not rows or rows[0].stream != of.number:
             raise not_set_up(self._where, self._key, self._session.engine.url.database or "")
         return rows

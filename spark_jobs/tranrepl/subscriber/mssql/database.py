@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,10 +13,17 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ROW_NOT_FOUND
+from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.capabilities import Capabilities, NameCase
+from tranrepl.subscriber.generic.catalogue import Catalogue
 from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC, NumberedDatabase, first_line, spelled
+from tranrepl.subscriber.generic.row_lock import RowLock
+from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
+from tranrepl.subscriber.mssql.driver import KIND
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
+from tranrepl.subscriber.mssql.row_locks import locked_rows
 from tranrepl.subscriber.value_conversion import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"
@@ -40,7 +47,7 @@ class SqlServer(NumberedDatabase):
     lock_timeouts = frozenset({"1222"})
 
     def __init__(self) -> None:
-        super().__init__("mssql+pymssql")
+        super().__init__(KIND)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -66,6 +73,21 @@ class SqlServer(NumberedDatabase):
             connection.database,
             options,
         )
+
+    def catalogue(self, session: sa.Connection) -> Catalogue:
+        return SqlServerCatalogue(session)
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+        return foreign_key_descriptions(session, table)
+
+    def locked_rows(
+        self,
+        session: sa.Connection,
+        table: sa.Table,
+        query: sa.Select[*tuple[Any, ...]],
+        lock: RowLock = RowLock.EXCLUSIVE,
+    ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        return locked_rows(session, table, query, lock)
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         session.exec_driver_sql(f"set lock_timeout {seconds * 1000}")

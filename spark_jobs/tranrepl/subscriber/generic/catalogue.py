@@ -1,0 +1,121 @@
+"""What a database's catalogue says of tables: their columns, unique keys and foreign keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.exc import NoSuchTableError
+
+Place = tuple[str | None, str]
+"""Schema and name of a table; without a schema, where the session's own tables are."""
+
+
+UniqueColumns = tuple[str | None, ...]
+"""Columns of a primary key, unique constraint or unique index; None for an expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferringColumns:
+    """A foreign key: `columns[i]` refers to `referenced_columns[i]`."""
+
+    columns: tuple[str, ...]
+    referenced: Place
+    referenced_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A table as the Subscriber's catalogue describes it."""
+
+    columns: Mapping[str, ReflectedColumn]
+    unique_keys: tuple[frozenset[str], ...]
+    """Columns of the primary key and of unique constraints: no two rows have the same values in them."""
+
+    def settable(self, name: str) -> bool:
+        return "computed" not in self.columns[name]
+
+    def is_identity(self, name: str) -> bool:
+        """Return whether it is an identity to which neither INSERT nor UPDATE may give a value."""
+        identity = self.columns[name].get("identity")
+        return identity is not None and identity.get("always", True)
+
+
+class Catalogue(Protocol):
+    """Answers for many tables at a time; a table that is not there has no entry."""
+
+    def destinations(self, places: Sequence[Place]) -> Mapping[Place, Destination]:
+        """Return the tables' columns, and the unique keys that tell their rows apart."""
+        ...
+
+    def unique_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[UniqueColumns]]:
+        """Return whatever is unique, also among some rows only."""
+        ...
+
+    def foreign_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[ReferringColumns]]:
+        """Return the tables' foreign keys."""
+        ...
+
+
+class InspectedCatalogue:
+    """The catalogue as SQLAlchemy reads it, table by table."""
+
+    def __init__(
+        self,
+        session: sa.Connection,
+        columns: Callable[[sa.Connection, str | None, str], Sequence[ReflectedColumn]],
+        column_name: Callable[[str], str],
+    ) -> None:
+        self._session = session
+        self._inspector = sa.inspect(session)
+        self._columns = columns
+        self._column_name = column_name
+
+    def destinations(self, places: Sequence[Place]) -> Mapping[Place, Destination]:
+        found = {place: self._destination(*place) for place in places}
+        return {place: it for place, it in found.items() if it is not None}
+
+    def unique_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[UniqueColumns]]:
+        return {place: self._unique_keys(*place) for place in places}
+
+    def foreign_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[ReferringColumns]]:
+        return {place: self._foreign_keys(*place) for place in places}
+
+    def _destination(self, schema: str | None, table: str) -> Destination | None:
+        try:
+            columns = self._columns(self._session, schema, table)
+            keys = self._constraints(schema, table)
+        except NoSuchTableError:
+            return None
+        if not columns:
+            return None
+        return Destination(
+            {self._column_name(it["name"]): it for it in columns},
+            tuple(frozenset(name for name in key if name) for key in keys),
+        )
+
+    def _constraints(self, schema: str | None, table: str) -> list[UniqueColumns]:
+        """Return the columns of the primary key and of unique constraints."""
+        keys: list[Sequence[str | None]] = [self._inspector.get_pk_constraint(table, schema)["constrained_columns"]]
+        keys += [it["column_names"] for it in self._inspector.get_unique_constraints(table, schema)]
+        return [self._named(it) for it in keys if it]
+
+    def _unique_keys(self, schema: str | None, table: str) -> list[UniqueColumns]:
+        indexes = [it["column_names"] for it in self._inspector.get_indexes(table, schema) if it["unique"]]
+        return list(dict.fromkeys([*self._constraints(schema, table), *(self._named(it) for it in indexes if it)]))
+
+    def _named(self, columns: Sequence[str | None]) -> UniqueColumns:
+        return tuple(None if it is None else self._column_name(it) for it in columns)
+
+    def _foreign_keys(self, schema: str | None, table: str) -> list[ReferringColumns]:
+        return [
+            ReferringColumns(
+                tuple(map(self._column_name, found["constrained_columns"])),
+                (found["referred_schema"] or schema, found["referred_table"]),
+                tuple(map(self._column_name, found["referred_columns"])),
+            )
+            for found in self._inspector.get_foreign_keys(table, schema)
+        ]
