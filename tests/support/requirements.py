@@ -19,10 +19,22 @@ class Requirement(Enum):
 
     SINGLE_USER = auto()
     """`ALTER DATABASE … SET SINGLE_USER WITH ROLLBACK IMMEDIATE`"""
+    BRACKETS_IN_NAMES = auto()
+    """A closing bracket in a quoted name."""
+    ROWVERSION = auto()
+    """Columns of the type `rowversion`."""
+    FILTERED_INDEXES = auto()
+    """The catalogue says which indexes are of some rows only."""
+    NOT_FOR_REPLICATION = auto()
+    """Constraints, triggers and identities may be declared NOT FOR REPLICATION."""
 
 
 _BABELFISH: Mapping[Requirement, str] = {
     Requirement.SINGLE_USER: "Babelfish refuses ALTER DATABASE … SET SINGLE_USER",
+    Requirement.BRACKETS_IN_NAMES: "Babelfish takes [a]]b] for a syntax error",
+    Requirement.ROWVERSION: "Babelfish refuses rowversion unless a setting of its own allows it",
+    Requirement.FILTERED_INDEXES: "Babelfish's sys.indexes has a filter for none",
+    Requirement.NOT_FOR_REPLICATION: "Babelfish refuses NOT FOR REPLICATION",
 }
 """What Babelfish 4.3 lacks, and how it shows."""
 

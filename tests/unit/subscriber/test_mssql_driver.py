@@ -23,7 +23,7 @@ class _Cursor:
 
 def _executed(statement: sa.Executable, *parameters: dict[str, object]) -> list[tuple[object, ...]]:
     cursor: Any = _Cursor()
-    dialect: sa.Dialect = PymssqlDialect(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = PymssqlDialect(paramstyle="pyformat")
     compiled = str(statement.compile(dialect=dialect))  # type: ignore[attr-defined]
     if len(parameters) == 1:
         dialect.do_execute(cursor, compiled, parameters[0])

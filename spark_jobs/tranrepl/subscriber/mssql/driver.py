@@ -34,6 +34,17 @@ class PymssqlDialect(MSDialect_pymssql):
     preparer: Any = PercentPreparer
     supports_statement_cache = True
 
+    def __init__(self, **options: Any) -> None:
+        # Nobody asks for comments on tables, and to learn whether the server has them costs a question a connection.
+        super().__init__(supports_comments=False, **options)  # type: ignore[no-untyped-call]
+
+    def do_rollback(self, dbapi_connection: Any) -> None:
+        """Roll back what is open, and nothing where an error has ended the transaction: the driver knows such an error
+        by SQL Server's words for it, and by no other server's."""
+        with dbapi_connection.cursor() as cursor:
+            cursor.execute("if @@trancount = 0 begin transaction")
+        super().do_rollback(dbapi_connection)  # type: ignore[no-untyped-call]
+
     def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
         if _ESCAPED in statement:
             cursor.execute(_complete(statement, parameters))
