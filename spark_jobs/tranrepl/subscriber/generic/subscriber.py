@@ -180,7 +180,7 @@ class SqlSubscriber:
             found = find_version(self._session)
             if found is not None:
                 found.require_not_newer(self.where)
-            create_tables(self._session, self.where)
+            create_tables(self._session, self._database, self.where)
             scripter = self._database.scripter
             for shared in scripter.shared() if scripter else ():
                 if scripter is not None and scripter.stored_body(self._session, shared.name) is None:

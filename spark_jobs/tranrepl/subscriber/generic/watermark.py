@@ -23,6 +23,7 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
+from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, is_at
@@ -166,6 +167,12 @@ def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
     )
 
 
+def _found(session: sa.Connection, database: SqlDatabase, table: sa.Table) -> Destination:
+    """Return one of the model's tables, which is there, as the catalogue has it."""
+    place = (None, table.name)
+    return database.catalogue(session).destinations([place])[place]
+
+
 def is_model_table(session: sa.Connection, table: sa.Table) -> bool:
     """Return whether the table is there, and is ours: SQL Server's own replication has tables of these names."""
     inspector = sa.inspect(session)
@@ -174,14 +181,14 @@ def is_model_table(session: sa.Connection, table: sa.Table) -> bool:
     return {column["name"] for column in inspector.get_columns(table.name)} >= {it.name for it in table.columns}
 
 
-def create_tables(session: sa.Connection, where: str) -> None:
+def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:
     """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
     SQL Server's own are."""
     METADATA.create_all(session, checkfirst=True)
     _add_missing_columns(session, WATERMARKS, "transaction_timestamp")
     _add_missing_columns(session, SNAPSHOTS, "range_number")
     for table, ours in ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number")):
-        _add_publisher_system(session, table, ours)
+        _add_publisher_system(session, database, table, ours)
     for table in METADATA.tables.values():
         found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
         if not found >= {column.name for column in table.columns}:
@@ -209,21 +216,20 @@ def _write_version(session: sa.Connection) -> None:
         session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
 
 
-def _add_publisher_system(session: sa.Connection, table: sa.Table, ours: str) -> None:
+def _add_publisher_system(session: sa.Connection, database: SqlDatabase, table: sa.Table, ours: str) -> None:
     """Add the Publisher's system identifier to the primary key of a table that an earlier version made; that has the
     column `ours`."""
-    inspector = sa.inspect(session)
-    found = {column["name"] for column in inspector.get_columns(table.name)}
-    key = inspector.get_pk_constraint(table.name)
+    found = _found(session, database, table)
     column = table.c.publisher_system
     operations = Operations(MigrationContext.configure(session))
     if session.dialect.name == "sqlite":
-        _rebuild(session, operations, table, is_earlier=ours in found and column.name not in found)
+        _rebuild(session, operations, table, is_earlier=ours in found.columns and column.name not in found.columns)
         return
-    if ours not in found or column.name in key["constrained_columns"]:
+    if ours not in found.columns or any(column.name in key for key in found.unique_keys):
         return
-    if column.name not in found:
+    if column.name not in found.columns:
         operations.add_column(table.name, sa.Column(column.name, column.type, nullable=False, server_default=""))
+    key = sa.inspect(session).get_pk_constraint(table.name)
     operations.drop_constraint(key["name"] or "PRIMARY", table.name, type_="primary")
     operations.create_primary_key(f"pk_{table.name}", table.name, [it.name for it in table.primary_key])
 
