@@ -25,7 +25,7 @@ def reinitialization_parameters(publication: Publication, subscriptions: Sequenc
         ARTICLES: _choice(
             _sources(publication),
             "Articles",
-            "Only these tables of the subscriptions above begin anew. None chosen: all of them.",
+            "Only these tables of the subscriptions above are reinitialized. None chosen: all of them.",
         ),
     }
 

@@ -1,4 +1,4 @@
-"""The DAG that begins a publication's subscriptions anew: a task for each subscription that takes snapshots.
+"""The DAG that reinitializes a publication's subscriptions: a task for each subscription that takes snapshots.
 
 It is a DAG of its own, without a schedule, because Airflow offers the parameters of a DAG with a schedule to backfills
 too; each run of a backfill would take the same snapshot, of now and not of its interval.
@@ -24,6 +24,8 @@ from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.operators import InitializeOperator
 from tranrepl_airflow.parameters import chosen_articles, reinitialization_parameters, subscriptions_to_reinitialize
+
+_MARKED = "marked_for_reinitialization"
 
 
 def reinitialization_dag_id(path: Path) -> str:
@@ -80,9 +82,10 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
 
 
 class ReinitializeOperator(InitializeOperator):
-    """Begins one subscription anew, or articles of it, and gives it its snapshot.
+    """Reinitializes one subscription, or articles of it: marks it and takes its snapshot.
 
-    The run's parameters say which subscriptions, and which articles. Skipped where others were chosen.
+    The run's parameters say which subscriptions, and which articles. Skipped where others were chosen. Each run of the
+    DAG marks once: a later try continues what an earlier one has begun.
     """
 
     def execute(self, context: Context) -> Any:
@@ -96,7 +99,11 @@ class ReinitializeOperator(InitializeOperator):
         from tranrepl.snapshot.reinitialization import mark_for_reinitialization
         from tranrepl.topology import Topology
 
-        request = self.request().model_copy(update={"articles": chosen_articles(context)})
-        topology = Topology(request.publication, resolve_connections(request.connection_ids()).by_id)
-        mark_for_reinitialization(request, topology)
+        # Airflow keeps it from try to try, as it does no XCom.
+        state = context["task_state_store"]
+        if not state.get(_MARKED):
+            request = self.request().model_copy(update={"articles": chosen_articles(context)})
+            topology = Topology(request.publication, resolve_connections(request.connection_ids()).by_id)
+            mark_for_reinitialization(request, topology)
+            state.set(_MARKED, True)
         return super()._run(context)

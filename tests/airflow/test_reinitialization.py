@@ -1,4 +1,4 @@
-"""The DAG that begins subscriptions anew: what its form offers, what its tasks do, and no backfill of it."""
+"""The DAG that reinitializes subscriptions: what its form offers, what its tasks do, and no backfill of it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.topology import Topology
 from tranrepl_airflow.run_note import on_dag_run_failed
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def dag(publications: Path, dag_file: Path) -> DAG:
 
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> list[SnapshotRequest]:
-    """What was marked to begin anew; nothing is in a database."""
+    """What was marked for reinitialization; nothing is in a database."""
     requests: list[SnapshotRequest] = []
     module = types.ModuleType("tranrepl.snapshot.reinitialization")
     module.__dict__["mark_for_reinitialization"] = lambda request, _: requests.append(request)
@@ -95,7 +96,7 @@ def test_its_form_offers_lists_and_requires_a_subscription(dag: DAG) -> None:
         dag.params["subscriptions"] = ["reportin"]
 
 
-def test_what_is_chosen_begins_anew_and_gets_its_snapshot(
+def test_what_is_chosen_is_reinitialized_by_a_snapshot(
     dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, marked: list[SnapshotRequest]
 ) -> None:
     idle_checks.results = {"snapshot": None}
@@ -110,7 +111,7 @@ def test_what_is_chosen_begins_anew_and_gets_its_snapshot(
     assert note_of(finished) == "reporting: snapshot of 7 rows"
 
 
-def test_what_cannot_begin_anew_fails_the_run_and_is_its_note(
+def test_what_cannot_be_reinitialized_fails_the_run_and_is_its_note(
     dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, marked: list[SnapshotRequest]
 ) -> None:
     idle_checks.results = {"snapshot": None}
@@ -119,6 +120,42 @@ def test_what_cannot_begin_anew_fails_the_run_and_is_its_note(
     assert finished.state == "failed"
     assert [(it.subscription, it.articles) for it in marked] == [("audit", ())]
     assert note_of(finished) == "audit: table holds rows"
+
+
+def test_a_run_marks_once_however_often_its_task_is_tried(
+    dag: DAG, fake_spark: FakeSpark, idle_checks: IdleChecks, marked: list[SnapshotRequest]
+) -> None:
+    idle_checks.results = {"snapshot": None}
+    fake_spark.answer("snapshot", JobResult(error=TransientError("server closed").report), exit_code=1)
+    tries = (dag.get_task("reinitialize_reporting").retries or 0) + 1
+    for run in (1, 2):
+        finished = dag.test(run_conf={"subscriptions": ["reporting"]})
+        assert states(finished)["reinitialize_reporting"] == "failed"
+        assert fake_spark.jobs == ["snapshot"] * tries * run
+        assert [it.subscription for it in marked] == ["reporting"] * run
+
+
+def test_a_try_that_could_not_mark_is_followed_by_one_that_does(
+    dag: DAG,
+    fake_spark: FakeSpark,
+    idle_checks: IdleChecks,
+    marked: list[SnapshotRequest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[SnapshotRequest] = []
+
+    def mark(request: SnapshotRequest, _: Topology) -> None:
+        tried.append(request)
+        if len(tried) == 1:
+            raise TransientError("server closed")
+        marked.append(request)
+
+    monkeypatch.setattr(sys.modules["tranrepl.snapshot.reinitialization"], "mark_for_reinitialization", mark)
+    idle_checks.results = {"snapshot": None}
+    fake_spark.answer("snapshot", SNAPSHOT)
+    finished = dag.test(run_conf={"subscriptions": ["reporting"]})
+    assert states(finished)["reinitialize_reporting"] == "success"
+    assert (len(tried), len(marked), fake_spark.jobs) == (2, 1, ["snapshot"])
 
 
 def note_of(finished: DagRun) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from tranrepl.admin.model_tables import set_up_distribution_tables
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database import PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
@@ -39,7 +40,7 @@ def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> No
     publication = topology.publication
     with topology.distributor() as database, topology.publisher("tranrepl reinitialize") as publisher:
         publisher.require_unread()
-        database.migrate()
+        set_up_distribution_tables(database, say)
         record = database.publications.find(publication.publication)
         log = publisher.identity()
         if record is not None and record.publisher_system not in (None, log.system):

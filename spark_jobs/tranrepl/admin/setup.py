@@ -5,8 +5,9 @@ Subscribers come first and the Publisher last, so that a failure leaves nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, why_unknown
@@ -25,7 +26,6 @@ from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_
 from tranrepl.topology import Topology
 
 Tables = Sequence[tuple[Article, TableDescription]]
-Say = Callable[[str], None]
 _APPLICATION = "tranrepl setup"
 
 
@@ -37,7 +37,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
     publication = topology.publication
     with topology.distributor() as database:
         with topology.publisher(_APPLICATION) as publisher:
-            database.migrate()
+            set_up_distribution_tables(database, say)
             log = publisher.identity()
             record = database.publications.set_up(
                 publication, publisher.database, publisher.name, log.system, log.timeline
@@ -187,7 +187,7 @@ def _set_up_subscriber(
     say: Say,
 ) -> None:
     with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
-        subscriber.set_up_tables()
+        set_up_subscriber_tables(subscriber, say)
         for done in _set_up_destinations(subscriber, subscription, tables):
             say(done)
         for done in subscriber.set_up_procedures(articles):

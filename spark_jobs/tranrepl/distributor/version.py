@@ -26,6 +26,9 @@ class DatabaseVersion:
     revision: str
     version: str
 
+    def __str__(self) -> str:
+        return f"revision {self.revision} ({self.version})"
+
     def require_not_newer(self, where: str) -> None:
         """Raise ConfigurationError where a newer version than this one made the tables."""
         if self.revision > REVISION:

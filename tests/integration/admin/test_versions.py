@@ -17,6 +17,7 @@ from support.site import Site, execute
 from tranrepl import __version__
 from tranrepl.distributor.version import REVISION
 from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber.tables_version import REVISION as SUBSCRIBER_REVISION
 
 _NEWER = "which is newer than this one"
 _REMEDY = "pip install 'tranrepl>=9.9.9'"
@@ -42,6 +43,20 @@ def test_the_revision_of_this_version_is_alembics_last() -> None:
 def test_setup_writes_down_the_version_that_made_the_distribution_database(site: Site) -> None:
     site.set_up()
     assert distribution_rows(site, "SELECT revision, version FROM msrepl_version") == [(REVISION, __version__)]
+
+
+def test_setup_reports_tables_that_it_only_migrates(site: Site, tmp_path: Path) -> None:
+    assert command(site, tmp_path, "setup").out == "publication: nothing to do\n"
+    execute(site.databases.distribution, "UPDATE msrepl_version SET version = '0.0.1'")
+    site.at_subscriber("DROP TABLE msrepl_version")
+    distribution = site.databases.distribution.database
+    current, subscribers_current = (f"revision {it} ({__version__})" for it in (REVISION, SUBSCRIBER_REVISION))
+    assert command(site, tmp_path, "setup").out.splitlines() == [
+        f"  migrated the tables of distribution database {distribution} from revision {REVISION} (0.0.1) to {current}",
+        f"  migrated the tables of Subscriber reporting from revision 0 (an earlier version) to {subscribers_current}",
+        "publication: set up",
+    ]
+    assert command(site, tmp_path, "setup").out == "publication: nothing to do\n"
 
 
 @pytest.mark.parametrize("verb", ["check", "setup", "log-reader", "distribute", "cleanup", "status"])

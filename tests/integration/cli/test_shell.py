@@ -104,6 +104,8 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
     done = set_up.out.splitlines()
     subscriber, publisher = site.databases.subscriber, site.databases.publisher
     assert done == [
+        f"  created the tables of distribution database {site.databases.distribution.database}",
+        "  created the tables of Subscriber reporting",
         "  created table sales.customer at Subscriber reporting",
         '  created table sales."Order Lines" at Subscriber reporting',
         *(f"  created procedure sp_MS{it}_salescustomer at Subscriber reporting" for it in ("ins", "upd", "del")),

@@ -36,6 +36,8 @@ def test_a_site_of_an_earlier_version_goes_on_without_loss(site: EarlierSite) ->
         done = typed("setup", str(site.file(publication)), environment=site.environment)
         assert done.status == 0, done.err
         assert "deactivated" not in done.out
+        assert ("migrated the tables of distribution database" in done.out) == (publication == PUBLICATIONS[0])
+        assert "migrated the tables of Subscriber" in done.out
     # Where the deliveries of the earlier version ended, those of this one go on.
     assert _watermarks(site) == before
     for publication in PUBLICATIONS:

@@ -97,17 +97,18 @@ class DatabaseConnection:
             write_version(connection)
 
     def is_current(self) -> bool:
-        """Return whether it has a schema of ours, of this version. Raises ConfigurationError where a newer one made
-        it."""
-        found = self._version()
+        """Return whether it has our schema, of this version. Raises ConfigurationError where a newer one made it."""
+        found = self.version()
         return found is not None and found.revision == REVISION
 
     def is_earlier(self) -> bool:
-        """Return whether it has a schema of ours that setup has to migrate. Raises as `is_current` does."""
-        found = self._version()
+        """Return whether it has our schema, of an earlier version. Raises as `is_current` does."""
+        found = self.version()
         return found is not None and found.revision < REVISION
 
-    def _version(self) -> DatabaseVersion | None:
+    def version(self) -> DatabaseVersion | None:
+        """Return which version made the tables; None where there are none. Raises ConfigurationError where a newer one
+        made them."""
         with self.transaction() as connection:
             found = find_version(connection)
         if found is not None:
