@@ -1,4 +1,4 @@
-"""One Airflow DAG for each publication that begins its subscriptions anew: `publications/*.yaml` beside this file."""
+"""One Airflow DAG for each publication that reinitializes its subscriptions: `publications/*.yaml` beside this file."""
 
 from pathlib import Path
 

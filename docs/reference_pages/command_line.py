@@ -26,7 +26,7 @@ _MORE: Mapping[str, str] = {
     "status": "[`tranrepl status`](status.md)",
     "cleanup": "[Retention](../explanation/architecture.md#retention)",
     "validate": "[Validate](../how-to/validate.md)",
-    "reinitialize": "[Snapshot](../how-to/snapshot.md#begin-anew), [Restore a database](../how-to/restore.md)",
+    "reinitialize": "[Snapshot](../how-to/snapshot.md#reinitialize), [Restore a database](../how-to/restore.md)",
     "teardown": "[Remove a publication](../how-to/remove-a-publication.md)",
     "schema": "[Settings](settings.md)",
 }

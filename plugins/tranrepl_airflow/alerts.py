@@ -1,7 +1,7 @@
-"""Alerts: a publication's notifiers, told once when something needs a person.
+"""Alerts: a publication's notifiers, notified once when something needs a person.
 
 A task's callbacks run in the task's process (in the DAG processor where its worker was killed), a deadline's in the
-executor. So all that an alert says comes from the error at hand and from settings: nothing is asked of a database.
+executor. So all that an alert says comes from the error at hand and from settings: no database is queried.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class AlertFields:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailedAlert:
-    """A task's `on_failure_callback`: tells one notifier that the task has failed for good."""
+    """A task's `on_failure_callback`: notifies one notifier that the task has failed for good."""
 
     alert: Alert
     event: AlertEvent
@@ -90,7 +90,7 @@ def task_failed_alerts(
 
 
 def alert_fields(event: AlertEvent, publication: str, place: Place, error: ErrorReport, run_id: str) -> AlertFields:
-    """Return the facts of an error that an alert tells."""
+    """Return what an alert says of an error."""
     where = "/".join(filter(None, [publication, place.subscription]))
     number = f" with error {error.shown_number}" if error.shown_number else ""
     steps = list(step_lines(error, place))
@@ -121,8 +121,8 @@ def notify(alert: Alert, fields: AlertFields, context: Mapping[str, Any]) -> Non
     once.
     """
     # A notifier puts its own arguments into the context that it is given.
-    told = cast("Any", {**context, "alert": asdict(fields)})
-    new_notifier(alert)(told)
+    template_context = cast("Any", {**context, "alert": asdict(fields)})
+    new_notifier(alert)(template_context)
 
 
 def notify_all(alerts: Iterable[Alert], fields: AlertFields, context: Mapping[str, Any]) -> None:

@@ -42,10 +42,10 @@ class CleanupOperator(BaseOperator):
         except ReplicationError as problem:
             stopped = problem.report
         else:
-            return self._told(done, publication, context)
+            return self._report(done, publication, context)
         raise logged_failure(stopped, Place(self.settings_file))
 
-    def _told(self, done: Cleanup, publication: Publication, context: Context) -> Any:
+    def _report(self, done: Cleanup, publication: Publication, context: Context) -> Any:
         for subscription, why in done.unreachable.items():
             self.log.warning("Subscription %s keeps what it may need: %s", subscription, why)
         for subscription, error in done.deactivated.items():

@@ -62,7 +62,7 @@ def build_dag(path: Path) -> DAG:
 
 
 def publication_dag(publication: Publication, settings_file: str | None = None) -> DAG:
-    """Build the DAG of a publication, whose tasks name its file in the commands that they tell.
+    """Build the DAG of a publication, whose tasks name its file in the commands that they print.
 
     Raises ConfigurationError for a schedule that is no cron expression, a subscription named as a task, or an alert
     whose notifier cannot be had.

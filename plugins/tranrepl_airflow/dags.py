@@ -31,7 +31,7 @@ class DagKind(StrEnum):
     VALIDATION = auto()
     """One for each publication: compares both ends."""
     REINITIALIZATION = auto()
-    """One for each publication: begins subscriptions anew."""
+    """One for each publication: reinitializes subscriptions."""
     CLEANUP = auto()
     """One for all publications: removes what is needed no more."""
 

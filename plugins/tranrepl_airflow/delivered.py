@@ -1,4 +1,4 @@
-"""What a run delivered to one subscription, told to whoever schedules by its tables."""
+"""The asset events of what a run delivered to one subscription, for DAGs that are scheduled by its tables."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class DeliveredOperator(BaseOperator):
         publication = Publication.model_validate(self.publication)
         add_events(context, self.tables, publication, self.subscription, _extras(delivery))
         summarize(context, run_in_words(asdict(delivery)))
-        # The last thing that is done: a task that is tried again would tell it again.
+        # The last thing that is done: a task that is tried again would emit it again.
         alert_skipped(publication, self.subscription, results, context)
         return asdict(delivery)
 

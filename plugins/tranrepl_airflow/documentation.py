@@ -50,8 +50,8 @@ REINITIALIZE = (
 VALIDATE = (
     "Compares the Subscriber's rows with the Publisher's, both at one transaction; for that it reads the log and "
     "delivers up to there. The parameter `repair` corrects what differs.\n\n"
-    "**If it fails with error 20574**, rows differ: its log names them. Trigger this DAG with `repair`, or begin the "
-    f"article anew. A batch that cannot be delivered: {_RUNBOOK}.\n"
+    "**If it fails with error 20574**, rows differ: its log names them. Trigger this DAG with `repair`, or "
+    f"reinitialize the article. A batch that cannot be delivered: {_RUNBOOK}.\n"
 )
 EQUAL = "Does nothing. It succeeds where the rows are equal, or were repaired; otherwise the run is a failed one.\n"
 BROKEN_SETTINGS = (
@@ -81,8 +81,8 @@ def publication_doc(publication: Publication) -> str:
         "A scheduled run or a backfill (`docs/how-to/backfill.md`) delivers the transactions committed before the end "
         "of its interval; a manual run delivers all there are. The run's note says what was delivered.\n\n"
         f"A red task: its log ends with what to do, and {_RUNBOOK} says more.\n\n"
-        f"`validation_{publication.publication}` compares both ends, `reinitialize_{publication.publication}` begins "
-        "subscriptions anew.\n"
+        f"`validation_{publication.publication}` compares both ends, `reinitialize_{publication.publication}` "
+        "reinitializes subscriptions.\n"
     )
 
 
@@ -98,10 +98,10 @@ def validation_doc(publication: Publication) -> str:
 def reinitialization_doc(publication: Publication) -> str:
     """Return Markdown for the page of the DAG that reinitializes its subscriptions."""
     return (
-        f"Begins subscriptions of `{publication.publication}` anew: they get the Publisher's rows again by a snapshot, "
-        "as `pre_creation_cmd` says. An inactive subscription is active again.\n\n"
-        "Trigger it and choose the subscriptions, and the articles where not all begin anew. It has no schedule and no "
-        "backfill: a snapshot is of now.\n"
+        f"Reinitializes subscriptions of `{publication.publication}`: they get the Publisher's rows again by a "
+        "snapshot, as `pre_creation_cmd` says. An inactive subscription is active again.\n\n"
+        "Trigger it and choose the subscriptions, and the articles where not all are meant. A run marks them "
+        "once: a task that is tried again continues. There is no schedule and no backfill: a snapshot is of now.\n"
     )
 
 

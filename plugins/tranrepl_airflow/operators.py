@@ -116,9 +116,9 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             self.log.warning("Nothing done: %s", error.message)
             return JobResult().model_dump(mode="json")
         self._record_skipped(result)
-        told = result.without_command().model_dump(mode="json")
-        context["ti"].xcom_push(ERROR_KEY, told["error"])
-        context["ti"].xcom_push(RESULT_KEY, told)
+        dumped = result.without_command().model_dump(mode="json")
+        context["ti"].xcom_push(ERROR_KEY, dumped["error"])
+        context["ti"].xcom_push(RESULT_KEY, dumped)
         raise logged_failure(error, self.place)
 
     def _run(self, context: Context) -> JobResult:
@@ -242,7 +242,7 @@ class InitializeOperator(SubscriptionOperator):
         return SnapshotRequest(publication=Publication.model_validate(self.publication), subscription=self.subscription)
 
     def execute(self, context: Context) -> Any:
-        """Run the job, and tell which tables were copied."""
+        """Run the job, and emit an Asset event for each table that was copied."""
         result = super().execute(context)
         extras = {
             it["article"]: {"snapshot_rows": it["rows"], "last_xact_seqno": result["last_xact_seqno"]}
@@ -339,5 +339,5 @@ def _redacted(result: JobResult, connections: JobConnections) -> JobResult:
 
 def _without_secrets(error: ErrorReport, connections: JobConnections) -> ErrorReport:
     shown = {name: getattr(error, name) for name in ("message", "remedy", "key", "command")}
-    told = {name: None if text is None else connections.redact(text) for name, text in shown.items()}
-    return error.model_copy(update=told)
+    texts = {name: None if text is None else connections.redact(text) for name, text in shown.items()}
+    return error.model_copy(update=texts)

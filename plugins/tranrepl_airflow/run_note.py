@@ -41,7 +41,7 @@ class DeliveryTasks:
 
 @dataclass(frozen=True, slots=True)
 class ReinitializationTask:
-    """The task that begins one subscription anew, by id. It leaves nothing where others were chosen."""
+    """The task that reinitializes one subscription, by id. It leaves nothing where others were chosen."""
 
     subscription: str
     task_id: str
@@ -67,12 +67,12 @@ def note_of(tasks: Sequence[DeliveryTasks | ReinitializationTask], xcoms: XComs)
     """Return a line for each subscription, as in "reporting: delivered 804 commands, latency 3.1 s"."""
     error = xcoms.get((_LOG_READER, _ERROR))
     lines = [f"log reader: {_problem(error)}"] if error else []
-    told = [(it.subscription, _told(it, xcoms)) for it in tasks]
-    lines += [f"{subscription}: {line}" for subscription, line in told if line]
+    outcomes = [(it.subscription, _outcome(it, xcoms)) for it in tasks]
+    lines += [f"{subscription}: {line}" for subscription, line in outcomes if line]
     return "\n".join(lines)[:_MOST_CHARACTERS]
 
 
-def _told(task: DeliveryTasks | ReinitializationTask, xcoms: XComs) -> str:
+def _outcome(task: DeliveryTasks | ReinitializationTask, xcoms: XComs) -> str:
     return _line(task, xcoms) if isinstance(task, DeliveryTasks) else _snapshot(task, xcoms)
 
 

@@ -1,4 +1,4 @@
-"""The Spark connection: where a job runs, and what Spark must be told so that it runs there."""
+"""The Spark connection: where a job runs, and which Spark settings it needs to run there."""
 
 from __future__ import annotations
 

@@ -144,8 +144,8 @@ class ConfigurationError(ReplicationError):
 
 
 class MustBeReinitializedError(ConfigurationError):
-    """What is registered of the Publisher's log and the log itself do not fit together any more: `tranrepl
-    reinitialize` begins anew."""
+    """What is registered of the Publisher's log and the log itself do not fit together any more: the
+    publication must be reinitialized."""
 
 
 class CustomProcedureError(ConfigurationError):

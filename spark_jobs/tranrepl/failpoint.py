@@ -2,7 +2,7 @@
 
 `TRANREPL_FAILPOINT=NAME[@STREAM][:N][/stop]` chooses one: NAME reached for the N-th time in a process (1 unless
 given), by that subscription stream (any, unless given); with `/stop` the process stands still there (SIGSTOP) until it
-is told to go on. It must be in the environment of the process that is to die; a local
+is continued. It must be in the environment of the process that is to die; a local
 Spark's Python workers have their driver's. Without the variable nothing ever happens.
 """
 

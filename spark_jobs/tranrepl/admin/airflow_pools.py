@@ -32,7 +32,7 @@ def pool_name(publication: str, subscription: str) -> str:
 def missing_pools(publication: Publication) -> list[str]:
     """Return the names of the pools that Airflow lacks.
 
-    Raises ConfigurationError where it cannot be asked.
+    Raises ConfigurationError where Airflow does not answer.
     """
     with _explained(_not_looked_for):
         known = _known(_command())
@@ -74,7 +74,7 @@ def remove_pools(pools: Sequence[str]) -> None:
 
 
 class _FailedError(Exception):
-    """Why Airflow cannot be asked."""
+    """Why Airflow does not answer."""
 
 
 @contextmanager
@@ -109,8 +109,8 @@ def _airflow(environment: Mapping[str, str]) -> str | None:
     """Return the path of the `airflow` command where its database may be there. It is not just tried: it makes its home
     where there is none."""
     home = environment.get("AIRFLOW_HOME") or "~/airflow"
-    told = any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in environment)
-    if not told and not Path(home).expanduser().is_dir():
+    configured = any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in environment)
+    if not configured and not Path(home).expanduser().is_dir():
         return None
     beside_python = Path(sys.executable).with_name("airflow")
     return str(beside_python) if beside_python.is_file() else shutil.which("airflow")

@@ -13,7 +13,7 @@ from tranrepl.topology import Topology
 def clean_up(topology: Topology) -> Cleanup:
     """Clean up one publication: its batches, their folders, its history.
 
-    A Subscriber that cannot be asked keeps what it may need, and is named in the result. Raises ConfigurationError
+    A Subscriber that does not answer keeps what it may need, and is named in the result. Raises ConfigurationError
     where the publication is not set up or its store cannot be reached from here.
     """
     publication = topology.publication

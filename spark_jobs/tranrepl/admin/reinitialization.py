@@ -91,7 +91,7 @@ def reinitialize(topology: Topology, name: str) -> bytes:
     """Let a subscription begin after the last transaction that is stored, and be active. Returns its watermark.
 
     Raises ConfigurationError where the Publisher's log still holds changes: whether the rows that were loaded have
-    them cannot be told.
+    them is not known.
     """
     with open_log_reader(topology) as reader:
         if reader.publisher.probe(reader.publisher.end_of_log()).found_change:

@@ -30,7 +30,7 @@ _APPLICATION = "tranrepl setup"
 
 
 def set_up(topology: Topology, tables: Tables, say: Say) -> None:
-    """Set up a checked publication; `tables` are its articles as `check` found them. Each thing done is told to `say`.
+    """Set up a checked publication; `tables` are its articles as `check` found them. `say` reports each thing done.
 
     Raises ConfigurationError where a change of an article must wait for commands still to be delivered.
     """
@@ -81,8 +81,8 @@ def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, Registere
 
 
 def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: Position) -> RegisteredArticle:
-    """Return the article as it begins: what the log has of it from before it changed need not fit, where its rows begin
-    anew."""
+    """Return the article as it is to be registered: where it is reinitialized, changes that were made before it changed
+    need not fit its definition."""
     return article.model_copy(update={"begins_after": begins_after}) if article.source in unknown else article
 
 
@@ -149,7 +149,7 @@ def _set_up_subscription(
     for article in database.articles.registered(record):
         if article.begins_after > begun:
             database.snapshots.stop_article(
-                added, str(article.source), UnknownRows("its rows began anew after what is stored")
+                added, str(article.source), UnknownRows("it was reinitialized after what is stored")
             )
             say(f"article {article.source} of subscription {subscription.name} is stopped until its rows are seen to")
 
@@ -170,7 +170,7 @@ def _start_at(
         raise ConfigurationError(
             f"subscription {subscription.name}: subscription_lsn {subscription.subscription_lsn}: commands from there "
             f"on are not stored; they are after {first}",
-            remedy="take the rows anew, after the publication was set up, or use sync_type: automatic",
+            remedy="load the rows again, after the publication was set up, or use sync_type: automatic",
         )
     with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
         if subscriber.watermark() == FIRST_XACT_SEQNO:
@@ -202,7 +202,7 @@ def _set_up_subscriber(
         database.subscriptions.set_status(known, SubscriptionStatus.INACTIVE)
         say(
             f"deactivated subscription {known.subscription}: its Subscriber had no watermark of this Publisher; "
-            f"`tranrepl reinitialize FILE -s {known.subscription}` begins it anew"
+            f"`tranrepl reinitialize FILE -s {known.subscription}` reinitializes it"
         )
 
 
@@ -249,7 +249,7 @@ def _refuse_undelivered(
     changed: Sequence[RegisteredArticle],
 ) -> None:
     """Raise ConfigurationError where commands of an article's old definition are undelivered: they call its old
-    procedures. Where its rows begin anew, none of them is delivered."""
+    procedures. Where it waits for a snapshot, none of them is delivered."""
     known = {it.subscription: it for it in database.subscriptions.active(record)}
     for subscription in topology.publication.subscriptions:
         found = known.get(subscription.name)

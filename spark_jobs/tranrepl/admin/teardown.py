@@ -1,6 +1,6 @@
 """`tranrepl teardown`: remove what setup made for a publication, everywhere. It may be interrupted and run again.
 
-All is looked at, and what stands in the way is told, before anything is changed. The slot goes first, so that the
+All is looked at, and what stands in the way is reported, before anything is changed. The slot goes first, so that the
 Publisher keeps no log; the rows that say what else is ours go last.
 """
 
@@ -71,7 +71,7 @@ def plan_teardown(topology: Topology, left: Collection[str] = ()) -> Teardown:
 
 
 def tear_down(teardown: Teardown, say: Say) -> None:
-    """Remove it. Each thing done is told to `say`. Raises ReplicationError where something stands in the way."""
+    """Remove it. `say` reports each thing done. Raises ReplicationError where something stands in the way."""
     for part in teardown.parts:
         if part.removed:
             part.remove(say)

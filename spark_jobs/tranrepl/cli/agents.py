@@ -124,7 +124,7 @@ def snapshot(
 
 
 def take_snapshot(topology: Topology, name: str, articles: tuple[str, ...], master: str) -> JobResult:
-    """Run the snapshot's job; it begins anew where what stopped it may pass by itself."""
+    """Run the snapshot's job; start it again where what stopped it may pass by itself."""
     request = SnapshotRequest(publication=topology.publication, subscription=name, articles=articles)
     with showing(err, name) as display:
         with following(topology, name, partial(show_row, display)):

@@ -1,6 +1,6 @@
 """What a shell offers for a word that is not finished: settings files, and what a settings file names.
 
-Nothing but the file is asked, and no mistake in it is told here.
+Nothing but the file is read, and no mistake in it is reported here.
 """
 
 from __future__ import annotations

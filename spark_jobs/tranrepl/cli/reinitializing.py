@@ -31,17 +31,17 @@ def reinitialize_subscription(
         bool,
         typer.Option(
             "--log-reader",
-            help="Begin the log reader anew and leave the Subscribers' rows: they equal the Publisher's, or "
+            help="Reinitialize the log reader and leave the Subscribers' rows: they equal the Publisher's, or "
             "validate --repair will correct them.",
         ),
     ] = False,
     master: MasterOption = "local[*]",
 ) -> None:
-    """Begin a publication, a subscription (-s) or an article (-a) anew.
+    """Reinitialize a publication, a subscription (-s) or an article (-a).
 
     A subscription or article gets the Publisher's rows again by a snapshot; a
     deactivated subscription is active afterwards. Without -s the whole
-    publication begins anew, whatever state it is in: slot, registration,
+    publication is reinitialized, whatever state it is in: slot, registration,
     stored commands, watermarks and the rows of every subscription.
 
     A subscription with sync_type: replication_support_only takes no snapshot:

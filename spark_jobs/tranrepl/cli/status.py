@@ -19,7 +19,7 @@ from tranrepl.cli.status_display import show_status
 from tranrepl.errors import ConfigurationError, ReplicationError
 
 _AT_ONCE = 8
-"""Publications that are asked at a time."""
+"""Publications that are looked at at the same time."""
 SOMETHING_IS_WRONG = 2
 
 Files = Annotated[

@@ -72,8 +72,8 @@ def _table(current: PublicationStatus) -> Table:
     reader = current.log_reader
     table.add_row("log reader", *_run(reader.last_run, known=known), _unread(reader))
     for it in current.subscriptions:
-        asked = known and it.problem is None
-        table.add_row(escape(it.subscription), *_run(it.last_run, known=asked), _undelivered(it))
+        answered = known and it.problem is None
+        table.add_row(escape(it.subscription), *_run(it.last_run, known=answered), _undelivered(it))
     return table
 
 

@@ -18,7 +18,7 @@ def idle_result(
     expect: Callable[[int], object] = lambda _: None,
 ) -> JobResult | None:
     """Return the finished result of a run that has nothing to deliver, recorded in the history; return None where there
-    is something, which takes a Spark job. `expect` is told of how many commands, at most."""
+    is something, which takes a Spark job. `expect` gets the number of commands to be delivered, at most."""
     clock = time.perf_counter()
     with open_distribution(topology, request.subscription) as opened:
         watermark = opened.subscriber.watermark()

@@ -62,7 +62,7 @@ class Delivery:
     own_order: frozenset[int] = frozenset()
     """Articles whose commands keep their order among themselves only, where they go serially."""
     run: ReportedRun | None = None
-    """Whose progress is told."""
+    """The stream whose progress is reported."""
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
         bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
@@ -124,8 +124,8 @@ class Tally:
     def left_out(self, skipped: Sequence[ErrorReport]) -> None:
         """Count what a commit left out. Values stay in `MSrepl_errors`."""
         self.skipped += len(skipped)
-        told = (it.model_copy(update={"command": None}) for it in skipped[:MOST_SKIPPED_REPORTED])
-        self.first_skipped = (*self.first_skipped, *told)[:MOST_SKIPPED_REPORTED]
+        reported = (it.model_copy(update={"command": None}) for it in skipped[:MOST_SKIPPED_REPORTED])
+        self.first_skipped = (*self.first_skipped, *reported)[:MOST_SKIPPED_REPORTED]
 
     def result(self, watermark: bytes, seconds: float, error: ErrorReport | None) -> JobResult:
         return JobResult(

@@ -51,11 +51,11 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
     with open_distribution(Topology(request.publication, connections), request.subscription) as opened:
         row = opened.database.history.begin_run(opened.record, opened.subscription)
 
-        def tell(so_far: JobResult) -> None:
+        def record_progress(so_far: JobResult) -> None:
             opened.database.history.record_progress(row, _timed(so_far, clock))
 
         try:
-            result = _timed(_deliver(spark, request, opened, row, tell), clock)
+            result = _timed(_deliver(spark, request, opened, row, record_progress), clock)
         except ReplicationError as error:
             opened.database.history.end_run(row, _timed(JobResult(error=error.report), clock))
             raise
@@ -72,7 +72,7 @@ def _deliver(
     request: DistributionRequest,
     opened: OpenDistribution,
     row: RunRow,
-    tell: Callable[[JobResult], None],
+    record_progress: Callable[[JobResult], None],
 ) -> JobResult:
     job = _Job(spark, request, opened, row)
     position = opened.subscriber.position()
@@ -100,7 +100,7 @@ def _deliver(
                 break
             total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
             total = job.pass_over(group, total)
-            tell(total)
+            record_progress(total)
     for notice in total.notices:
         log.warning("%s", notice)
     if total.skipped:

@@ -55,7 +55,7 @@ class OpenDistribution:
         raise ConfigurationError(
             f"subscription {self.subscription.subscription} of publication {self.record.publication} {why}: it must "
             "be reinitialized",
-            remedy=f"`tranrepl reinitialize FILE -s {self.subscription.subscription}` begins it anew; with "
+            remedy=f"`tranrepl reinitialize FILE -s {self.subscription.subscription}` reinitializes it; with "
             "sync_type: replication_support_only, load the Publisher's rows into its Subscriber before",
             number=MUST_BE_REINITIALIZED,
         )
@@ -64,7 +64,7 @@ class OpenDistribution:
         """Raise an error where the Subscriber is ahead of the distribution database.
 
         That was restored from a backup then, its Publisher with it: what is read has positions that the watermark has
-        passed. What no run has told of its end is one of the stored transactions, at which a job was killed.
+        passed. A watermark that no run has recorded is one of the stored transactions, at which a job was killed.
         """
         recorded = self.database.history.last_known_watermark(self.record, self.subscription)
         known = (recorded, FIRST_XACT_SEQNO, self.subscription.subscription_seqno, self.record.removed_xact_seqno)
@@ -77,7 +77,7 @@ class OpenDistribution:
                 f"transaction that {self.database.where} does not know; the last one that it knows of is "
                 f"0x{recorded.hex()}: the Publisher and the distribution database were restored from a backup, and the "
                 "Subscriber is ahead, or another distribution database delivers to it",
-                remedy="`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or "
+                remedy="`tranrepl reinitialize FILE` takes the Publisher's rows; or "
                 "`tranrepl reinitialize FILE --log-reader`, then `tranrepl validate FILE --repair`, leaves the "
                 "Subscribers' rows and corrects those that differ",
                 number=MUST_BE_REINITIALIZED,
@@ -132,7 +132,7 @@ class OpenDistribution:
     def _stopped(self, article: str, reason: str) -> ConfigurationError:
         name = self.subscription.subscription
         one = f" --article {shlex.quote(article)}" if self.takes_snapshots else ""
-        loaded = "takes them anew" if self.takes_snapshots else "begins after them, where they were loaded by hand"
+        loaded = "takes them again" if self.takes_snapshots else "begins after them, where they were loaded by hand"
         return ConfigurationError(
             f"article {article} of subscription {name} is stopped: {reason}",
             remedy=f"`tranrepl validate FILE -s {name} --article {shlex.quote(article)} --repair` compares its rows, "

@@ -164,7 +164,7 @@ class _Worker:
         reach(point, self.stream.number)
 
     def _try(self, step: Callable[[], None]) -> None:
-        """Take a step unless one has failed; its failure is told when the streams gather next."""
+        """Take a step unless one has failed; its failure is reported when the streams gather next."""
         if self.failure is not None:
             return
         try:

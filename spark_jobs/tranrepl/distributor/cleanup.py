@@ -27,7 +27,7 @@ ORPHAN_AGE = timedelta(hours=6)
 
 @dataclass(frozen=True, slots=True)
 class ActiveSubscription:
-    """An active subscription and its Subscriber's watermark; None where the Subscriber did not tell."""
+    """An active subscription and its Subscriber's watermark; None where the Subscriber did not answer."""
 
     subscription: SubscriptionRecord
     watermark: bytes | None
@@ -43,7 +43,7 @@ class Cleanup(BaseModel):
     deactivated: dict[str, ErrorReport] = {}
     """By subscription, error 21011."""
     unreachable: dict[str, str] = {}
-    """By subscription, why its Subscriber did not tell its watermark: nothing is removed that it may need."""
+    """By subscription, why its Subscriber did not answer: nothing is removed that it may need."""
 
 
 def remove_expired(
@@ -96,7 +96,7 @@ def _deactivated(
         message=f"subscription {name} of publication {record.publication} was deactivated: its first undelivered "
         f"command, of {waiting.first_commit_time:%Y-%m-%d %H:%M:%S} UTC, is older than "
         f"{longest // timedelta(hours=1)} hours (max_distretention)",
-        remedy=f"`tranrepl reinitialize FILE -s {name}` begins it anew; with sync_type: replication_support_only, "
+        remedy=f"`tranrepl reinitialize FILE -s {name}` reinitializes it; with sync_type: replication_support_only, "
         "load the Publisher's rows into its Subscriber before",
         xact_seqno=waiting.first_xact_seqno.hex(),
     )

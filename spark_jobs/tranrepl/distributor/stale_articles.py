@@ -9,7 +9,7 @@ from tranrepl.model.names import TableName
 from tranrepl.settings.publication import OnUnknownRows, Publication, Subscription, SyncType
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
-REWRITTEN = "its table was rewritten, and the log does not tell what its rows are now"
+REWRITTEN = "its table was rewritten, and the log does not say what its rows are now"
 
 
 def why_unknown(article: RegisteredArticle, known: RegisteredArticle) -> UnknownRows | None:

@@ -73,7 +73,7 @@ def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after
 
 
 def holds_transaction(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: bytes) -> bool:
-    """Return whether a transaction of this place in the log is among these batches, as far as can be told from here: a
+    """Return whether a transaction of this place in the log is among these batches, as far as is known here: a
     store that only Spark reaches may hold it."""
     first, last = seqnos_of_one_place(xact_seqno)
     same = (pc.field("xact_seqno") >= pa.scalar(first, pa.binary())) & (

@@ -169,7 +169,7 @@ def remove_empty_tables(database: DistributionDatabase) -> bool:
     """Drop the tables where no publication is registered; whether there was none. Raises ConfigurationError where our
     role may not."""
     with database.transaction() as connection:
-        # Whoever registers a publication meanwhile comes first, or makes the tables anew.
+        # Whoever registers a publication meanwhile comes first, or creates the tables again.
         connection.execute(sa.text("LOCK TABLE mspublications IN ACCESS EXCLUSIVE MODE"))
         if connection.scalar(sa.select(sa.func.count()).select_from(mspublications)):
             return False

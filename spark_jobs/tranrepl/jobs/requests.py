@@ -1,4 +1,4 @@
-"""What a Spark job is asked to do: a JSON file of mode 0600, without secrets. Connections travel in the environment."""
+"""Requests to Spark jobs: a JSON file of mode 0600, without secrets. Connections travel in the environment."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class DistributionRequest(_SubscriptionRequest):
     """Deliver transactions up to this `xact_seqno`, in hexadecimal, and none after it. None: deliver all."""
     mode: ApplyMode = ApplyMode.STREAMS
     deliver_stopped: bool = False
-    """Also where an article is stopped: what follows tells whether its rows are right."""
+    """Also where an article is stopped: what follows shows whether its rows are right."""
 
 
 class SnapshotRequest(_SubscriptionRequest):

@@ -155,7 +155,7 @@ class SubscriptionValidation(BaseModel):
 
 
 PASSED = "Validation passed"
-"""How the history begins to tell of a validation that compared contents. The words are those of error 20575."""
+"""Beginning of the history's comment on a validation that compared contents. The words are those of error 20575."""
 
 
 def passed_comments(validation: SubscriptionValidation) -> str:

@@ -1,6 +1,6 @@
-"""Whether what is registered lies on the Publisher's log, and where reading goes on: asked before every run.
+"""Whether what is registered lies on the Publisher's log, and where reading goes on: checked before every run.
 
-How it is proved is the Publisher's own (`Publisher.continuation`); here it is told what is registered.
+How it is proved is the Publisher's own (`Publisher.continuation`); it gets what is registered from here.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def refused_length(changes: Changes, positions: Positions) -> RefusedChange | No
         f"article {article.source}: transaction {positions.text(Position(seqno))}: the values of row {key} are too "
         "long to be stored: as one line of text they come to more than 2 GB. Everything committed before that is "
         "stored; nothing after it is read",
-        remedy="leave the column out (`columns` of the article), and begin anew after this transaction with "
+        remedy="leave the column out (`columns` of the article), and reinitialize after this transaction, with "
         "`tranrepl reinitialize FILE`",
         database_code="54000",
         xact_seqno=seqno.hex(),

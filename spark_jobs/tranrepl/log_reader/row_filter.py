@@ -36,7 +36,7 @@ def filtered(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> 
 def _matches(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> Iterator[tuple[Bools, Bools]]:
     """Yield which before and which after images match the filter; an empty array for an image that the operation lacks.
 
-    All are asked about together: to ask about a few takes as long as about thousands.
+    All are evaluated together: a few take as long as thousands.
     """
     article = sets[0].article
     positions = list(filters.columns(article))

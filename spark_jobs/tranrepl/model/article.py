@@ -62,8 +62,8 @@ class RegisteredArticle(BaseModel):
     file: TableFile | None = None
     """The table's file when it was last looked at, with the published columns; None where nobody has yet."""
     begins_after: StoredPosition = FIRST_POSITION
-    """Wherever the article is subscribed to, its rows begin anew after it: changes committed up to there that do
-    not fit its definition are passed over."""
+    """Position at which the article was reinitialized, at every subscription: changes committed before it that do not
+    fit the definition are skipped."""
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:

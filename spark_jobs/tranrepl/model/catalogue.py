@@ -86,7 +86,7 @@ class TableDescription:
     """A unique constraint is DEFERRABLE."""
     foreign_keys: tuple[ForeignKeyDescription, ...] = ()
     file: TableFile | None = None
-    """None where nobody asked."""
+    """None where it was not queried."""
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:

@@ -1,4 +1,4 @@
-"""The file of a published table: whether its rows still hold the values that the log has told."""
+"""The file of a published table: whether its rows still hold the values that the log has had."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ColumnVersion(BaseModel):
 
 
 class TableFile(BaseModel):
-    """The file that a table's rows are in, and what tells why it is another one."""
+    """The file that a table's rows are in, and what shows why it is another one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ class TableFile(BaseModel):
         """Return whether the columns' values are those that the earlier file had, as far as no change in the log says
         otherwise.
 
-        A statement that stores other values defines the column anew, in whatever type. What copies rows as they are
+        A statement that stores other values redefines the column, in whatever type. What copies rows as they are
         (VACUUM FULL, CLUSTER, TRUNCATE, another tablespace) defines none.
         """
         if self.number == before.number:
@@ -49,6 +49,6 @@ def _same_column(before: ColumnVersion, now: ColumnVersion | None) -> bool:
     if now is None or now.version == before.version:
         # A column that is gone stops the log reader by itself.
         return True
-    # With the rows, values that were in the catalogue are written anew: that touches its row, and not the default.
+    # With the rows, values that were in the catalogue are rewritten: that touches its row, and not the default.
     written = before.missing and not now.missing
     return written and before.default is not None and before.default == now.default

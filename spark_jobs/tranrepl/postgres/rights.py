@@ -78,8 +78,8 @@ def grants_on_tables(session: Session, tables: Collection[TableName], *rights: s
     """Return what our role lacks of these rights on tables that are there, and on their schemas. Rights on some of the
     columns may be all that is needed."""
     lacking: dict[tuple[str, ...], list[TableName]] = defaultdict(list)
-    asked = [[it.schema for it in tables], [it.table for it in tables]]
-    for schema, name, missing in session.execute(_LACKING_AT_TABLES, [list(rights), *asked]):
+    names = [[it.schema for it in tables], [it.table for it in tables]]
+    for schema, name, missing in session.execute(_LACKING_AT_TABLES, [list(rights), *names]):
         if missing:
             lacking[tuple(missing)].append(TableName(schema, name))
     grants = grants_on_schemas(session, (it.schema for it in tables), "USAGE")

@@ -1,4 +1,4 @@
-"""Whether what is registered of a log lies on it: what is asked, and what is answered."""
+"""Whether what is registered of a log lies on it: the question to a Publisher, and its answer."""
 
 from __future__ import annotations
 

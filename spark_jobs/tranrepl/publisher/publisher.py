@@ -1,4 +1,4 @@
-"""What is asked of a Publisher, whatever its database: the interface."""
+"""The interface of a Publisher, whatever its database."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Removal:
 
 
 class Publisher(Protocol):
-    """One publication in one database, asked over a session. Every question raises TransientError where the server
+    """One publication in one database, over a session. Every method raises TransientError where the server
     does not answer."""
 
     @property
@@ -153,8 +153,8 @@ class Publisher(Protocol):
         ...
 
     def forget_log(self) -> list[str]:
-        """Keep the log no longer: the next `set_up` begins anew; what was done. Raises TransientError where another
-        session reads it."""
+        """Keep the log no longer: the next `set_up` keeps it from then on. Returns what was done. Raises TransientError
+        where another session reads it."""
         ...
 
     def abandoned(self, system: str | None, name: str, *, whole: bool) -> str:
@@ -177,14 +177,14 @@ class Publisher(Protocol):
         ...
 
     def remove(self, removal: Removal, say: Say) -> None:
-        """Remove it; each thing done is told to `say`. Raises TransientError where a table stays locked by others,
+        """Remove it; `say` reports each thing done. Raises TransientError where a table stays locked by others,
         ConfigurationError where a right is missing."""
         ...
 
     # The log
 
     def identity(self, known_timeline: int | None = None) -> LogIdentity:
-        """Return whose log it is. Its history is told where it is not on the timeline that is known."""
+        """Return whose log it is. Its history is read where it is not on the timeline that is known."""
         ...
 
     def continuation(self, identity: LogIdentity, registered: RegisteredLog) -> Continuation:
@@ -217,7 +217,7 @@ class Publisher(Protocol):
         ...
 
     def readable_end_of_log(self, say: Say) -> Position:
-        """Return how far the log may be read now; whom it is waited for is told to `say`."""
+        """Return how far the log may be read now; `say` reports which standby it waits for."""
         ...
 
     def probe(self, up_to: Position) -> Probe:
@@ -254,7 +254,7 @@ class Publisher(Protocol):
     # Rows
 
     def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[Snapshot]:
-        """Take a snapshot, which lives until the end of the context. Whom it waits for is told to `say`; after
+        """Take a snapshot, which lives until the end of the context. `say` reports what it waits for; after
         `timeout_seconds` of it, raises TransientError."""
         ...
 

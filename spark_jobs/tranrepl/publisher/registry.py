@@ -13,7 +13,7 @@ KINDS = (*POSTGRES_KINDS,)
 
 
 def publisher_database(connection: Connection) -> PublisherDatabase:
-    """Return the kind of database that the connection leads to, loaded when it is asked for.
+    """Return the kind of database that the connection leads to, loaded when it is first needed.
 
     Raises ConfigurationError where no Publisher is known of that kind.
     """

@@ -118,7 +118,7 @@ def _compose(path: Path, text: str) -> yaml.Node | None:
         line = text.count("\n", 0, error.position) + 1
         raise _not_yaml(path, line, f"character U+{error.character:04X} is not allowed") from None
     except yaml.MarkedYAMLError as error:
-        # What is not closed is told where it was opened.
+        # What is not closed is reported where it was opened.
         unclosed = "end of stream" in (error.problem or "") or "<stream end>" in (error.problem or "")
         marks = [error.problem_mark, error.context_mark]
         mark = next((it for it in (reversed(marks) if unclosed else marks) if it is not None), None)
@@ -147,9 +147,9 @@ def _construct(path: Path, root: yaml.MappingNode) -> Any:
 
 
 def _refuse(path: Path, root: yaml.Node, mistakes: list[Mistake]) -> None:
-    told = sorted(((_line(root, it.location), without_login(it.text)) for it in mistakes), key=itemgetter(0))
-    if told:
-        raise ConfigurationError("\n".join(f"{path}:{line}: {text}" for line, text in told))
+    lines = sorted(((_line(root, it.location), without_login(it.text)) for it in mistakes), key=itemgetter(0))
+    if lines:
+        raise ConfigurationError("\n".join(f"{path}:{line}: {text}" for line, text in lines))
 
 
 def _line(root: yaml.Node, location: Location) -> int:

@@ -80,7 +80,7 @@ class PreCreation(StrEnum):
     NONE = "none"
     """Nothing: the table must be empty, otherwise `check` refuses."""
     DROP = "drop"
-    """The table is dropped and created anew."""
+    """The table is dropped and created again."""
     DELETE = "delete"
     """The rows for which the article's row filter is true are deleted; all rows where it has no filter."""
     TRUNCATE = "truncate"
@@ -318,7 +318,7 @@ class Publication(_Settings):
     log_reader: LogReaderSettings = LogReaderSettings()
     """How much of the log one stored batch holds."""
     alerts: list[Alert] = []
-    """Airflow notifiers that are told when something fails, is late or was skipped."""
+    """Airflow notifiers that send a message when something fails, is late or was skipped."""
     latency_threshold: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
     """Seconds after which a run that has not ended is late, and a subscription's latency is critical."""
 

@@ -1,8 +1,8 @@
 """From a subscription without rows to an active one: the hand-over from snapshot to log, step by step.
 
-1. The distribution database is told that a snapshot begins (`initiate`): from here on nothing is delivered, and
+1. The distribution database records that a snapshot begins (`initiate`): from here on nothing is delivered, and
    commands that will be needed are kept.
-2. The Publisher's snapshot is exported; its point X is told (`record_snapshot`).
+2. The Publisher's snapshot is exported; its point X is recorded (`record_start`).
 3. The Subscriber fences off whoever was on the way, and makes its tables ready (`begin`).
 4. Ranges are copied, each committed with a row that says so.
 5. Indexes are built; the Subscriber writes down X for each article, and as its watermark where the subscription as such
@@ -207,7 +207,7 @@ class _Loading:
                 with dialect.snapshot(opened.connection, opened.key, "tranrepl progress") as target:
                     self.listener.report(self._progress(target.loaded(self.snapshot)))
             except ReplicationError as error:
-                log.warning("progress is not told: %s", error.message)
+                log.warning("progress is not recorded: %s", error.message)
 
     def _progress(self, loaded: Sequence[LoadedRange]) -> tuple[TableProgress, ...]:
         shares = {(it.name, it.number): it.share for it in self._ranges}

@@ -29,7 +29,7 @@ def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str,
     is in the history.
 
     This process holds the exported snapshot: tasks and executors may be lost, their ranges are copied again. Where it
-    is lost itself, the next job begins anew.
+    is lost itself, the next job begins again.
     """
     topology = Topology(request.publication, connections)
     with open_waiting(request, topology) as (opened, waiting):

@@ -25,7 +25,7 @@ def require_fitting_spark() -> None:
     pyspark's, as a SPARK_HOME of an older installation makes it do."""
     require_whole_pyspark()
     require_spark_submit()
-    binary, told = shutil.which(spark_submit_binary()), os.environ.get("SPARK_HOME")
+    binary, named = shutil.which(spark_submit_binary()), os.environ.get("SPARK_HOME")
     pyspark = _found("pyspark")
     if pyspark is None:
         raise ConfigurationError(
@@ -33,12 +33,12 @@ def require_fitting_spark() -> None:
             remedy=f"{sys.executable} -m pip install 'pyspark>=4.3'",
         )
     installed = pyspark.version
-    home = Path(told) if told else _home_of(Path(str(binary)))
+    home = Path(named) if named else _home_of(Path(str(binary)))
     found = _spark_version(home)
     if found is not None and found != ".".join(installed.split(".")[:2]):
         raise ConfigurationError(
             f"spark-submit starts Spark {found} ({home}), and pyspark here is {installed}",
-            remedy=f"{'unset SPARK_HOME' if told else 'take that folder from PATH'}, or install a Spark {installed}",
+            remedy=f"{'unset SPARK_HOME' if named else 'take that folder from PATH'}, or install a Spark {installed}",
         )
 
 

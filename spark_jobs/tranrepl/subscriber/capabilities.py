@@ -75,14 +75,14 @@ class Capabilities:
     name_case: NameCase
     """The case of procedures' names."""
     streams: bool
-    """Several sessions can write at once, and wait for a row only so long as they are told."""
+    """Several sessions can write at once, and have a timeout for the locks that they wait for."""
     schemas: bool
     """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
     foreign_keys: ForeignKeyCheck = ForeignKeyCheck.NONE
     """When a foreign key that setup makes is checked."""
     not_for_replication: bool = False
-    """A session can keep foreign keys (and, where they can be told from others, triggers) from acting."""
+    """A session can keep foreign keys (and, where the database can, triggers) from acting."""
     script_start: str = ""
-    """What the database's own shell must be told before procedures."""
+    """What a script of procedures begins with, for the database's own shell."""
     script_end: str = ";\n\n"
     """What ends each procedure there."""

@@ -44,7 +44,7 @@ class SubscriptionKey:
 
 @dataclass(frozen=True, slots=True)
 class ApplierOptions:
-    """What an applier's session is told before it applies."""
+    """The options of an applier's session."""
 
     not_for_replication: bool = False
     """Foreign keys and ordinary triggers do not act on what it applies."""

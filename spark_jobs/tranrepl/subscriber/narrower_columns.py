@@ -25,7 +25,7 @@ class Holds(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a column's type has room for; as much as there is unless told."""
+    """What a column's type has room for; by default, any value."""
 
     holds: Holds
     length: float = math.inf

@@ -113,10 +113,10 @@ class _Validation:
     def _articles(self) -> list[RegisteredArticle]:
         registered = self.opened.database.articles.active(self.request.publication, self.opened.record)
         sources = [str(it.source) for it in registered]
-        for asked in self.request.articles:
-            if asked not in sources:
+        for name in self.request.articles:
+            if name not in sources:
                 raise ConfigurationError(
-                    f"publication {self.request.publication.publication} has no article {asked!r}",
+                    f"publication {self.request.publication.publication} has no article {name!r}",
                     remedy=f"allowed: {', '.join(sources)}",
                 )
         return [it for it in registered if str(it.source) in (self.request.articles or sources)]

@@ -1,4 +1,4 @@
-"""A publication's log reader and subscriptions, looked at: each server is asked by itself, all of them at once."""
+"""A publication's log reader and subscriptions, looked at: each server is queried by itself, all of them at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def status(
     settings_file: str = "FILE",
 ) -> PublicationStatus:
     """Read the state at Publisher, Distributor and Subscribers. One that gives no answer within so many seconds is
-    said to be away, and the others are told all the same. Commands name `settings_file`.
+    reported as away, and what the others answer is reported all the same. Commands name `settings_file`.
 
     Raises ConfigurationError where the publication is not set up.
     """
@@ -114,23 +114,23 @@ class _Status:
             return publisher.identity().system
 
     def _ask_subscribers(self, system: str | None) -> dict[str, bytes | ReplicationError | None]:
-        asked = {
+        pending = {
             it.name: self._ask_in_thread(
                 self.topology.subscriber_connection(it.name), partial(ask_subscriber, self.topology, system, it.name)
             )
             for it in self.publication.subscriptions
         }
-        return {name: it.answer() for name, it in asked.items()}
+        return {name: it.answer() for name, it in pending.items()}
 
     def _ask_subscriptions(
         self, record: PublicationRecord, watermarks: Mapping[str, bytes | ReplicationError | None]
     ) -> list[SubscriptionStatus]:
-        asked = {}
+        pending = {}
         for name, watermark in watermarks.items():
             known = watermark if isinstance(watermark, bytes) else None
             question = SubscriptionQuestion(self.publication, self.database, record, name, known, self.settings_file)
-            asked[name] = (known, self._ask_in_thread(self._distribution, question.ask))
-        answers = {name: (known, it.answer()) for name, (known, it) in asked.items()}
+            pending[name] = (known, self._ask_in_thread(self._distribution, question.ask))
+        answers = {name: (known, it.answer()) for name, (known, it) in pending.items()}
         return [
             _with_subscriber(
                 unanswered_subscription(name, known, it) if isinstance(it, ReplicationError) else it,

@@ -1,4 +1,4 @@
-"""Questions to servers that may not answer: asked side by side, and waited for only so long."""
+"""Queries to servers that may not answer: run in threads, and waited for up to a deadline."""
 
 from __future__ import annotations
 

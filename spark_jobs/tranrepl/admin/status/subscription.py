@@ -33,7 +33,7 @@ def ask_subscriber(topology: Topology, system: str | None, name: str) -> bytes |
     """Ask the Subscriber alone for its watermark. Raises ConfigurationError where it is not set up, TransientError
     where it is not there.
 
-    Without the Publisher's system identifier it cannot be told which watermark is the subscription's: None.
+    Without the Publisher's system identifier which watermark is the subscription's is not known: None.
     """
     with topology.subscriber(name, system, "tranrepl status") as subscriber:
         return subscriber.find_watermark() if system is None else subscriber.watermark()
@@ -41,7 +41,7 @@ def ask_subscriber(topology: Topology, system: str | None, name: str) -> bytes |
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionQuestion:
-    """What the distribution database, and its store, are asked about one subscription."""
+    """Queries the distribution database, and its store, about one subscription."""
 
     publication: Publication
     database: DistributionDatabase

@@ -27,8 +27,10 @@ class Articles:
         """Register articles, whose `article_id` is 0, unless the very same is active. Others become inactive."""
         with self._database.transaction() as connection:
             active = self._of_status(connection, record, ArticleStatus.ACTIVE)
-            asked = {article.source: article for article in wanted}
-            kept = {it.source: it for it in active if it.source in asked and it.same_definition(asked[it.source])}
+            by_source = {it.source: it for it in wanted}
+            kept = {
+                it.source: it for it in active if it.source in by_source and it.same_definition(by_source[it.source])
+            }
             connection.execute(
                 msarticles.update()
                 .where(
@@ -45,7 +47,7 @@ class Articles:
             return self._of_status(connection, record, ArticleStatus.ACTIVE)
 
     def renew(self, articles: Iterable[RegisteredArticle]) -> None:
-        """Register what changes without the definition: the table's file, and after which point rows begin anew."""
+        """Register what changes without the definition: the table's file, and where the article was reinitialized."""
         with self._database.transaction() as connection:
             for article in articles:
                 _renew(connection, article.article_id, article)

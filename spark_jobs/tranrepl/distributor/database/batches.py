@@ -34,7 +34,7 @@ class Batch:
 
 
 class Batches:
-    """What `msrepl_batches` holds. Ages are told by the database's own clock, which wrote the times."""
+    """What `msrepl_batches` holds. Ages are measured by the database's own clock, which wrote the times."""
 
     def __init__(self, database: DatabaseConnection) -> None:
         self._database = database

@@ -163,7 +163,7 @@ class Publications:
         return replace(record, registered_to=position, timeline=timeline)
 
     def forget_log(self, record: PublicationRecord, statuses: Mapping[str, SubscriptionStatus]) -> None:
-        """Forget what is registered of the log, stored commands among it, as the log is about to be read anew.
+        """Forget what is registered of the log, stored commands among it, because the publication is reinitialized.
 
         Each subscription gets the status of its name, and waits like that until it has a new beginning: a job that dies
         meanwhile leaves nothing that is delivered from the wrong place.
@@ -172,7 +172,7 @@ class Publications:
         with self._database.transaction() as connection:
             connection.execute(msrepl_batches.delete().where(msrepl_batches.c.publication_id == record.publication_id))
             connection.execute(mspublications.update().where(mine).values(dict.fromkeys(_LOG_COLUMNS)))
-            # Rows that begin anew do so in the log that is forgotten.
+            # Positions at which articles were reinitialized are of the log that is forgotten.
             connection.execute(
                 msarticles.update()
                 .where(msarticles.c.publication_id == record.publication_id)
@@ -217,8 +217,8 @@ def another_publisher(where: str, publication: str, registered: str | None, foun
         f"{where}: publication {publication} belongs to the Publisher with the system identifier {registered}; the "
         f"connection leads to another server, {found}, as one that a dump was restored into, one that pg_upgrade has "
         "made, or a second Publisher of the same name",
-        remedy="where this server has taken the other one's place, `tranrepl reinitialize FILE` begins anew from its "
-        "rows, or `tranrepl reinitialize FILE --log-reader` without them where the Subscribers have them all; a second "
+        remedy="where this server has taken the other one's place, `tranrepl reinitialize FILE` takes its rows, "
+        "or `tranrepl reinitialize FILE --log-reader` without them where the Subscribers have them all; a second "
         "Publisher takes another name for its publication, or a distribution database of its own",
     )
 

@@ -1,6 +1,6 @@
 """Which articles of a subscription wait for a snapshot, or have had one.
 
-It is told here before and after a snapshot, never during one: between `initiate` and `activate`, nothing is delivered.
+It is written before and after a snapshot, never during one: between `initiate` and `activate`, nothing is delivered.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def _set_status(connection: sa.Connection, subscription: SubscriptionRecord, sta
 def _deactivated(subscription: SubscriptionRecord) -> ConfigurationError:
     return ConfigurationError(
         f"subscription {subscription.subscription} is inactive",
-        remedy=f"`tranrepl reinitialize FILE -s {subscription.subscription}` begins it anew",
+        remedy=f"`tranrepl reinitialize FILE -s {subscription.subscription}` reinitializes it",
         number=MUST_BE_REINITIALIZED,
     )
 

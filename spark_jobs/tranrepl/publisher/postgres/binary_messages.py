@@ -82,17 +82,17 @@ class TextForm:
         """Return the text form of each cell, in their order."""
         arrays: list[pa.LargeBinaryArray] = []
         order: list[Ints] = []
-        asked: list[Ints] = []
+        requested: list[Ints] = []
         for type_oid in np.unique(cells.types).tolist():
             chosen = np.flatnonzero(cells.types == type_oid)
             made = _converted_here(type_oid, buffer, cells.starts[chosen] + 1 + _LENGTH_BYTES, cells.lengths[chosen])
             if made is None:
-                asked.append(chosen)
+                requested.append(chosen)
             else:
                 arrays.append(made)
                 order.append(chosen)
-        if asked:
-            order.append(np.concatenate(asked))
+        if requested:
+            order.append(np.concatenate(requested))
             arrays.append(self._by_the_publisher(buffer, _accepted(cells.chosen(order[-1]))))
         rank = np.empty(len(cells.starts), dtype=np.int64)
         rank[np.concatenate(order)] = np.arange(len(rank))

@@ -27,11 +27,11 @@ def holds_commit(session: Session, slot: str, publication: str, lsn: int, latest
     Where a log went back and has grown again, a transaction at the same place is a later one. The log is decoded up to
     there.
     """
-    asked = [slot, lsn_text(lsn + 1), publication, _COMMIT, seqno_of(lsn)]
+    parameters = [slot, lsn_text(lsn + 1), publication, _COMMIT, seqno_of(lsn)]
     # No value is looked at: none may keep the server from showing the commit.
     with session.transaction():
         session.execute(_AS_IT_IS)
-        rows = session.execute(_FIND, asked).fetchall()
+        rows = session.execute(_FIND, parameters).fetchall()
     return any(_time(bytes(stamp)) <= latest for (stamp,) in rows)
 
 

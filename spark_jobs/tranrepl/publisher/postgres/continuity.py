@@ -1,4 +1,4 @@
-"""Whether what is registered lies on a PostgreSQL log, and where reading goes on: asked before every run.
+"""Whether what is registered lies on a PostgreSQL log, and where reading goes on: checked before every run.
 
 A log goes back where its server is restored from a backup, or where a standby that did not have all of it is promoted.
 Then it grows again, over positions that are registered already: so positions alone prove nothing. What proves it is the
@@ -96,7 +96,7 @@ class Continuity:
 
     def _holds_commit(self, lsn: int, latest: datetime) -> bool:
         """Return whether a transaction of the publication commits there, in the log after what the slot has confirmed,
-        and did so at `latest` or before. Raises TransientError where it cannot be told before a standby has the log."""
+        and did so at `latest` or before. Raises TransientError where that is not known before a standby has the log."""
         if lsn >= flushed_to(self.session):
             return False
         wait_for_standbys(self.session, lsn + 1, STANDBY_SECONDS, log.warning)
@@ -140,7 +140,7 @@ class Continuity:
         return _broken(
             f"{self.where}: replication slot {slot.name} stands at {lsn_text(slot.confirmed_flush_lsn)}, but the log "
             f"is registered only up to {lsn_text(registered)}: changes between the two are lost. The slot was advanced "
-            "or made anew by somebody else, or the distribution database was restored from a backup"
+            "or created again by somebody else, or the distribution database was restored from a backup"
         )
 
 

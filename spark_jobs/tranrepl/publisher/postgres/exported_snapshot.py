@@ -71,8 +71,8 @@ def exported_snapshot(
 ) -> Iterator[ExportedSnapshot]:
     """Export a snapshot, which lives until the end of this context.
 
-    PostgreSQL waits for all transactions that write when it begins, prepared ones too. Whom it waits for is told to
-    `say`; after `timeout_seconds` of it, raises TransientError. Raises ConfigurationError where the server refuses.
+    PostgreSQL waits for all transactions that write when it begins, prepared ones too. `say` reports which it waits
+    for; after `timeout_seconds` of it, raises TransientError. Raises ConfigurationError where the server refuses.
     """
     where = f"Publisher {connection.database}"
     with ExitStack() as held:
@@ -135,16 +135,16 @@ def _wait_for(
 ) -> None:
     where = f"Publisher {observer.info.dbname}"
     deadline = time.monotonic() + timeout_seconds
-    told, blocker = "", None
+    reported, blocker = "", None
     while True:
         try:
             creation.result(timeout=min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
             return
         except NotYet:
             blocker = _blocker(observer, slot_pid) or blocker
-        # Its age grows: it is told once.
-        if blocker is not None and blocker.who != told:
-            told = blocker.who
+        # Its age grows: it is reported once.
+        if blocker is not None and blocker.who != reported:
+            reported = blocker.who
             say(f"{where}: the snapshot waits for {blocker.who}, which was open before it began ({blocker.age})")
         if time.monotonic() >= deadline:
             waited = f" for {blocker.who} ({blocker.age})" if blocker else ""

@@ -1,4 +1,4 @@
-"""Whose log it is, and on which timeline: what tells a log that goes on from one that went back.
+"""Whose log it is, and on which timeline: the difference between a log that goes on and one that went back.
 
 Source: PostgreSQL's streaming replication protocol, IDENTIFY_SYSTEM and TIMELINE_HISTORY, which ask for no more rights
 than reading the log does.

@@ -65,7 +65,7 @@ def log_messages(
     """
     ranges = list(pairwise([start, *ends]))
     with ExitStack() as stack:
-        # One database for both: each learns the server's types anew. Not by DB-API: its module loads pandas.
+        # One database for both: each reads the server's types for itself. Not by DB-API: its module loads pandas.
         database = stack.enter_context(adbc_driver_postgresql.connect(_uri(connection)))
         copies = _open_copies(stack, database, slot, min(len(ranges), sessions))
         _refuse_moved(slot, start, [it.confirmed_lsn for it in copies])
@@ -80,12 +80,12 @@ def log_messages(
 
 
 def _refuse_moved(slot: str, start: int, copied_at: Sequence[int]) -> None:
-    """Raise an error where a slot was made anew or advanced since it was read: it would begin later than it should."""
+    """Raise an error where a slot was created again or advanced since it was read: it would begin too late."""
     moved = [it for it in copied_at if it > start]
     if moved:
         raise TransientError(
             f"replication slot {slot} stands at {lsn_text(moved[0])} by now, and was to be read from {lsn_text(start)}",
-            remedy="run again: it is looked at anew",
+            remedy="run again: the next run looks at it again",
         )
 
 

@@ -49,19 +49,19 @@ def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Prob
     its end for it, where it is known to be committed; of any other, nothing counts before its end.
     """
     messages = 1 if session.info.server_version >= 150000 else _MESSAGES_BEFORE_15
-    asked = (slot, lsn_text(up_to), messages)
-    look = _look(session, asked, [*_AS_IT_IS_DECODED, "publication_names", publication])
+    arguments = (slot, lsn_text(up_to), messages)
+    look = _look(session, arguments, [*_AS_IT_IS_DECODED, "publication_names", publication])
     if look is not None and look.streamed is not None:
         if look.found_change and _is_committed(session, int.from_bytes(look.streamed, "big")):
             return _FOUND
-        look = _look(session, asked, [*_WHOLE, "publication_names", publication])
+        look = _look(session, arguments, [*_WHOLE, "publication_names", publication])
     if look is None or look.found_change:
         return _FOUND
     # Before PostgreSQL 15 the log shows transactions that changed nothing of ours: pass over them part by part.
     return Probe(False, position_of(up_to if look.messages < messages else lsn_number(look.last)))
 
 
-def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> _ProbedMessages | None:
+def _look(session: Session, arguments: tuple[str, str, int], options: list[str]) -> _ProbedMessages | None:
     """Probe the log once; return None where it takes too long, a change is longer than a server's buffer, or text
     cannot be shown to the session."""
     timeout = str(int(_PROBE_SECONDS * 1000))
@@ -77,7 +77,7 @@ def _look(session: Session, asked: tuple[str, str, int], options: list[str]) -> 
                 "coalesce(max(lsn), '0/0'::pg_lsn)::text, "
                 "(array_agg(substr(data, 2, 4)) FILTER (WHERE get_byte(data, 0) = ANY(%s)))[1] "
                 "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, VARIADIC %s::text[])",
-                [list(_ROW_MESSAGES), list(_STREAM_START), *asked, options],
+                [list(_ROW_MESSAGES), list(_STREAM_START), *arguments, options],
             ).fetchone()
     except (
         QueryCanceled,

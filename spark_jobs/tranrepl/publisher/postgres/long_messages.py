@@ -166,7 +166,7 @@ def long_message_error(connection: Connection, articles: Sequence[RegisteredArti
         "before that is stored; nothing after it is read",
         remedy="leave the column out (`columns` of the article); where the row before and after the change are too "
         "long together only, set `replica_identity: default` and ALTER TABLE … REPLICA IDENTITY DEFAULT. Then "
-        "`tranrepl reinitialize FILE` begins anew after this transaction",
+        "`tranrepl reinitialize FILE` continues after this transaction",
         database_code="54000",
         xact_seqno=seqno_of(found.commit_lsn).hex(),
         article=str(article.source) if article is not None else None,

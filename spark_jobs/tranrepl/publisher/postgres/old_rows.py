@@ -13,7 +13,7 @@ from tranrepl.settings.publication import Article
 FULL = "f"
 LACKS_OLD_ROWS_REMEDY = (
     "ALTER TABLE {} REPLICA IDENTITY FULL, which `tranrepl setup FILE` does where the article's replica_identity is "
-    "full; then `tranrepl run FILE` passes over the changes that lack old rows, and the article's rows begin anew"
+    "full; then `tranrepl run FILE` skips the changes that lack old rows, and the article is reinitialized"
 )
 _IDENTITIES = {"d": "DEFAULT", "i": "USING INDEX", "n": "NOTHING", FULL: "FULL"}
 

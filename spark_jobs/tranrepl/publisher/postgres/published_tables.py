@@ -1,4 +1,4 @@
-"""Published tables as the Publisher's catalogue has them now: what the log does not tell of them."""
+"""Published tables as the Publisher's catalogue has them now: what the log does not say of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def _problem(article: RegisteredArticle, table: PublishedTable | None) -> str | 
     for column in article.columns:
         found = table.ordinals.get(column.name)
         if found is not None and found != column.ordinal:
-            return f"was altered: column {column.name} was dropped and added anew: its rows at the Subscriber are stale"
+            return (
+                f"was altered: column {column.name} was dropped and added again: its rows at the Subscriber are stale"
+            )
         if found is None:
             return f"was altered: column {column.name} was dropped or renamed"
     lacking = identity_problem(article, table)

@@ -52,7 +52,7 @@ class Layout:
     tuple_columns: int
     positions: Ints
     passed_over_to: int = 0
-    """LSN. Changes committed up to there are none of the article's, whose rows begin anew after them."""
+    """LSN at which the article was reinitialized: changes committed before it that do not fit are skipped."""
     problem: str | None = None
     """Why changes after that cannot be read."""
 

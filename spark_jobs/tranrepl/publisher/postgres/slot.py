@@ -23,7 +23,7 @@ _ADVANCE_TIMEOUT = "30min"
 _SLOT_TIMEOUT = "60s"
 STANDBY_SECONDS = 60.0
 REINITIALIZE = (
-    "`tranrepl reinitialize FILE` begins anew from the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
+    "`tranrepl reinitialize FILE` takes the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
     "then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects those that differ"
 )
 

@@ -62,7 +62,7 @@ def standby_behind(session: Session, lsn: int, patience_seconds: float) -> Stand
 
 
 def wait_for_standbys(session: Session, lsn: int, timeout_seconds: float, say: Callable[[str], None]) -> None:
-    """Return when every standby has the log up to `lsn`. Whom it waits for is told to `say`.
+    """Return when every standby has the log up to `lsn`. `say` reports which one it waits for.
 
     Raises TransientError after `timeout_seconds`.
     """

@@ -34,7 +34,7 @@ def no_utf8(article: RegisteredArticle, column: str, key: Sequence[bytes]) -> Da
         f"is {SQL_ASCII}, which takes any",
         database_code=_NOT_IN_REPERTOIRE,
         remedy=f"UPDATE {article.source} so that {column} is UTF-8 there. The log still has the value, which cannot "
-        "be read: then begin anew after it, with `tranrepl reinitialize FILE`",
+        "be read: then reinitialize after it, with `tranrepl reinitialize FILE`",
         article=str(article.source),
         key=where,
     )

@@ -21,7 +21,7 @@ def flushed_to(session: Session) -> int:
 def readable_to(session: Session, say: Callable[[str], None]) -> int:
     """Return the LSN up to which the log may be read now: what the standbys of `synchronized_standby_slots` have of it.
 
-    They have a moment to follow; whom it is not waited for any longer is told to `say`.
+    They have a moment to follow; `say` reports which one is not waited for any longer.
     """
     end = flushed_to(session)
     behind = standby_behind(session, end, _STANDBY_PATIENCE_SECONDS)

@@ -24,7 +24,7 @@ from tranrepl.subscriber.batching.array_cells import array_cells, array_elements
 from tranrepl.subscriber.batching.image_cells import ImageCells
 
 WORTH_A_STATEMENT = 500
-"""Commands of a kind, from which on it pays to make the dispatcher anew."""
+"""Commands of a kind, from which on it pays to create the dispatcher again."""
 _FREQUENT = 8
 _MOST_SLOTS = 1500
 """A table has 1,600 columns at most."""

@@ -86,7 +86,7 @@ def custom_operations(target: SqlTarget) -> list[Operation]:
 
 
 def scripted(scripter: ProcedureScripter, target: SqlTarget, what: Scripted) -> list[str]:
-    """Return statements that make the procedures anew, without a terminator."""
+    """Return statements that replace the procedures, without a terminator."""
     if what is Scripted.CUSTOM:
         procedures = [scripter.procedure(target, it) for it in custom_operations(target)]
     else:

@@ -235,8 +235,8 @@ def _add_publisher_system(session: sa.Connection, database: SqlDatabase, table: 
 
 
 def _rebuild(session: sa.Connection, operations: Operations, table: sa.Table, *, is_earlier: bool) -> None:
-    """Make a table anew, because SQLite alters no primary key. What was interrupted is finished: the earlier table goes
-    last."""
+    """Create a table again, because SQLite alters no primary key. An interrupted attempt is finished: the earlier table
+    is dropped last."""
     name = f"{table.name}_earlier"
     if is_earlier:
         operations.rename_table(table.name, name)

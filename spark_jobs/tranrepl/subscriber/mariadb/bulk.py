@@ -56,7 +56,7 @@ class MariaDbBulk:
         self._stage_seconds = 0.0
 
     def prepare(self, step: BulkStep) -> None:
-        """Make the staging tables anew: a TRUNCATE would commit, and what a rollback leaves in them is open."""
+        """Create the staging tables again: a TRUNCATE would commit, and what a rollback leaves in them is open."""
         for folded in step.folded:
             target = self._targets[folded.article.article_id]
             if len(folded.deletes[0]) or len(folded.absent[0]):

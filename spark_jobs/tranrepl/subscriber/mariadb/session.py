@@ -9,7 +9,7 @@ from pymysql.cursors import Cursor
 
 PACKET_TOO_LARGE = 1153
 USUAL_PACKET = 1 << 24
-"""Bytes that MariaDB takes unless told."""
+"""Bytes that MariaDB takes by default."""
 _LARGEST_PACKET = 1 << 30
 _PACKET_HEADER = 8
 """Bytes that travel with a statement, and count."""

@@ -1,4 +1,4 @@
-"""What a session that applies commands at a PostgreSQL Subscriber is told first."""
+"""The settings of a session that applies commands at a PostgreSQL Subscriber."""
 
 from __future__ import annotations
 

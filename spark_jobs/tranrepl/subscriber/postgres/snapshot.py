@@ -31,7 +31,7 @@ from tranrepl.subscriber.snapshot import (
 
 _MINE = sql.SQL("publisher_system = %s AND publisher_db = %s AND publication = %s AND subscription = %s")
 
-# What setup gave the table, to be built anew after the load: foreign keys last, and dropped first.
+# What setup gave the table, to be built again after the load: foreign keys last, and dropped first.
 _DEFERRABLE = """
 SELECT found.rank, found.remove, found.create FROM (
     SELECT CASE c.contype WHEN 'f' THEN 2 ELSE 0 END AS rank,
