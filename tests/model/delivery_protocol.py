@@ -4,22 +4,38 @@ Two runners (distribution jobs) deliver three transactions, each of which has a 
 step of one may come between any two steps of the other, and now and then something fails: a driver or a stream is
 killed, its session living on at the server for a while, even when it had already sent COMMIT; or a stream meets an
 error. A runner that has ended without finishing is started again, as a schedule does.
-
-Rows of MSreplication_subscriptions: row 0 is the subscription's watermark, row 1 belongs to stream 1. A commit batch
-is (W, L]: transactions after W, up to L.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
-from typing import NamedTuple
 
+from model.delivery_world import (
+    STREAMS,
+    TRANSACTIONS,
+    Create,
+    Done,
+    Idle,
+    Orphan,
+    Row,
+    Runner,
+    Single,
+    Start,
+    Step,
+    Streams,
+    World,
+    Writes,
+    after_commit,
+    commands,
+    is_free,
+    row_count,
+    with_killed,
+    with_runner,
+)
 from model.search import Search, Transition, Violation, explore
 
-TRANSACTIONS = 3
-STREAMS = 2
 _RUNNERS = 2
 _LARGEST_COMMIT_BATCH = 2
 
@@ -52,113 +68,6 @@ class Locking(Enum):
     """In any order, and a wait for a lock does not end by itself."""
 
 
-class Row(NamedTuple):
-    """Row 1: the last group that stream 1 committed."""
-
-    last: int
-    first: int
-
-
-class Writes(NamedTuple):
-    """What a transaction's COMMIT makes visible; None leaves a row as it is."""
-
-    row0: int | None
-    row1: Row | None
-    commands: int
-
-
-class Orphan(NamedTuple):
-    """A session whose process was killed. `writes`: it had sent COMMIT, so the server may still do that."""
-
-    holds: tuple[int, ...]
-    writes: Writes | None
-
-
-class Step(Enum):
-    """Where a stream is in its commit batch."""
-
-    NEW = auto()
-    APPLIED = auto()
-    """It holds its lock, has executed its commands and waits for the vote, or, after that, for its turn to commit."""
-    COMMITTED = auto()
-    FAILED = auto()
-    """Rolled back: fenced, an error, or a mate's failure."""
-    DEAD = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Reads the rows under locks."""
-
-    streams: int
-    locked: int
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """About to create row 1, in a transaction of its own."""
-
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """One transaction over a single connection: a commit batch, or the rest of an unfinished group."""
-
-    streams: int
-    first: int
-    last: int
-    finishes: Row | None
-    """The row that was read, where a group is finished."""
-    locked: int
-
-
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """A commit batch over two streams."""
-
-    first: int
-    last: int
-    driver: bool
-    voted: bool
-    step0: Step
-    step1: Step
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """There was nothing left to do."""
-
-
-Runner = Idle | Start | Create | Single | Streams | Done
-
-
-class World(NamedTuple):
-    row0: int
-    row1: Row | None
-    committed: int
-    """Commands, a bit each."""
-    runners: tuple[Runner, ...]
-    orphans: tuple[Orphan, ...]
-    faults: int
-    """How many may still happen."""
-
-
-def commands(first: int, last: int, *streams: int) -> int:
-    """Of transactions in (first, last], those of the given streams."""
-    return sum(1 << ((xact - 1) * STREAMS + stream) for xact in range(first + 1, last + 1) for stream in streams)
-
-
-_PREFIXES = tuple(frozenset(commands(0, last, stream) for last in range(TRANSACTIONS + 1)) for stream in range(STREAMS))
-_OF_STREAM = tuple(commands(0, TRANSACTIONS, stream) for stream in range(STREAMS))
-
-
 class Protocol:
     """All that can happen next. Raises Violation where it must not happen."""
 
@@ -184,18 +93,18 @@ class Protocol:
         rolled_back = world._replace(orphans=tuple(others))
         yield Transition(rolled_back, fault=False)
         if orphan.writes:
-            yield Transition(_commit(rolled_back, orphan.writes), fault=False)
+            yield Transition(after_commit(rolled_back, orphan.writes), fault=False)
 
     def _steps(self, world: World, place: int, runner: Runner) -> Iterator[World]:
         match runner:
             case Idle():
-                yield _with(world, place, Start(1, 0))
-                yield _with(world, place, Start(STREAMS, 0))
+                yield with_runner(world, place, Start(1, 0))
+                yield with_runner(world, place, Start(STREAMS, 0))
             case Start():
                 yield from self._start(world, place, runner)
             case Create():
                 created = world if world.row1 else world._replace(row1=Row(0, 0))
-                yield _with(created, place, _streams(runner.first, runner.last))
+                yield with_runner(created, place, _streams(runner.first, runner.last))
             case Single():
                 yield from self._single(world, place, runner)
             case Streams():
@@ -204,41 +113,41 @@ class Protocol:
     # A runner's start
 
     def _start(self, world: World, place: int, start: Start) -> Iterator[World]:
-        if start.locked < _rows(world):
-            if _free(world, start.locked):
-                yield _with(world, place, replace(start, locked=start.locked + 1))
+        if start.locked < row_count(world):
+            if is_free(world, start.locked):
+                yield with_runner(world, place, replace(start, locked=start.locked + 1))
             elif self._gives_up(start.locked):
-                yield _with(world, place, Idle())
+                yield with_runner(world, place, Idle())
             return
         unfinished = world.row1 is not None and world.row1.last > world.row0
         if unfinished and self._mutation is not Mutation.AN_UNFINISHED_GROUP_IS_NOT_FINISHED:
             assert world.row1 is not None
-            yield _with(world, place, Single(start.streams, world.row0, world.row1.last, world.row1, 0))
+            yield with_runner(world, place, Single(start.streams, world.row0, world.row1.last, world.row1, 0))
             return
         for after in _go_on(world, start.streams, world.row0):
-            yield _with(world, place, after)
+            yield with_runner(world, place, after)
 
     # One connection
 
     def _single(self, world: World, place: int, single: Single) -> Iterator[World]:
         wanted = self._rows_to_lock(world, single)
         if single.locked < wanted:
-            if _free(world, single.locked):
-                yield _with(world, place, replace(single, locked=single.locked + 1))
+            if is_free(world, single.locked):
+                yield with_runner(world, place, replace(single, locked=single.locked + 1))
             elif self._gives_up(single.locked):
-                yield _with(world, place, Idle())
+                yield with_runner(world, place, Idle())
             return
         if not self._unchanged(world, single, wanted):
-            yield _with(world, place, Idle())
+            yield with_runner(world, place, Idle())
             return
-        committed = _commit(world, self._single_writes(single))
+        committed = after_commit(world, self._single_writes(single))
         for after in _go_on(committed, single.streams, single.last):
-            yield _with(committed, place, after)
+            yield with_runner(committed, place, after)
 
     def _rows_to_lock(self, world: World, single: Single) -> int:
         if single.finishes and self._mutation is Mutation.FINISHING_DOES_NOT_LOCK:
             return 0
-        return 1 if self._mutation is Mutation.ONE_CONNECTION_LOCKS_ROW_0_ONLY else _rows(world)
+        return 1 if self._mutation is Mutation.ONE_CONNECTION_LOCKS_ROW_0_ONLY else row_count(world)
 
     def _unchanged(self, world: World, single: Single, locked: int) -> bool:
         if single.finishes:
@@ -260,23 +169,25 @@ class Protocol:
         if broken:
             # Whoever waits for a barrier that cannot be complete any more, or learns of the failure earlier.
             if batch.step0 in (Step.NEW, Step.APPLIED):
-                yield _with(world, place, replace(batch, step0=Step.FAILED))
+                yield with_runner(world, place, replace(batch, step0=Step.FAILED))
             if batch.step1 in (Step.NEW, Step.APPLIED):
-                yield _with(world, place, replace(batch, step1=Step.FAILED))
+                yield with_runner(world, place, replace(batch, step1=Step.FAILED))
         if batch.step0 is Step.APPLIED and batch.step1 is Step.APPLIED and not batch.voted and batch.driver:
-            yield _with(world, place, replace(batch, voted=True))
+            yield with_runner(world, place, replace(batch, voted=True))
         yield from self._stream_0(world, place, batch)
         yield from self._stream_1(world, place, batch)
 
     def _stream_0(self, world: World, place: int, batch: Streams) -> Iterator[World]:
         if batch.step0 is Step.NEW:
-            if _free(world, 0):
+            if is_free(world, 0):
                 may = world.row0 == batch.first or self._mutation is Mutation.STREAM_0_DOES_NOT_COMPARE_ITS_ROW
-                yield _with(world, place, replace(batch, step0=Step.APPLIED if may else Step.FAILED))
+                yield with_runner(world, place, replace(batch, step0=Step.APPLIED if may else Step.FAILED))
             elif self._gives_up(0):
-                yield _with(world, place, replace(batch, step0=Step.FAILED))
+                yield with_runner(world, place, replace(batch, step0=Step.FAILED))
         elif self._stream_0_may_commit(batch):
-            yield _with(_commit(world, _writes_of_stream_0(batch)), place, replace(batch, step0=Step.COMMITTED))
+            yield with_runner(
+                after_commit(world, _writes_of_stream_0(batch)), place, replace(batch, step0=Step.COMMITTED)
+            )
 
     def _stream_0_may_commit(self, batch: Streams) -> bool:
         if batch.step0 is not Step.APPLIED or not batch.voted:
@@ -288,14 +199,14 @@ class Protocol:
     def _stream_1(self, world: World, place: int, batch: Streams) -> Iterator[World]:
         if batch.step1 is Step.NEW and self._stream_1_may_lock(batch):
             assert world.row1 is not None
-            if _free(world, 1):
+            if is_free(world, 1):
                 may = world.row1.last <= batch.first or self._mutation is Mutation.STREAM_1_DOES_NOT_COMPARE_ITS_ROW
-                yield _with(world, place, replace(batch, step1=Step.APPLIED if may else Step.FAILED))
+                yield with_runner(world, place, replace(batch, step1=Step.APPLIED if may else Step.FAILED))
             elif self._gives_up(1):
-                yield _with(world, place, replace(batch, step1=Step.FAILED))
+                yield with_runner(world, place, replace(batch, step1=Step.FAILED))
         elif batch.step1 is Step.APPLIED and batch.voted:
             writes = self._writes_of_stream_1(batch)
-            yield _with(_commit(world, writes), place, replace(batch, step1=Step.COMMITTED))
+            yield with_runner(after_commit(world, writes), place, replace(batch, step1=Step.COMMITTED))
 
     def _stream_1_may_lock(self, batch: Streams) -> bool:
         return batch.step0 is Step.APPLIED or self._locking is not Locking.ROW_0_FIRST
@@ -311,10 +222,10 @@ class Protocol:
 
     def _batch_ends(self, world: World, place: int, batch: Streams) -> Iterator[World]:
         if not batch.driver or batch.step0 is not Step.COMMITTED:
-            yield _with(world, place, Idle())
+            yield with_runner(world, place, Idle())
             return
         for after in _go_on(world, STREAMS, batch.last):
-            yield _with(world, place, after)
+            yield with_runner(world, place, after)
 
     # What fails
 
@@ -323,32 +234,32 @@ class Protocol:
         match runner:
             case Start() | Create():
                 locked = runner.locked if isinstance(runner, Start) else 0
-                yield _killed(left, place, Idle(), tuple(range(locked)), None)
+                yield with_killed(left, place, Idle(), tuple(range(locked)), None)
             case Single():
                 held = tuple(range(runner.locked))
-                yield _killed(left, place, Idle(), held, None)
+                yield with_killed(left, place, Idle(), held, None)
                 wanted = self._rows_to_lock(world, runner)
                 if runner.locked >= wanted and self._unchanged(world, runner, wanted):
-                    yield _killed(left, place, Idle(), held, self._single_writes(runner))
+                    yield with_killed(left, place, Idle(), held, self._single_writes(runner))
             case Streams():
                 if runner.driver:
-                    yield _with(left, place, replace(runner, driver=False))
+                    yield with_runner(left, place, replace(runner, driver=False))
                 yield from self._stream_fails(left, place, runner)
 
     def _stream_fails(self, world: World, place: int, batch: Streams) -> Iterator[World]:
         for stream, step in enumerate((batch.step0, batch.step1)):
             dead = _at_step(batch, stream, Step.DEAD)
             if step in (Step.NEW, Step.COMMITTED):
-                yield _with(world, place, dead)
+                yield with_runner(world, place, dead)
             if step is not Step.APPLIED:
                 continue
-            yield _killed(world, place, dead, (stream,), None)
+            yield with_killed(world, place, dead, (stream,), None)
             if not batch.voted:
-                yield _with(world, place, _at_step(batch, stream, Step.FAILED))
+                yield with_runner(world, place, _at_step(batch, stream, Step.FAILED))
             elif stream == 1:
-                yield _killed(world, place, dead, (1,), self._writes_of_stream_1(batch))
+                yield with_killed(world, place, dead, (1,), self._writes_of_stream_1(batch))
             elif self._stream_0_may_commit(batch):
-                yield _killed(world, place, dead, (0,), _writes_of_stream_0(batch))
+                yield with_killed(world, place, dead, (0,), _writes_of_stream_0(batch))
 
 
 _BROKEN = (Step.FAILED, Step.DEAD)
@@ -378,57 +289,6 @@ def _go_on(world: World, streams: int, watermark: int) -> Iterator[Runner]:
             yield Single(1, watermark, last, None, 0)
         else:
             yield Create(watermark, last) if world.row1 is None else _streams(watermark, last)
-
-
-def _rows(world: World) -> int:
-    return 1 if world.row1 is None else 2
-
-
-def _free(world: World, row: int) -> bool:
-    if any(row in orphan.holds for orphan in world.orphans):
-        return False
-    return not any(_holds(runner, row) for runner in world.runners)
-
-
-def _holds(runner: Runner, row: int) -> bool:
-    match runner:
-        case Start() | Single():
-            return row < runner.locked
-        case Streams():
-            return (runner.step0, runner.step1)[row] is Step.APPLIED
-    return False
-
-
-def _with(world: World, place: int, runner: Runner) -> World:
-    """The runners are alike, so their order says nothing: half of the states are enough."""
-    runners = [runner, world.runners[1 - place]]
-    runners.sort(key=_order)
-    return world._replace(runners=tuple(runners))
-
-
-def _order(runner: Runner) -> tuple[object, ...]:
-    return (type(runner).__name__, repr(runner))
-
-
-def _killed(world: World, place: int, runner: Runner, holds: tuple[int, ...], writes: Writes | None) -> World:
-    if holds or writes:
-        world = world._replace(orphans=tuple(sorted([*world.orphans, Orphan(holds, writes)], key=repr)))
-    return _with(world, place, runner)
-
-
-def _commit(world: World, writes: Writes) -> World:
-    if world.committed & writes.commands:
-        raise Violation("a command is applied twice")
-    committed = world.committed | writes.commands
-    if any(committed & of_stream not in prefixes for of_stream, prefixes in zip(_OF_STREAM, _PREFIXES, strict=True)):
-        raise Violation("a command is applied before an earlier one of its stream")
-    row0 = world.row0 if writes.row0 is None else writes.row0
-    row1 = writes.row1 or world.row1
-    if row0 < world.row0 or (row1 and world.row1 and row1.last < world.row1.last):
-        raise Violation("a watermark moves back")
-    if commands(0, row0, *range(STREAMS)) & ~committed:
-        raise Violation("the watermark passes a command that is not applied")
-    return world._replace(row0=row0, row1=row1, committed=committed)
 
 
 def search(locking: Locking, mutation: Mutation | None = None, faults: int = 2) -> Search[World]:
