@@ -11,9 +11,9 @@ from decimal import Decimal
 from random import Random
 
 import psycopg
-from psycopg import sql
 
-Session = psycopg.Connection[tuple[object, ...]]
+from support.purchasing_keys import Session, keys, next_key, some
+
 Action = Callable[[Session, Random], None]
 
 SCHEMA = """
@@ -88,12 +88,12 @@ def opening_rows(session: Session, random: Random) -> Iterator[None]:
 
 
 def insert_vendor(session: Session, random: Random) -> None:
-    _insert_vendor(session, random, _next(session, "vendor", "vendor_id"))
+    _insert_vendor(session, random, next_key(session, "vendor", "vendor_id"))
 
 
 def rerate_vendors(session: Session, random: Random) -> None:
     """Some vendors' ratings change, and their web service goes."""
-    vendors = _some(random, _ids(session, "vendor", "vendor_id"), 3)
+    vendors = some(random, keys(session, "vendor", "vendor_id"), 3)
     session.execute(
         "UPDATE purchasing.vendor SET credit_rating = %s, purchasing_web_service_url = NULL, modified_date = %s "
         "WHERE vendor_id = ANY(%s)",
@@ -106,7 +106,7 @@ def renumber_vendor(session: Session, random: Random) -> None:
     for vendor in _an_idle_vendor(session, random):
         session.execute(
             "UPDATE purchasing.vendor SET vendor_id = %s WHERE vendor_id = %s",
-            [_next(session, "vendor", "vendor_id"), vendor],
+            [next_key(session, "vendor", "vendor_id"), vendor],
         )
 
 
@@ -118,8 +118,8 @@ def replace_vendor(session: Session, random: Random) -> None:
 
 
 def insert_order(session: Session, random: Random) -> None:
-    order = _next(session, "purchase_order_header", "purchase_order_id")
-    vendor = random.choice(_ids(session, "vendor", "vendor_id"))
+    order = next_key(session, "purchase_order_header", "purchase_order_id")
+    vendor = random.choice(keys(session, "vendor", "vendor_id"))
     placed = _moment(random)
     lines = [_line(order, number, placed, random) for number in range(1, random.randint(2, 6))]
     session.execute(
@@ -218,22 +218,9 @@ def _an_idle_vendor(session: Session, random: Random) -> list[int]:
         "SELECT vendor_id FROM purchasing.vendor v WHERE NOT EXISTS "
         "(SELECT FROM purchasing.purchase_order_header h WHERE h.vendor_id = v.vendor_id) ORDER BY 1"
     ).fetchall()
-    return _some(random, [int(str(vendor)) for (vendor,) in rows], 1)
+    return some(random, [int(str(vendor)) for (vendor,) in rows], 1)
 
 
 def _an_order(session: Session, random: Random) -> list[int]:
     """An order, if there is one."""
-    return _some(random, _ids(session, "purchase_order_header", "purchase_order_id"), 1)
-
-
-def _some(random: Random, ids: list[int], count: int) -> list[int]:
-    return random.sample(ids, k=min(count, len(ids)))
-
-
-def _ids(session: Session, table: str, column: str) -> list[int]:
-    names = sql.SQL("SELECT {} FROM {} ORDER BY 1").format(sql.Identifier(column), sql.Identifier("purchasing", table))
-    return [int(str(value)) for (value,) in session.execute(names)]
-
-
-def _next(session: Session, table: str, column: str) -> int:
-    return max(_ids(session, table, column), default=0) + 1
+    return some(random, keys(session, "purchase_order_header", "purchase_order_id"), 1)

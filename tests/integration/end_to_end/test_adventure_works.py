@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
-from support import adventure_works
+from support import adventure_works, purchasing_work
 from support.equality import common_columns, differing_rows
 from support.site import Site
 
@@ -72,7 +72,7 @@ def test_a_purchasing_department_is_equal_at_both_ends_after_every_round(
         _assert_computed_as_in_the_files(site)
         _assert_equal(site)
         for _ in range(_ROUNDS):
-            done = adventure_works.work(session, random, _ROWS_A_ROUND)
+            done = purchasing_work.work(session, random, _ROWS_A_ROUND)
             assert done.rolled_back > 0
             assert site.run().transactions > 0
             _assert_equal(site)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
-from support import adventure_works
+from support import adventure_works, purchasing_work
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_commands, read_commands, replicate
@@ -328,7 +328,7 @@ def test_an_audit_hears_of_every_change_of_a_purchasing_department_once(
     random = Random(302341)
     with psycopg.connect(**site.databases.publisher.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
         adventure_works.load(session, random)
-        adventure_works.work(session, random, 4000)
+        purchasing_work.work(session, random, 4000)
     replicate(site)
     assert site.differences() == []
     told, heard = site.at_publisher(_ACCOUNT.format("told")), site.at_subscriber(_ACCOUNT.format("heard"))
