@@ -115,6 +115,14 @@ def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, 
         return deliver_in_threads(delivery, pa.Table.from_batches(list(commands), ROW_LAYOUT), divider, vote=vote)
 
 
+def replicate_stored(site: Site) -> JobResult:
+    """Read the log into the store and deliver from it; the delivery's result. Raises what stopped either."""
+    read_log_into_store(site).raise_error()
+    delivered = deliver_stored(site)
+    delivered.raise_error()
+    return delivered
+
+
 def _left_out(articles: Mapping[int, RegisteredArticle], left_out: Mapping[str, bytes | None]) -> ds.Expression:
     """Commands that the snapshots of articles have in them."""
     chosen = pc.scalar(False)

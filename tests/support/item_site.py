@@ -9,7 +9,7 @@ import pytest
 
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import replicate_stored
 from support.shell import Outcome, publication_file, typed
 from support.site import Rows, Site, execute
 from tranrepl.errors import MustBeReinitializedError
@@ -31,8 +31,7 @@ def item_site(server: PostgresServer, others: Databases, folder: Path, database:
 
 def run(site: Site) -> None:
     """Read the log and deliver. Raises what stopped it."""
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
 
 
 def tell_history(site: Site) -> None:
@@ -53,7 +52,7 @@ def grow(site: Site, past: bytes) -> None:
 
 
 def end_of_log(site: Site) -> bytes:
-    """As an xact_seqno."""
+    """Return the log's end as an xact_seqno."""
     ((end,),) = site.at_publisher("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn")
     return int(end).to_bytes(8, "big")
 
@@ -65,7 +64,7 @@ def slot_rows(site: Site) -> Rows:
 
 
 def registered_rows(site: Site) -> Rows:
-    """What is registered of the log."""
+    """Return what is registered of the log."""
     distribution = site.databases.distribution
     return execute(distribution, "SELECT * FROM mspublications") + execute(distribution, "SELECT * FROM msrepl_batches")
 
@@ -93,7 +92,7 @@ def command(site: Site, folder: Path, *arguments: str) -> Outcome:
 
 
 def assert_refused_everywhere(site: Site, folder: Path, *said: str) -> None:
-    """By the run, `check`, `setup` and `status`; nothing is moved."""
+    """See that the run, `check`, `setup` and `status` refuse it, and that nothing is moved."""
     before = slot_rows(site), registered_rows(site)
     with pytest.raises(MustBeReinitializedError) as refused:
         run(site)

@@ -14,7 +14,7 @@ import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
 from support.databases import Databases
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import replicate_stored
 from support.observed import distribution_rows
 from support.shell import Outcome, in_a_terminal, publication_file, typed
 from support.site import Rows, Site, execute
@@ -86,8 +86,7 @@ def _tear_down(site: Site, *left: str) -> list[str]:
 
 
 def _run(site: Site) -> None:
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
 
 
 def _typed(site: Site, folder: Path, *options: str) -> Outcome:

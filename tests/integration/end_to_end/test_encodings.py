@@ -14,7 +14,7 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import deliver_stored, read_log_into_store, replicate_stored
 from support.observed import distribution_rows
 from support.site import Site
 from support.spark_here import SparkHere
@@ -73,8 +73,7 @@ def test_text_arrives_whatever_the_encoding_of_an_end(
         "UPDATE t SET text = 'ø' || text, code = 'ß' || code",
         "DELETE FROM t WHERE id % 3 = 0",
     )
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     site.validate().raise_error()
     assert differing_rows(site) == {}
 
@@ -110,8 +109,7 @@ def test_bytes_that_are_not_published_stop_nothing(
     site.set_up()
     site.take_snapshot()
     _execute_as_it_is(site.databases.publisher, b"UPDATE t SET hidden = '\xfe', text = 'y'")
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     assert site.at_subscriber("SELECT id, text FROM t") == [(1, "y")]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.databases import Databases
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import deliver_stored, read_log_into_store, replicate_stored
 from support.remedies import reinitialize_all
 from support.site import Site
 from tranrepl.admin.reinitialization import Rows
@@ -56,8 +56,7 @@ def test_what_is_too_long_in_text_is_read_in_binary(
         return read_range(slot, copy, up_to, form)
 
     monkeypatch.setattr(log_messages, "_read_range", refuse_text)
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     assert site.at_subscriber("SELECT count(*) FROM t") == [(450,)]
     assert site.differences() == []
 
@@ -129,8 +128,7 @@ def _held_and_free(databases: Databases, tmp_path: Path) -> Site:
 
 
 def _delivered(site: Site) -> None:
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     assert site.differences() == []
 
 
@@ -218,8 +216,7 @@ def test_a_row_of_which_the_text_is_too_long_for_a_message(databases: DatabasesF
     site.at_subscriber("INSERT INTO t VALUES (1, 'shorter')")
     site.at_publisher(f"UPDATE t SET bytes = {_large('c', 270)}::bytea WHERE id = 1", "INSERT INTO t VALUES (2, 'x')")
     assert site.probe_log() is None
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     checksums = "SELECT id, md5(bytes) FROM t ORDER BY id"
     assert site.at_subscriber(checksums) == site.at_publisher(checksums)
 
@@ -254,6 +251,5 @@ def test_a_row_that_is_too_long_for_a_message(databases: DatabasesFactory, tmp_p
     site = Site(site.databases, tmp_path / "store", [{"source": "public.t", "columns": ["id"]}])
     reinitialize_all(site, Rows.KEPT)
     site.at_publisher("INSERT INTO t VALUES (10, 'later')")
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     assert site.at_subscriber("SELECT id, a FROM t ORDER BY id") == [(8, "before"), (10, None)]

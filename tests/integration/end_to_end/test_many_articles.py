@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import replicate_stored
 from support.site import Site
 from tranrepl.subscriber.postgres import statement_pipeline
 
@@ -39,9 +39,7 @@ def test_each_article_keeps_to_itself(
     site.set_up()
     for number in range(_ROUNDS):
         site.at_publisher(*_changes(random.Random(number), names))
-        read_log_into_store(site).raise_error()
-        delivered = deliver_stored(site)
-        delivered.raise_error()
+        delivered = replicate_stored(site)
         assert delivered.commands > _TRANSACTIONS
         assert bool(delivered.in_bulk) is (apply == "auto")
         assert site.differences() == []

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
-from support.in_process import ReadCommands, deliver_stored, read_commands, read_log_into_store
+from support.in_process import ReadCommands, deliver_stored, read_commands, read_log_into_store, replicate_stored
 from support.sessions import wait_for_sessions_to_end
 from support.site import Site
 from tranrepl.connections import Connection
@@ -40,8 +40,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     site.at_publisher(f"INSERT INTO t SELECT n, 0 FROM generate_series(1, {_ROWS}) n")
     site.at_publisher(f"INSERT INTO named SELECT 'p ' || n % 7, 'n' || n, 0 FROM generate_series(1, {_CHANGED}) n")
     site.at_publisher("""INSERT INTO named VALUES ('a"b', 'c', 0), (E'd\\\\e', 'f', 0)""")
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     for table in ("t", "named"):
         site.at_subscriber(f"ALTER TABLE {table} ADD filler text")
     site.at_subscriber(f"UPDATE t SET filler = repeat('x', {_FILLER})")

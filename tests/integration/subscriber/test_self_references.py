@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import DatabasesFactory
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import deliver_stored, read_log_into_store, replicate_stored
 from support.observed import distribution_rows
 from support.site import Site
 from support.spark_here import SparkHere
@@ -36,8 +36,7 @@ def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any = None, **sett
     site.at_publisher("CREATE TABLE note (id int PRIMARY KEY)")
     site.set_up()
     site.at_publisher("INSERT INTO part SELECT n, nullif(n / 2, 0), 'part ' || n FROM generate_series(1, 60) n")
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
     site.at_subscriber(_KEY)
     return site
 
