@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from support.embedded_postgres import PostgresServer
 from tranrepl.connections import Connection, variable_name
+
+_ROLES = ("publisher", "subscriber", "distribution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +37,25 @@ class Databases:
 
 def create_databases(server: PostgresServer) -> Databases:
     """Create the three on one server, under their roles' names."""
-    roles = ("publisher", "subscriber", "distribution")
-    for role in roles:
+    for role in _ROLES:
         server.create_database(role)
     return existing_databases(server)
 
 
+@contextmanager
+def shared_databases(server: PostgresServer, name: str) -> Iterator[Databases]:
+    """Create the three for tests that share them; dropped afterwards, with their replication slots."""
+    names = {role: f"{role}_{name}" for role in _ROLES}
+    for database in names.values():
+        server.create_database(database)
+    yield Databases(*(server.connection(database, role) for role, database in names.items()))
+    for database in names.values():
+        server.drop_database(database)
+
+
 def existing_databases(server: PostgresServer) -> Databases:
     """The three that `create_databases` made."""
-    return Databases(*(server.connection(role) for role in ("publisher", "subscriber", "distribution")))
+    return Databases(*(server.connection(role) for role in _ROLES))
 
 
 def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:

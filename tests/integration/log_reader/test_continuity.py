@@ -29,6 +29,7 @@ from support.item_site import (
 from support.observed import watermark
 from support.server_copies import back_up, catch_up, promote, restore, standby_of, synchronize_slots
 from support.site import Site
+from support.spark_here import SparkHere
 from tranrepl.errors import MustBeReinitializedError, TransientError
 from tranrepl.log_reader.job import _LogReader
 from tranrepl.publisher.log_range import LogRange
@@ -47,14 +48,20 @@ def site(server: PostgresServer, databases: DatabasesFactory, tmp_path: Path) ->
 # Restored from a backup
 
 
-def test_an_older_backup_is_refused_though_its_log_has_grown_again(
-    server: PostgresServer, site: Site, tmp_path: Path
-) -> None:
+@pytest.fixture
+def backup(server: PostgresServer, site: Site, tmp_path: Path) -> Path:
+    """A backup of the server with three rows; six more have been delivered since."""
     insert(site, 1, 3, "before")
     run(site)
     backup = back_up(server, tmp_path / "backup")
     insert(site, 4, 9, "lost")
     run(site)
+    return backup
+
+
+def test_an_older_backup_is_refused_though_its_log_has_grown_again(
+    server: PostgresServer, site: Site, backup: Path, tmp_path: Path
+) -> None:
     registered = watermark(site)
     restore(server, backup)
     insert(site, 4, 5, "after")
@@ -71,12 +78,8 @@ def test_an_older_backup_is_refused_though_its_log_has_grown_again(
 
 
 def test_an_older_backup_is_refused_while_its_log_is_shorter(
-    server: PostgresServer, site: Site, tmp_path: Path
+    server: PostgresServer, site: Site, backup: Path, tmp_path: Path
 ) -> None:
-    insert(site, 1, 3, "before")
-    run(site)
-    backup = back_up(server, tmp_path / "backup")
-    insert(site, 4, 9, "lost")
     site.at_publisher("SELECT pg_switch_wal()", "INSERT INTO item VALUES (10, 'lost')")
     run(site)
     restore(server, backup)
@@ -85,19 +88,14 @@ def test_an_older_backup_is_refused_while_its_log_is_shorter(
 
 
 def test_the_rows_of_the_subscribers_may_stay_and_be_corrected(
-    server: PostgresServer, site: Site, tmp_path: Path, spark: object
+    server: PostgresServer, site: Site, backup: Path, tmp_path: Path
 ) -> None:
-    insert(site, 1, 3, "before")
-    run(site)
-    backup = back_up(server, tmp_path / "backup")
-    insert(site, 4, 9, "lost")
-    run(site)
     restore(server, backup)
     insert(site, 4, 5, "after")
     grow(site, watermark(site))
     outcome = command(site, tmp_path, "reinitialize", "--log-reader")
     assert (outcome.status, outcome.err) == (0, "")
-    site.spark = spark
+    site.spark = SparkHere()
     found = site.validate(repair="apply")
     found.raise_error()
     assert found.validation is not None
@@ -136,14 +134,9 @@ def test_a_crashed_publisher_forgets_only_where_its_slot_was(server: PostgresSer
 
 
 def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
-    server: PostgresServer, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, site: Site, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at its log and the reading."""
-    insert(site, 1, 3, "before")
-    run(site)
-    backup = back_up(server, tmp_path / "backup")
-    insert(site, 4, 9, "lost")
-    run(site)
     registered = watermark(site)
     site.at_publisher("CREATE TABLE other (filler text)")
     original = _LogReader._write
@@ -213,12 +206,20 @@ def test_a_killed_delivery_goes_on_though_no_run_recorded_its_end(site: Site) ->
 
 @pytest.fixture
 def standby(server: PostgresServer, site: Site, server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
-    """With the publication's slot, as it was when the first rows were delivered."""
+    """A standby with the publication's slot, as it was when the first rows were delivered."""
     insert(site, 1, 3, "before")
     run(site)
     with standby_of(server, server_folder / f"{tmp_path.name}_standby", DATABASE) as standby:
         synchronize_slots(server, standby, DATABASE, lambda: run(site))
         yield standby
+
+
+def _fail_over(site: Site, server: PostgresServer, standby: PostgresServer) -> None:
+    """Promote a standby that was stopped before its primary, and so lacks what came after."""
+    server.stop()
+    standby.start()
+    promote(standby)
+    go_to(site, standby)
 
 
 def test_a_promotion_with_nothing_lost_goes_on_by_itself(
@@ -246,10 +247,7 @@ def test_a_promotion_that_loses_what_was_delivered_is_refused(
     insert(site, 4, 9, "lost")
     run(site)
     registered = watermark(site)
-    server.stop()
-    standby.start()
-    promote(standby)
-    go_to(site, standby)
+    _fail_over(site, server, standby)
     insert(site, 4, 5, "after")
     grow(site, registered)
     assert_refused_everywhere(
@@ -270,10 +268,7 @@ def test_a_promotion_that_loses_only_what_is_not_ours_goes_on_by_itself(
     grow(site, end_of_log(site))
     run(site)
     registered = end_of_log(site)
-    server.stop()
-    standby.start()
-    promote(standby)
-    go_to(site, standby)
+    _fail_over(site, server, standby)
     insert(site, 4, 9, "at positions that are registered")
     grow(site, registered)
     run(site)
@@ -286,10 +281,7 @@ def test_a_promotion_that_loses_what_a_snapshot_has_shown_is_refused(
     standby.stop()
     insert(site, 4, 9, "lost")
     assert command(site, tmp_path, "reinitialize", "-s", "reporting").status == 0
-    server.stop()
-    standby.start()
-    promote(standby)
-    go_to(site, standby)
+    _fail_over(site, server, standby)
     assert_refused_everywhere(site, tmp_path, "Rows were copied from it as of", "timeline 2, left timeline 1 at")
 
 
