@@ -12,11 +12,11 @@ from contextlib import suppress
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from support.in_process import deliver_stored, read_log_into_store
+from support.process_table import fields_of
 from support.site import Site
 from tranrepl import failpoint
 from tranrepl.admin.cleanup import clean_up
@@ -48,7 +48,7 @@ CLEANUP: Job = _clean_up
 
 
 def _take_snapshot(site: Site) -> JobResult:
-    """With ranges of eight pages, and indexes built after the load."""
+    """Take one with ranges of eight pages, and indexes built after the load."""
     ranges.SMALLEST_RANGE, ranges.LARGEST_RANGE, opening.LARGE_BYTES = 65_536, 65_536, 0
     return site.take_snapshot()
 
@@ -100,15 +100,15 @@ class ChildJob:
         return self._process.is_alive()
 
     def wait_until_it_stands_still(self) -> None:
-        """At a failpoint that stops it."""
+        """Wait until a failpoint has stopped it."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "T":
+        while fields_of(int(self._process.pid or 0))[0] != "T":
             if time.monotonic() > deadline or not self.runs():
                 raise TimeoutError("it never came to its failpoint")
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """As it stands, until `go_on`; nothing where it has ended."""
+        """Stop it as it stands, until `go_on`; nothing where it has ended."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

@@ -47,6 +47,10 @@ def audits(site: Site) -> tuple[Rows, Rows]:
     return site.at_publisher(query), site.at_subscriber(query)
 
 
+TRANSACTIONS_MADE = 60
+"""How many `make_transactions` commits where the number is no matter."""
+
+
 def make_transactions(site: Site, count: int) -> None:
     """Commit `count` transactions at the Publisher: an INSERT in each, and often an UPDATE and a DELETE."""
     site.at_publisher(
@@ -126,16 +130,17 @@ def assert_each_change_is_stored_once(site: Site) -> None:
 
 
 def audited_site(
-    databases: Databases, store: Path, spark: Any = None, *, step: int = 20, **subscription_settings: object
+    databases: Databases, store: Path, spark: Any = None, *, step: int | None = 20, **subscription_settings: object
 ) -> Site:
-    """A set-up publication of `item`, read and delivered by `step` transactions, audited at both ends."""
-    subscription = {
-        "name": "reporting",
-        "connection": "subscriber",
-        "commit_batch_size": step,
-        **subscription_settings,
-    }
-    log_reader = {"read_batch_size": step}
+    """Return a publication of `item` that is set up and audited at both ends.
+
+    It is read and delivered by `step` transactions; None: by as many as there are by default.
+    """
+    subscription = {"name": "reporting", "connection": "subscriber", **subscription_settings}
+    log_reader = {}
+    if step is not None:
+        subscription = {"commit_batch_size": step, **subscription}
+        log_reader = {"read_batch_size": step}
     site = Site(databases, store, ["public.item"], spark, [subscription], log_reader=log_reader)
     site.at_publisher(ITEM)
     site.set_up()

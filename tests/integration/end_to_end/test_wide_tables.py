@@ -1,26 +1,27 @@
-"""Tables as wide as PostgreSQL makes them: a command of theirs has more values than a staging table has columns."""
+"""Tables wider than a procedure has arguments, or a staging table columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.article_styles import BY_STATEMENTS, SiteFactory, unequal_articles
 from support.databases import Databases
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import deliver_stored, read_log_into_store, replicate_stored
 from support.site import Site
+from tranrepl.admin.check import check
 from tranrepl.errors import DataError
 from tranrepl.jobs.results import JobResult
 
-_BY_STATEMENTS = {"ins_cmd": "SQL", "upd_cmd": "SQL", "del_cmd": "SQL"}
 _ROWS = 12
 
 
 def _site(databases: Databases, tmp_path: Path, apply: str, **widths: tuple[int, str]) -> Site:
     """A table for each name, of so many columns of a type beside its key."""
-    articles = [{"source": f"public.{name}", **_BY_STATEMENTS} for name in widths]
+    articles = [{"source": f"public.{name}", **BY_STATEMENTS} for name in widths]
     subscription = {"name": "reporting", "connection": "subscriber", "apply": apply}
     site = Site(databases, tmp_path / "store", articles, subscriptions=[subscription])
     for name, (width, type_name) in widths.items():
@@ -43,9 +44,7 @@ def _work(table: str, width: int) -> Iterator[str]:
 
 
 def _replicated(site: Site) -> JobResult:
-    read_log_into_store(site).raise_error()
-    delivered = deliver_stored(site)
-    delivered.raise_error()
+    delivered = replicate_stored(site)
     assert site.differences() == []
     return delivered
 
@@ -66,7 +65,7 @@ def test_as_many_columns_as_a_table_has(
 
 
 def test_together_tables_are_wider_than_a_table(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Of different types, so that no column of a staging table serves both."""
+    """Their types differ, so that no column of a staging table serves both."""
     site = _site(databases(), tmp_path, "serial", numbers=(900, "integer"), texts=(900, "text"))
     for table in ("numbers", "texts"):
         site.at_publisher(*_work(table, 900))
@@ -87,3 +86,53 @@ def test_what_a_wide_table_refuses_is_named(databases: DatabasesFactory, tmp_pat
     error = deliver_stored(site).error
     assert error is not None
     assert (error.number, error.article, error.key) == ("20598", "public.t", "id = 1")
+
+
+def _create_wide(count: int) -> list[str]:
+    columns = ", ".join(f"c{at} int" for at in range(1, count))
+    return [f"CREATE TABLE wide (id int PRIMARY KEY, {columns})"]
+
+
+def _changes_of_wide(count: int) -> list[str]:
+    last = f"c{count - 1}"
+    return [
+        f"INSERT INTO wide SELECT n, {', '.join(f'n * {at}' for at in range(1, count))} FROM generate_series(1, 9) n",
+        f"UPDATE wide SET {last} = NULL, c8 = -1 WHERE id < 4",
+        f"UPDATE wide SET id = id + 100, {last} = 5 WHERE id = 5",
+        "DELETE FROM wide WHERE id = 6",
+    ]
+
+
+def test_a_procedure_may_take_100_arguments(site_of: SiteFactory) -> None:
+    here = site_of("public.wide")
+    here.at_publisher(*_create_wide(98))
+    here.set_up()
+    assert here.at_subscriber("SELECT max(pronargs) FROM pg_proc WHERE proname LIKE 'sp_MS%'") == [(100,)]
+    here.at_publisher(*_changes_of_wide(98))
+    here.run()
+    assert unequal_articles(here) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "refused"),
+    [
+        (99, {}, [("upd_cmd", 101)]),
+        (99, {"upd_cmd": "SQL"}, []),
+        (150, {}, [("ins_cmd", 150), ("upd_cmd", 152)]),
+        (150, BY_STATEMENTS, []),
+    ],
+)
+def test_more_arguments_are_refused_and_statements_take_them(
+    columns: int, settings: Mapping[str, str], refused: list[tuple[str, int]], site_of: SiteFactory
+) -> None:
+    here = site_of({"source": "public.wide", **settings})
+    here.at_publisher(*_create_wide(columns))
+    assert [it.message for it in check(here.topology).problems] == [
+        f"article public.wide: {option}: the procedure would take {count} arguments, a PostgreSQL procedure takes 100"
+        for option, count in refused
+    ]
+    if not refused:
+        here.set_up()
+        here.at_publisher(*_changes_of_wide(columns))
+        here.run()
+        assert unequal_articles(here) == []
