@@ -15,12 +15,12 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
-from integration.snapshot.test_snapshot import automatic_site
 from support.child_job import SNAPSHOT, ChildJob
 from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
-from support.in_process import deliver_stored, read_log_into_store
+from support.in_process import read_log_into_store, replicate_stored
 from support.site import Site
+from support.snapshot_site import automatic_site
 from support.spark_here import SparkHere
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.distributor.database import DistributionDatabase
@@ -47,7 +47,7 @@ CREATE TRIGGER audit BEFORE INSERT ON account FOR EACH ROW EXECUTE FUNCTION note
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     """An account table of some ten ranges, and an audit of rows that come twice."""
     articles = [{"source": "public.account", "pre_creation_cmd": "truncate"}]
-    site = automatic_site(databases, tmp_path, articles)
+    site = automatic_site(databases(), tmp_path, articles)
     site.at_publisher(
         _TABLE, f"INSERT INTO account SELECT n, 0, repeat('x', 40) FROM generate_series(1, {_ACCOUNTS}) n"
     )
@@ -143,7 +143,7 @@ def test_pgbench_runs_through_snapshot_four_rounds_and_validation(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     """About 10 s."""
-    site = automatic_site(databases, tmp_path, _PGBENCH_ARTICLES)
+    site = automatic_site(databases(), tmp_path, _PGBENCH_ARTICLES)
     publisher = site.databases.publisher.database or ""
     postgres.run("pgbench", "--initialize", "--init-steps=dtgp", "--quiet", database=publisher)
     site.at_publisher("ALTER TABLE pgbench_history ADD COLUMN hid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
@@ -190,8 +190,7 @@ def _status(site: Site) -> SubscriptionStatus:
 
 
 def _deliver(site: Site) -> None:
-    read_log_into_store(site).raise_error()
-    deliver_stored(site).raise_error()
+    replicate_stored(site)
 
 
 def _require_equal(site: Site) -> None:
