@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 from psycopg import sql
 
-from conftest import DatabasesFactory
 from support.databases import Databases, connection_environment
-from support.embedded_postgres import PostgresServer, ServerSettings, embedded_bindir
-from support.shell import Outcome, publication_file, tranrepl
-from support.site import Rows, Site, execute
-from tranrepl.admin import store_check
+from support.embedded_postgres import PostgresServer
+from support.refusals import PASSWORD, WRONG_PASSWORD, assert_kept_secret, assert_refused, state_of
+from support.shell import publication_file, tranrepl, typed
+from support.site import execute
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError
-from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.settings.publication import Article, Publication
-
-# Every part of it must be looked for: quoting could hide the whole.
-PASSWORD = "hush/D0nt:te11@me%41 ?#"  # noqa: S105
-WRONG_PASSWORD = "wr0ng/S3same@x%"  # noqa: S105
-_SECRETS = [
-    PASSWORD,
-    quote(PASSWORD),
-    quote(PASSWORD, safe=""),
-    "D0nt",
-    "te11",
-    "S3same",
-    quote(WRONG_PASSWORD, safe=""),
-]
 
 TABLES = f"""
     CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(9, 2));
@@ -53,42 +33,9 @@ TABLES = f"""
     CREATE TABLE narrow (id int PRIMARY KEY, v text);
 """
 
-# Everything in a database that a setup could make or change.
-_STATE = """
-    SELECT 'relation', c.oid::regclass::text, c.relreplident::text FROM pg_class c
-     WHERE c.relnamespace::regnamespace::text NOT LIKE 'pg\\_%' AND c.relnamespace <> 'information_schema'::regnamespace
-    UNION ALL SELECT 'schema', nspname, '' FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%'
-    UNION ALL SELECT 'routine', oid::regprocedure::text, md5(prosrc) FROM pg_proc
-               WHERE pronamespace = 'public'::regnamespace
-    UNION ALL SELECT 'publication', pubname, '' FROM pg_publication
-    UNION ALL SELECT 'slot', slot_name, confirmed_flush_lsn::text FROM pg_replication_slots
-               WHERE database = current_database()
-    ORDER BY 1, 2
-"""
-
-
-def _state(databases: Databases) -> list[Rows]:
-    return [execute(it, _STATE) for it in (databases.publisher, databases.subscriber, databases.distribution)]
-
-
-def _refused(outcome: Outcome, *said: str) -> None:
-    """One error for each of `said`, which holds in it, and nothing else on either side."""
-    assert outcome.status == 1, outcome
-    assert outcome.out == ""
-    assert len(outcome.errors) == len(said), outcome.err
-    for error, part in zip(outcome.errors, said, strict=True):
-        assert part in error
-    _kept_secret(outcome)
-
-
-def _kept_secret(outcome: Outcome) -> None:
-    text = outcome.out + outcome.err
-    assert "Traceback" not in text
-    assert [secret for secret in _SECRETS if secret in text] == []
-
 
 @dataclass(frozen=True)
-class World:
+class SharedDatabases:
     """Databases that all tests of this module share, because each leaves them as they were."""
 
     server: PostgresServer
@@ -101,7 +48,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(postgres: PostgresServer) -> Iterator[World]:
+def shared(postgres: PostgresServer) -> Iterator[SharedDatabases]:
     roles = {"hushed": "SUPERUSER", "limited": ""}
     names = [f"bad_input_{role}" for role in ("publisher", "subscriber", "distribution")]
     with postgres.connect() as session:
@@ -122,7 +69,7 @@ def world(postgres: PostgresServer) -> Iterator[World]:
     databases = Databases(*ends)
     execute(databases.publisher, TABLES)
     execute(databases.subscriber, "CREATE TABLE narrow (id int PRIMARY KEY)", "CREATE VIEW elsewhere AS SELECT 1 AS id")
-    yield World(postgres, databases, replace(databases.publisher, login="limited"))
+    yield SharedDatabases(postgres, databases, replace(databases.publisher, login="limited"))
     for name in names:
         postgres.drop_database(name)
     with postgres.connect() as session:
@@ -135,7 +82,7 @@ class Case:
     """What is wrong, and what is said of it."""
 
     said: str
-    environment: Callable[[World], Mapping[str, str]] = lambda _: {}
+    environment: Callable[[SharedDatabases], Mapping[str, str]] = lambda _: {}
     settings: Mapping[str, object] = field(default_factory=dict)
     more: tuple[str, ...] = ()
     """What else is said."""
@@ -189,43 +136,43 @@ CASES = {
     ),
     "another kind of database": Case(
         "connection 'subscriber' is of type 'nosuchkind'",
-        lambda world: {"AIRFLOW_CONN_SUBSCRIBER": _uri(world.databases.subscriber, PASSWORD, "nosuchkind")},
+        lambda shared: {"AIRFLOW_CONN_SUBSCRIBER": _uri(shared.databases.subscriber, PASSWORD, "nosuchkind")},
     ),
     "no such host": Case(
-        _REACH, lambda world: _variable(replace(world.databases.subscriber, host="no-such-host.invalid"))
+        _REACH, lambda shared: _variable(replace(shared.databases.subscriber, host="no-such-host.invalid"))
     ),
     "no such database": Case(
         f'database "absent" does not exist\n  → {_LOGIN}',
-        lambda world: _variable(replace(world.databases.subscriber, database="absent")),
+        lambda shared: _variable(replace(shared.databases.subscriber, database="absent")),
     ),
     "option that libpq does not know": Case(
         'invalid connection option "colour"',
-        lambda world: {"AIRFLOW_CONN_SUBSCRIBER": f"{_uri(world.databases.subscriber, PASSWORD)}?colour=red"},
+        lambda shared: {"AIRFLOW_CONN_SUBSCRIBER": f"{_uri(shared.databases.subscriber, PASSWORD)}?colour=red"},
     ),
     "role that may not read the log": Case(
         'role limited may not read the log\n  → ALTER ROLE "limited" REPLICATION',
-        lambda world: _variable(world.limited),
+        lambda shared: _variable(shared.limited),
         more=("role limited does not own public.t, as setup must to publish the tables",),
     ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bad_input_is_refused_and_changes_nothing(name: str, world: World, tmp_path: Path) -> None:
+def test_bad_input_is_refused_and_changes_nothing(name: str, shared: SharedDatabases, tmp_path: Path) -> None:
     case = CASES[name]
     file = publication_file(tmp_path, [{"source": "public.t"}], **case.settings)
-    before = _state(world.databases)
-    outcome = tranrepl("setup", file, environment=world.environment(**case.environment(world)))
-    _refused(outcome, case.said, *case.more)
-    assert _state(world.databases) == before
+    before = state_of(shared.databases)
+    outcome = typed("setup", file, environment=shared.environment(**case.environment(shared)))
+    assert_refused(outcome, case.said, *case.more)
+    assert state_of(shared.databases) == before
     assert [it.name for it in tmp_path.iterdir()] == [file.name]
 
 
-def test_mistakes_in_the_file_are_told_line_by_line(world: World, tmp_path: Path) -> None:
+def test_mistakes_in_the_file_are_told_line_by_line(shared: SharedDatabases, tmp_path: Path) -> None:
     articles = [{"source": "public.t", "colums": ["id"]}, {"source": "public.narrow", "upd_cmd": "VCALL"}]
     uri = f"postgres://me:{quote(PASSWORD, safe='')}@h/d"
     file = publication_file(tmp_path, articles, publisher={"connection": uri}, subscribers=[])
-    outcome = tranrepl("setup", file, environment=world.environment())
+    outcome = tranrepl("setup", file, environment=shared.environment())
     syntaxes = "CALL, SCALL, MCALL, XCALL (each alone or with the name of a procedure), SQL, NONE"
     assert outcome.status == 1
     said = {
@@ -240,10 +187,9 @@ def test_mistakes_in_the_file_are_told_line_by_line(world: World, tmp_path: Path
     numbers = [next(at for at, line in enumerate(lines, 1) if part in line) for part in said]
     expected = [f"{file}:{number}: {text}" for number, text in zip(numbers, said.values(), strict=True)]
     assert outcome.err.removeprefix("error: ").splitlines() == expected
-    _kept_secret(outcome)
+    assert_kept_secret(outcome)
 
 
-# An article, and what is said of it.
 ARTICLES: list[tuple[dict[str, object], str]] = [
     ({"source": "public.absent"}, "Publisher bad_input_publisher has no such table\n  → names are case-sensitive"),
     (
@@ -283,252 +229,59 @@ ARTICLES: list[tuple[dict[str, object], str]] = [
         "public.elsewhere at Subscriber reporting is a view\n  → allowed: a table",
     ),
 ]
+"""Articles, and what is said of each."""
 
 
-def test_every_article_that_cannot_be_replicated_is_told_at_once(world: World, tmp_path: Path) -> None:
+def test_every_article_that_cannot_be_replicated_is_told_at_once(shared: SharedDatabases, tmp_path: Path) -> None:
     below = str(tmp_path / "purchasing.yaml" / "store")
     articles = [article for article, _ in ARTICLES]
     file = publication_file(tmp_path, articles, distributor={"connection": "distribution", "store": below})
-    before = _state(world.databases)
+    before = state_of(shared.databases)
     said = [f"distributor.store: '{below}': {file} is not a folder\n  → allowed: a path to write to"]
     said += [f"article {article['source']}: {problem}" for article, problem in ARTICLES]
-    _refused(tranrepl("setup", file, environment=world.environment()), *said)
-    outcome = tranrepl("check", file, "--json", environment=world.environment())
+    assert_refused(typed("setup", file, environment=shared.environment()), *said)
+    outcome = typed("check", file, "--json", environment=shared.environment())
     assert (outcome.status, outcome.err) == (1, "")
     problems = json.loads(outcome.out)["problems"]
     texts = [f"{problem['message']}\n  → {problem['remedy']}" for problem in problems]
     assert all(part in text for part, text in zip(said, texts, strict=True))
     assert {problem["kind"] for problem in problems} == {"configuration"}
-    _kept_secret(outcome)
-    assert _state(world.databases) == before
+    assert_kept_secret(outcome)
+    assert state_of(shared.databases) == before
 
 
 @pytest.mark.parametrize("form", ["JSON", "URI"])
-def test_a_wrong_password_is_refused(form: str, world: World, tmp_path: Path) -> None:
-    ends = world.databases.publisher, world.databases.distribution, world.databases.subscriber
+def test_a_wrong_password_is_refused(form: str, shared: SharedDatabases, tmp_path: Path) -> None:
+    ends = shared.databases.publisher, shared.databases.distribution, shared.databases.subscriber
     wrong = connection_environment(replace(it, password=WRONG_PASSWORD) for it in ends)
     if form == "URI":
         wrong = {f"AIRFLOW_CONN_{it.connection_id.upper()}": _uri(it, WRONG_PASSWORD) for it in ends}
-    before = _state(world.databases)
+    before = state_of(shared.databases)
     outcome = tranrepl("setup", publication_file(tmp_path, [{"source": "public.t"}]), environment=wrong)
-    _refused(outcome, *[f'password authentication failed for user "hushed"\n  → {_LOGIN}'] * 3)
+    assert_refused(outcome, *[f'password authentication failed for user "hushed"\n  → {_LOGIN}'] * 3)
     for connection, error in zip(ends, outcome.errors, strict=True):
         assert error.startswith(f"connection {connection}: ")
-    assert _state(world.databases) == before
+    assert state_of(shared.databases) == before
 
 
-def test_a_server_that_does_not_answer_is_told_with_its_address(world: World, tmp_path: Path) -> None:
-    ends = world.databases.publisher, world.databases.distribution, world.databases.subscriber
+def test_a_server_that_does_not_answer_is_told_with_its_address(shared: SharedDatabases, tmp_path: Path) -> None:
+    ends = shared.databases.publisher, shared.databases.distribution, shared.databases.subscriber
     away = [replace(it, port=_closed_port()) for it in ends]
     file = publication_file(tmp_path, [{"source": "public.t"}])
     outcome = tranrepl("setup", file, environment=connection_environment(away))
-    _refused(outcome, *[_REACH] * 3)
+    assert_refused(outcome, *[_REACH] * 3)
     for connection, error in zip(away, outcome.errors, strict=True):
         assert error.startswith(f"connection {connection}: ")
 
 
 @pytest.mark.parametrize("verb", ["run", "distribute", "status", "browse"])
-def test_what_is_not_set_up_is_told_so(verb: str, world: World, tmp_path: Path) -> None:
-    before = _state(world.databases)
+def test_what_is_not_set_up_is_told_so(verb: str, shared: SharedDatabases, tmp_path: Path) -> None:
+    before = state_of(shared.databases)
     file = publication_file(tmp_path, [{"source": "public.t"}])
-    outcome = tranrepl(verb, file, environment=world.environment())
+    outcome = typed(verb, file, environment=shared.environment())
     assert outcome.status == 1
     assert outcome.errors == [
         f"distribution database bad_input_distribution has no current schema\n  → run `tranrepl setup {file}`"
     ]
-    _kept_secret(outcome)
-    assert _state(world.databases) == before
-
-
-# Servers
-
-
-@pytest.fixture(scope="module")
-def second_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a second cluster lives, started with other options by each test that needs one."""
-    return tmp_path_factory.mktemp("second")
-
-
-def _second(home: Path, **options: str) -> PostgresServer:
-    return PostgresServer(ServerSettings(home, fsync=False, options=options))
-
-
-def test_a_server_whose_log_is_not_logical_is_refused(world: World, second_home: Path, tmp_path: Path) -> None:
-    with _second(second_home, wal_level="replica") as server:
-        publisher = server.connection("postgres", "publisher")
-        execute(publisher, "DROP TABLE IF EXISTS t", "CREATE TABLE t (id int PRIMARY KEY)")
-        databases = replace(world.databases, publisher=publisher)
-        before = _state(databases)
-        file = publication_file(tmp_path, [{"source": "public.t"}])
-        outcome = tranrepl("setup", file, environment=databases.environment)
-        _refused(
-            outcome, "Publisher postgres: wal_level is 'replica'\n  → allowed: logical. ALTER SYSTEM SET wal_level"
-        )
-        assert publisher.password is not None
-        assert publisher.password not in outcome.err
-        assert _state(databases) == before
-
-
-def test_a_server_without_wal_senders_is_told(world: World, second_home: Path, tmp_path: Path) -> None:
-    with _second(second_home, max_wal_senders="0") as server:
-        publisher = server.connection("postgres", "publisher")
-        execute(publisher, "DROP TABLE IF EXISTS t", "CREATE TABLE t (id int PRIMARY KEY)")
-        file = publication_file(tmp_path, [{"source": "public.t"}])
-        environment = replace(world.databases, publisher=publisher).environment
-        outcome = tranrepl("check", file, environment=environment)
-        _refused(outcome, "Publisher postgres: no replication connection: ")
-        assert "wait for other jobs; or raise max_wal_senders and restart the server" in outcome.err
-
-
-@pytest.mark.spark
-def test_a_store_that_only_spark_reaches_is_tried_by_a_job(world: World, tmp_path: Path) -> None:
-    environment = {"JAVA_HOME": os.environ.get("JAVA_HOME", ""), **world.environment()}
-    for number, (store, said) in enumerate(
-        [("s3a://bucket/store", "hadoop-aws:3."), ("nosuch://x/store", "nosuch://")]
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        settings = {"connection": "distribution", "store": store}
-        outcome = tranrepl(
-            "check", publication_file(folder, [{"source": "public.t"}], distributor=settings), environment=environment
-        )
-        _refused(outcome, f"distributor.store: '{store}': Spark cannot write there: ")
-        assert said in outcome.err
-
-
-@pytest.mark.spark
-def test_a_store_is_tried_in_sparks_way_and_left_as_it_was(world: World, tmp_path: Path, spark: Any) -> None:
-    """A folder stands in for another file system: what writes is Spark's own."""
-    store = tmp_path / "store"
-    site = Site(world.databases, f"file://{store}", ["public.t"])
-    request = StoreCheckRequest(publication=site.publication)
-    assert store_check.run(spark, request, {}).error is None
-    assert [it for it in store.rglob("*") if it.is_file()] == []
-    store.rmdir()
-    store.write_text("a file where a folder should be", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="Spark cannot write there"):
-        store_check.run(spark, request, {})
-
-
-def test_an_invalidated_slot_is_refused(databases: DatabasesFactory, second_home: Path, tmp_path: Path) -> None:
-    with _second(second_home, max_slot_wal_keep_size="1MB", max_wal_size="32MB", min_wal_size="32MB") as server:
-        server.create_database("losing")
-        site = Site(
-            replace(databases(), publisher=server.connection("losing", "publisher")),
-            tmp_path / "store",
-            ["public.t"],
-            publication="losing",
-        )
-        site.at_publisher("CREATE TABLE t (id int PRIMARY KEY)")
-        site.set_up()
-        site.at_publisher("INSERT INTO t VALUES (1)")
-        for _ in range(3):
-            site.at_publisher("CREATE TABLE filler AS SELECT 1", "DROP TABLE filler", "SELECT pg_switch_wal()")
-        site.at_publisher("CHECKPOINT")
-        assert site.at_publisher("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
-        before = _state(site.databases)
-        file = publication_file(tmp_path, [{"source": "public.t"}], publication="losing")
-        for verb in ("check", "setup", "log-reader"):
-            outcome = tranrepl(verb, file, environment=site.databases.environment)
-            assert outcome.status == 1
-            (error,) = outcome.errors
-            assert "Publisher losing: replication slot tranrepl_losing_" in error
-            assert f"the log it needs is gone\n  → `tranrepl reinitialize {file}`" in error
-            _kept_secret(outcome)
-        assert _state(site.databases) == before
-        # With its slot, for which a server whose log is not logical does not even start.
-        server.drop_database("losing")
-
-
-# Slots, in a publication that is set up
-
-
-@pytest.fixture
-def purchasing(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    site = Site(databases(), tmp_path / "store", ["public.t"])
-    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    site.set_up()
-    site.at_publisher("INSERT INTO t VALUES (1, 'a')")
-    return site
-
-
-def _slot(site: Site) -> str:
-    return str(
-        site.at_publisher("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")[0][0]
-    )
-
-
-def test_a_missing_slot_is_refused(purchasing: Site, tmp_path: Path) -> None:
-    slot = _slot(purchasing)
-    purchasing.at_publisher(f"SELECT pg_drop_replication_slot('{slot}')")
-    before = _state(purchasing.databases)
-    file = publication_file(tmp_path, [{"source": "public.t"}])
-    for verb in ("log-reader", "setup", "run"):
-        outcome = tranrepl(verb, file, environment=purchasing.databases.environment)
-        assert outcome.status == 1
-        (error,) = outcome.errors
-        assert f"replication slot {slot} does not exist: changes made since it was lost cannot be read" in error
-        assert f"\n  → `tranrepl reinitialize {file}`" in error
-        _kept_secret(outcome)
-    assert _state(purchasing.databases) == before
-
-
-def test_a_slot_in_use_is_refused(purchasing: Site, tmp_path: Path) -> None:
-    slot = _slot(purchasing)
-    file = publication_file(tmp_path, [{"source": "public.t"}])
-    with _reading(purchasing.databases.publisher, slot):
-        before = purchasing.at_publisher(_STATE)
-        outcome = tranrepl("log-reader", file, environment=purchasing.databases.environment)
-        assert outcome.status == 1
-        assert (
-            f"replication slot {slot} is in use by another session\n  → one log reader at a time" in outcome.errors[0]
-        )
-        assert len(outcome.errors) == 1
-        _kept_secret(outcome)
-        assert purchasing.at_publisher(_STATE) == before
-
-
-class _reading:  # noqa: N801
-    """Another session that holds the slot."""
-
-    def __init__(self, publisher: Connection, slot: str) -> None:
-        parameters = publisher.libpq_parameters("other reader")
-        names = " ".join(f"{name}={parameters[name]}" for name in ("host", "port", "user", "dbname"))
-        self._publisher, self._slot = publisher, slot
-        self._command = [
-            str(embedded_bindir() / "pg_recvlogical"),
-            *("--slot", slot, "--start", "--no-loop", "--file", os.devnull, "--dbname", names),
-            *("--option", "proto_version=1", "--option", f"publication_names={slot}"),
-        ]
-        self._environment = {**os.environ, "PGPASSWORD": parameters["password"]}
-
-    def __enter__(self) -> None:
-        self._process = subprocess.Popen(self._command, env=self._environment, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 300
-        while not self._is_active():
-            assert self._process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(300)
-
-    def _is_active(self) -> bool:
-        query = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self._slot}'"
-        return execute(self._publisher, query) == [(True,)]
-
-
-@pytest.mark.spark
-def test_a_store_that_a_job_cannot_write_loses_nothing(purchasing: Site, tmp_path: Path, spark: Any) -> None:
-    purchasing.spark = spark
-    store = tmp_path / "store"
-    store.write_text("a file where a folder should be", encoding="utf-8")
-    before = purchasing.at_publisher(_STATE)
-    with pytest.raises(ConfigurationError, match=rf"store: {store}/.* cannot be written") as refused:
-        purchasing.read_log().raise_error()
-    assert refused.value.report.remedy == "distributor.store must be a path that Spark can write"
-    assert purchasing.at_publisher(_STATE) == before
-    store.unlink()
-    purchasing.run()
-    assert purchasing.differences() == []
+    assert_kept_secret(outcome)
+    assert state_of(shared.databases) == before
