@@ -12,7 +12,7 @@ import sys
 import tempfile
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,9 @@ with patch.dict(os.environ, AIRFLOW_ENVIRONMENT), warnings.catch_warnings():
     from airflow.api.common.delete_dag import delete_dag
     from airflow.models.connection import Connection
     from airflow.models.dag import DagModel
+    from airflow.sdk import BaseHook
+    from airflow.sdk import Connection as TaskConnection
+    from airflow.sdk.exceptions import AirflowNotFoundException
     from airflow.utils.session import create_session
 
 JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest
@@ -244,3 +247,53 @@ def idle_checks(monkeypatch: pytest.MonkeyPatch) -> IdleChecks:
         agent.__dict__["idle_result"] = checks.find
         monkeypatch.setitem(sys.modules, name, agent)
     return checks
+
+
+@dataclass
+class FakeTaskInstance:
+    """What an operator asks of its task instance."""
+
+    first_attempt_state: str = "failed"
+    error: dict[str, Any] | None = None
+    dag_id: str = "purchasing"
+    run_id: str = "run"
+    pushed: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = json.loads(json.dumps(value))
+
+    def xcom_pull(self, **wanted: str) -> Any:
+        assert wanted["key"] == "error"
+        return {"distribute": self.error, "log_reader": None}[wanted["task_ids"]]
+
+    def get_task_states(self, **wanted: Any) -> dict[str, dict[str, str]]:
+        assert wanted == {"dag_id": self.dag_id, "task_ids": ["distribute"], "run_ids": [self.run_id]}
+        return {self.run_id: {"distribute": self.first_attempt_state}}
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch, stored_connections: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The connections of a secrets backend; a test may change them."""
+
+    def get_connection(_: type[BaseHook], connection_id: str) -> TaskConnection:
+        if connection_id not in stored_connections:
+            raise AirflowNotFoundException(f"The conn_id `{connection_id}` isn't defined")
+        fields = stored_connections[connection_id]
+        extra = json.dumps(fields["extra"]) if "extra" in fields else None
+        return TaskConnection(conn_id=connection_id, **{**fields, "extra": extra})
+
+    monkeypatch.setattr(BaseHook, "get_connection", classmethod(get_connection))
+    return stored_connections
+
+
+@pytest.fixture
+def ti() -> FakeTaskInstance:
+    return FakeTaskInstance()
+
+
+@pytest.fixture
+def run(
+    connections: dict[str, Any], fake_spark: FakeSpark, idle_checks: IdleChecks, ti: FakeTaskInstance
+) -> Callable[[Any], Any]:
+    """Execute an operator where there is work to do."""
+    return lambda operator: operator.execute({"ti": ti})
