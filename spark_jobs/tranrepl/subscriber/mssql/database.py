@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.dialects import mssql
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
@@ -24,6 +25,7 @@ from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_k
 from tranrepl.subscriber.mssql.driver import KIND
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
 from tranrepl.subscriber.mssql.row_locks import locked_rows
+from tranrepl.subscriber.mssql.session import set_session
 from tranrepl.subscriber.value_conversion import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"
@@ -73,6 +75,10 @@ class SqlServer(NumberedDatabase):
             connection.database,
             options,
         )
+
+    def configured(self, engine: sa.Engine) -> sa.Engine:
+        event.listen(engine, "connect", _prepare, insert=True)
+        return engine
 
     def catalogue(self, session: sa.Connection) -> Catalogue:
         return SqlServerCatalogue(session)
@@ -127,6 +133,11 @@ class SqlServer(NumberedDatabase):
         if number == _USER_ERROR and first_line(error.orig or error).startswith(f"{ROW_NOT_FOUND}:"):
             return ROW_NOT_FOUND
         return None if number is None else str(number)
+
+
+def _prepare(driver: Any, record: object) -> None:
+    del record
+    set_session(driver)
 
 
 def _typed(kind: Callable[..., TypeEngine[Any]], argument: int | str) -> TypeEngine[Any]:
