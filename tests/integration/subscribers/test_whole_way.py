@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from conftest import DatabasesFactory
 from support.databases import connection_environment
 from support.mariadb import MariaDbServer
-from support.shell import typed
-from support.site import Site
-from support.subscribers import STATEMENTS, sqlite_execute
+from support.shell import publication_file, tranrepl, typed
+from support.site import Site, execute
+from support.subscribers import STATEMENTS, mssql_execute, sqlite_execute
 from tranrepl.admin.status import status
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
@@ -88,6 +90,43 @@ def test_changes_reach_mariadb_by_procedures_and_a_missing_row_stops_them(
     assert error is not None
     assert (error.kind, error.number, error.article) == (ErrorKind.DATA, "20598", "public.vendor")
     assert "vendor_id = 3" in error.message
+
+
+@pytest.mark.submit
+def test_the_shell_goes_all_the_way_to_a_sql_server(
+    databases: DatabasesFactory, mssql_database: Connection, tmp_path: Path
+) -> None:
+    """A snapshot, changes by procedures, a missing row, and what `validate` says of it."""
+    ends = replace(databases(migrated=False), subscriber=mssql_database)
+    file = publication_file(
+        tmp_path,
+        [{"source": "public.vendor", "destination": "dbo.vendor"}],
+        subscriptions=[{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}],
+    )
+    execute(ends.publisher, _TABLE, *_CHANGES[:1])
+
+    def done(*words: str) -> str:
+        outcome = tranrepl(*words, environment=ends.environment)
+        assert outcome.status == 0, outcome.out + outcome.err
+        return outcome.out
+
+    done("setup", str(file))
+    done("run", str(file), "--master", "local[2]")
+    execute(ends.publisher, *_CHANGES[1:])
+    done("run", str(file), "--master", "local[2]")
+    rows = mssql_execute(mssql_database, f"select {_COLUMNS} from vendor order by 1")
+    published = execute(ends.publisher, f"SELECT {_COLUMNS.replace('tags', 'tags::text')} FROM vendor ORDER BY 1")
+    assert rows == published
+    done("validate", str(file), "--master", "local[2]")
+
+    mssql_execute(mssql_database, "delete from vendor where vendor_id = 3")
+    differs = tranrepl("validate", str(file), "--master", "local[2]", environment=ends.environment)
+    assert differs.status == 1
+    execute(ends.publisher, "UPDATE vendor SET note = 'x' WHERE vendor_id = 3")
+    stopped = tranrepl("run", str(file), "--master", "local[2]", environment=ends.environment)
+    assert stopped.status == 1
+    assert "20598" in stopped.err
+    assert "vendor_id = 3" in stopped.err
 
 
 def test_the_shell_scripts_procedures_where_a_database_has_them(databases: DatabasesFactory, tmp_path: Path) -> None:

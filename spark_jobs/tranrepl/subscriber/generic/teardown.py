@@ -16,7 +16,7 @@ from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.generic.session_errors import translated_errors
-from tranrepl.subscriber.generic.watermark import is_model_table
+from tranrepl.subscriber.generic.watermark import model_tables
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.replication_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
@@ -52,7 +52,8 @@ class SqlTeardown:
 
     def _there(self) -> list[sa.Table]:
         """Return the model's tables that exist, and are ours."""
-        return [it for it in (WATERMARKS, SNAPSHOTS, OBJECTS) if is_model_table(self._session, it)]
+        there = model_tables(self._session, self._database)
+        return [it for it in (WATERMARKS, SNAPSHOTS, OBJECTS) if it in there]
 
     def _of_subscriptions(self) -> list[sa.Table]:
         return [it for it in self._there() if it is not OBJECTS]

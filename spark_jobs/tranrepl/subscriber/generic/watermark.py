@@ -167,36 +167,53 @@ def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
     )
 
 
-def _found(session: sa.Connection, database: SqlDatabase, table: sa.Table) -> Destination:
-    """Return one of the model's tables, which is there, as the catalogue has it."""
-    place = (None, table.name)
-    return database.catalogue(session).destinations([place])[place]
+_MIGRATED = ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number"))
+"""Tables that earlier versions made otherwise, each with a column that tells it from SQL Server's own of that name."""
 
 
-def is_model_table(session: sa.Connection, table: sa.Table) -> bool:
-    """Return whether the table is there, and is ours: SQL Server's own replication has tables of these names."""
-    inspector = sa.inspect(session)
-    if not inspector.has_table(table.name):
-        return False
-    return {column["name"] for column in inspector.get_columns(table.name)} >= {it.name for it in table.columns}
+def _tables_there(session: sa.Connection, database: SqlDatabase) -> dict[str, Destination]:
+    """Return the tables that are there under the names of the model's, as the catalogue has them."""
+    found = database.catalogue(session).destinations([(None, name) for name in METADATA.tables])
+    return {name: it for (_, name), it in found.items()}
+
+
+def _is_whole(table: sa.Table, found: Destination | None) -> bool:
+    return found is not None and found.columns.keys() >= set(table.columns.keys())
+
+
+def model_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table]:
+    """Return the model's tables that are there, and are ours: SQL Server's own replication has tables of these
+    names."""
+    there = _tables_there(session, database)
+    return [table for name, table in METADATA.tables.items() if _is_whole(table, there.get(name))]
 
 
 def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:
     """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
     SQL Server's own are."""
-    METADATA.create_all(session, checkfirst=True)
-    _add_missing_columns(session, WATERMARKS, "transaction_timestamp")
-    _add_missing_columns(session, SNAPSHOTS, "range_number")
-    for table, ours in ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number")):
-        _add_publisher_system(session, database, table, ours)
-    for table in METADATA.tables.values():
-        found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
-        if not found >= {column.name for column in table.columns}:
+    there = _tables_there(session, database)
+    for name, table in METADATA.tables.items():
+        if name not in there:
+            table.create(session)
+    for table, ours in _MIGRATED:
+        found = there.get(table.name)
+        if session.dialect.name == "sqlite":
+            _rebuild(session, table, is_earlier=_is_earlier(found, table, ours))
+        elif found is not None and ours in found.columns:
+            _add_missing_columns(session, table, found)
+            _add_publisher_system(session, table, found)
+    there = _tables_there(session, database)
+    for name, table in METADATA.tables.items():
+        if not _is_whole(table, there.get(name)):
             raise ConfigurationError(
-                f"{where}: table {table.name} is another program's: SQL Server's own replication has one of that name",
+                f"{where}: table {name} is another program's: SQL Server's own replication has one of that name",
                 remedy="deliver into a database that takes part in no other replication",
             )
     _write_version(session)
+
+
+def _is_earlier(found: Destination | None, table: sa.Table, ours: str) -> bool:
+    return found is not None and ours in found.columns and table.c.publisher_system.name not in found.columns
 
 
 def find_version(session: sa.Connection) -> TablesVersion | None:
@@ -216,17 +233,12 @@ def _write_version(session: sa.Connection) -> None:
         session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
 
 
-def _add_publisher_system(session: sa.Connection, database: SqlDatabase, table: sa.Table, ours: str) -> None:
-    """Add the Publisher's system identifier to the primary key of a table that an earlier version made; that has the
-    column `ours`."""
-    found = _found(session, database, table)
+def _add_publisher_system(session: sa.Connection, table: sa.Table, found: Destination) -> None:
+    """Add the Publisher's system identifier to the primary key of a table that an earlier version made."""
     column = table.c.publisher_system
+    if any(column.name in key for key in found.unique_keys):
+        return
     operations = Operations(MigrationContext.configure(session))
-    if session.dialect.name == "sqlite":
-        _rebuild(session, operations, table, is_earlier=ours in found.columns and column.name not in found.columns)
-        return
-    if ours not in found.columns or any(column.name in key for key in found.unique_keys):
-        return
     if column.name not in found.columns:
         operations.add_column(table.name, sa.Column(column.name, column.type, nullable=False, server_default=""))
     key = sa.inspect(session).get_pk_constraint(table.name)
@@ -234,9 +246,10 @@ def _add_publisher_system(session: sa.Connection, database: SqlDatabase, table: 
     operations.create_primary_key(f"pk_{table.name}", table.name, [it.name for it in table.primary_key])
 
 
-def _rebuild(session: sa.Connection, operations: Operations, table: sa.Table, *, is_earlier: bool) -> None:
+def _rebuild(session: sa.Connection, table: sa.Table, *, is_earlier: bool) -> None:
     """Create a table again, because SQLite alters no primary key. An interrupted attempt is finished: the earlier table
     is dropped last."""
+    operations = Operations(MigrationContext.configure(session))
     name = f"{table.name}_earlier"
     if is_earlier:
         operations.rename_table(table.name, name)
@@ -249,12 +262,9 @@ def _rebuild(session: sa.Connection, operations: Operations, table: sa.Table, *,
     operations.drop_table(name)
 
 
-def _add_missing_columns(session: sa.Connection, table: sa.Table, ours: str) -> None:
-    """Add the columns that a table of an earlier version lacks; that has the column `ours`."""
+def _add_missing_columns(session: sa.Connection, table: sa.Table, found: Destination) -> None:
+    """Add the columns that a table of an earlier version lacks."""
     operations = Operations(MigrationContext.configure(session))
-    found = {column["name"] for column in sa.inspect(session).get_columns(table.name)}
-    if ours not in found:
-        return
     for column in table.columns:
-        if column.name not in found and column.nullable:
+        if column.name not in found.columns and column.nullable:
             operations.add_column(table.name, sa.Column(column.name, column.type))
