@@ -34,7 +34,7 @@ def run(site: Site) -> None:
     replicate_stored(site)
 
 
-def tell_history(site: Site) -> None:
+def record_history(site: Site) -> None:
     """What a run tells of its end: `run` is a job that was killed before."""
     assert site.probe_batches("reporting") is not None
 

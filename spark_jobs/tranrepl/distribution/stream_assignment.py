@@ -184,11 +184,13 @@ class _Touches:
     names: list[pa.StringArray] = field(default_factory=list)
 
     def add(self, rows: Ints, names: pa.StringArray) -> None:
+        """Add that each row touches the value of its name, shape (rows,) both; a row without a name touches none."""
         known = _bools(names.is_valid())
         self.rows.append(rows[known])
         self.names.append(names.drop_null())
 
     def nodes(self) -> tuple[Ints, Ints]:
+        """Return the rows, and a number for the value that each touches, shape (touches,) both."""
         if not self.rows:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         encoded = pc.dictionary_encode(pa.chunked_array(self.names)).combine_chunks()

@@ -48,6 +48,7 @@ class _Parts:
         return cls(np.unique(np.concatenate([transactions.begins, *truncated])))
 
     def of_places(self, places: Ints) -> Ints:
+        """Return the index of each place's part, shape (places,)."""
         return np.searchsorted(self.begins, places, side="right")
 
 

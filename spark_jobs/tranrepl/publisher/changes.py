@@ -50,19 +50,23 @@ class Buffer:
         }
 
     def uint16(self, at: Ints) -> Ints:
+        """Return the integers of two bytes that begin at these offsets, in their shape."""
         return self._views[">u2"][at].astype(np.int64)
 
     def uint32(self, at: Ints) -> Ints:
+        """Return the integers of four bytes that begin at these offsets, in their shape."""
         return self._views[">u4"][at].astype(np.int64)
 
     def uint64(self, at: Ints) -> Ints:
+        """Return the integers of eight bytes that begin at these offsets, in their shape."""
         return self._views[">u8"][at].astype(np.int64)
 
     def words(self, at: Ints) -> npt.NDArray[np.uint32]:
+        """Return the four bytes that begin at each of these offsets as they are, in the offsets' shape."""
         return self._views["<u4"][at].astype(np.uint32, copy=False)
 
     def strings(self, starts: Ints, lengths: Ints) -> pa.StringArray:
-        """Return cells (flat) as strings, NULL where there is no value."""
+        """Return cells as strings, shape (cells,), NULL where there is no value."""
         null = lengths < 0
         bounds = np.empty(2 * len(starts) + 1, dtype=np.int32)
         bounds[0:-1:2] = starts
@@ -95,13 +99,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Values of some rows, one row a change, one column a published column: where each starts in the buffer, and its
-    length or NULL or LEFT_OUT."""
+    """Values of some changes, shape (changes, published columns): where each starts in the buffer, and its length, or
+    NULL or LEFT_OUT."""
 
     starts: Ints
     lengths: Ints
 
     def rows(self, chosen: Ints | Bools) -> Cells:
+        """Return the cells of the chosen changes: their indexes, or which they are, shape (changes,)."""
         return Cells(self.starts[chosen], self.lengths[chosen])
 
     def columns(self, chosen: Sequence[int] | slice) -> Cells:
@@ -123,7 +128,8 @@ class Cells:
 class ChangeSet:
     """Changes of one article by one operation, in the log's order. An image that the operation does not have is None.
 
-    `places` number the changes of a batch, ascending. `changed` (of an UPDATE) is by row and column.
+    `places`, shape (changes,), number the changes of a batch, ascending. `changed` (of an UPDATE) says which columns
+    changed, shape (changes, published columns).
     """
 
     article: RegisteredArticle
@@ -133,9 +139,10 @@ class ChangeSet:
     after: Cells | None = None
     changed: Bools | None = None
     turn: Ints | None = None
-    """The order of what goes out at one place: the INSERT of a pair after its DELETE. None: first."""
+    """The order of what goes out at one place, shape (changes,): the INSERT of a pair after its DELETE. None: first."""
 
     def rows(self, chosen: Ints | Bools) -> ChangeSet:
+        """Return the chosen changes: their indexes, or which they are, shape (changes,)."""
         return ChangeSet(
             self.article,
             self.operation,
@@ -151,8 +158,9 @@ class ChangeSet:
 class Transactions:
     """The transactions that some changes belong to. Entry 0 is the one that was open when their batch began.
 
-    `begins` are the places at which the others begin; `seqno` is their `xact_seqno`, read as a number, `time` the
-    commit's in µs since 1970 UTC; `whole` says whether both ends of the transaction are in the batch.
+    `begins`, shape (transactions - 1,), are the places at which the others begin. The other arrays have shape
+    (transactions,): `seqno` is the `xact_seqno`, read as a number, `time` the commit's in µs since 1970 UTC; `whole`
+    says whether both ends of the transaction are in the batch.
     """
 
     begins: Ints

@@ -11,9 +11,9 @@ from tranrepl import __version__
 from tranrepl.errors import ConfigurationError, newer_version
 
 REVISION = 1
-"""Of the model's tables at a Subscriber, whatever its database. It grows when one of them changes."""
+"""The revision of the model's tables at a Subscriber, whatever its database. It grows when one of them changes."""
 BEFORE_VERSIONS = 0
-"""Of tables whose version was not written down."""
+"""The revision of tables whose version was not written down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def test_setup_writes_down_the_version_that_made_the_distribution_database(site:
 
 
 def test_setup_reports_tables_that_it_only_migrates(site: Site, tmp_path: Path) -> None:
-    assert command(site, tmp_path, "setup").out == "publication: nothing to do\n"
+    assert command(site, tmp_path, "setup").out == "purchasing: nothing to do\n"
     execute(site.databases.distribution, "UPDATE msrepl_version SET version = '0.0.1'")
     site.at_subscriber("DROP TABLE msrepl_version")
     distribution = site.databases.distribution.database
@@ -54,9 +54,9 @@ def test_setup_reports_tables_that_it_only_migrates(site: Site, tmp_path: Path) 
     assert command(site, tmp_path, "setup").out.splitlines() == [
         f"  migrated the tables of distribution database {distribution} from revision {REVISION} (0.0.1) to {current}",
         f"  migrated the tables of Subscriber reporting from revision 0 (an earlier version) to {subscribers_current}",
-        "publication: set up",
+        "purchasing: set up",
     ]
-    assert command(site, tmp_path, "setup").out == "publication: nothing to do\n"
+    assert command(site, tmp_path, "setup").out == "purchasing: nothing to do\n"
 
 
 @pytest.mark.parametrize("verb", ["check", "setup", "log-reader", "distribute", "cleanup", "status"])

@@ -22,9 +22,9 @@ from support.item_site import (
     grow,
     insert,
     item_site,
+    record_history,
     run,
     slot_rows,
-    tell_history,
 )
 from support.observed import watermark
 from support.server_copies import back_up, catch_up, promote, restore, standby_of, synchronize_slots
@@ -173,11 +173,11 @@ def test_a_subscriber_ahead_of_both_restored_databases_is_refused(
     site = item_site(server, others, tmp_path)
     insert(site, 1, 3, "before")
     run(site)
-    tell_history(site)
+    record_history(site)
     backup = back_up(server, tmp_path / "backup")
     insert(site, 4, 9, "lost")
     run(site)
-    tell_history(site)
+    record_history(site)
     registered = watermark(site)
     restore(server, backup)
     insert(site, 4, 5, "after")
@@ -193,7 +193,7 @@ def test_a_subscriber_ahead_of_both_restored_databases_is_refused(
 def test_a_killed_delivery_goes_on_though_no_run_recorded_its_end(site: Site) -> None:
     insert(site, 1, 3, "before")
     run(site)
-    tell_history(site)
+    record_history(site)
     insert(site, 4, 9, "delivered, and not told")
     run(site)
     insert(site, 10, 12, "after")

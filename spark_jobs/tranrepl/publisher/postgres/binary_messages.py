@@ -117,7 +117,7 @@ class TextForm:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Binary values: where the cell starts, at its kind; how long the value is; its type."""
+    """Binary values, shape (values,) each: where the cell starts, at its kind; how long the value is; its type."""
 
     starts: Ints
     lengths: Ints

@@ -57,6 +57,8 @@ class SqlDatabase:
     """The driver's row count of many executions is the sum of theirs. PEP 249 leaves it open."""
     holds_what_is_declared = True
     """A column holds values of its declared type and length, and no others."""
+    alters_primary_keys = True
+    """Whether ALTER TABLE changes a primary key; where not, the table is created again."""
     error_codes: ErrorCodes = Codes.OTHER.value
     lock_timeouts: frozenset[str] = frozenset()
     """Numbers of the error that a wait for a lock has taken too long."""

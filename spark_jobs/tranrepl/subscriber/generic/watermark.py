@@ -197,7 +197,7 @@ def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> 
             table.create(session)
     for table, ours in _MIGRATED:
         found = there.get(table.name)
-        if session.dialect.name == "sqlite":
+        if not database.alters_primary_keys:
             _rebuild(session, table, is_earlier=_is_earlier(found, table, ours))
         elif found is not None and ours in found.columns:
             _add_missing_columns(session, table, found)
@@ -247,7 +247,7 @@ def _add_publisher_system(session: sa.Connection, table: sa.Table, found: Destin
 
 
 def _rebuild(session: sa.Connection, table: sa.Table, *, is_earlier: bool) -> None:
-    """Create a table again, because SQLite alters no primary key. An interrupted attempt is finished: the earlier table
+    """Create a table again, where no primary key can be altered. An interrupted attempt is finished: the earlier table
     is dropped last."""
     operations = Operations(MigrationContext.configure(session))
     name = f"{table.name}_earlier"
