@@ -58,8 +58,8 @@ class Connection:
         return {**_NOTICING_DEAD_PEERS, **self.options, **{name: v for name, v in parameters.items() if v}}
 
     def sqlalchemy_url(self) -> URL:
-        """Return the URL of the distribution database, which is PostgreSQL. It is PostgreSQL here; other kinds come
-        with their dialects."""
+        """Return the URL of the distribution database, which is PostgreSQL. Raises ConfigurationError for
+        another kind."""
         require_postgres(self)
         return URL.create(
             "postgresql+psycopg", self.login, self.password, self.host, self.port, self.database, dict(self.options)

@@ -151,7 +151,8 @@ def _set_up_subscription(
             database.snapshots.stop_article(
                 added, str(article.source), UnknownRows("it was reinitialized after what is stored")
             )
-            say(f"article {article.source} of subscription {subscription.name} is stopped until its rows are seen to")
+            place = f"article {article.source} of subscription {subscription.name}"
+            say(f"{place} is stopped until its rows are validated or copied")
 
 
 def _start_at(
@@ -266,6 +267,6 @@ def _refuse_undelivered(
             raise ConfigurationError(
                 f"article {names} changed, but subscription {subscription.name} has commands still to be delivered, "
                 "which were made before",
-                remedy="`tranrepl run FILE` delivers them, whatever its log reader says (with the file as it "
-                "was, where a delivery asks for more); then `tranrepl setup FILE`",
+                remedy="`tranrepl run FILE` delivers them, even where its log reader fails; where the delivery refuses "
+                "the changed file, run it with the file as it was. Then `tranrepl setup FILE`",
             )

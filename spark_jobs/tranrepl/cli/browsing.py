@@ -100,7 +100,7 @@ def _show_commands(commands: list[BrowsedCommand], limit: int, as_json: bool) ->
             out.print(f"[bold]0x{shown}[/]  [dim]{time} UTC[/]", highlight=False, soft_wrap=True)
         out.print(f"{command.command_id:>6}  {escape(command.command)}", highlight=False, soft_wrap=True)
     if len(commands) == limit:
-        out.print(f"the first {limit} commands; --limit shows more, --from goes on")
+        out.print(f"the first {limit} commands; --limit shows more, --from continues")
 
 
 def _command_fields(command: BrowsedCommand) -> dict[str, Any]:

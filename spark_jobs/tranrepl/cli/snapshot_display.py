@@ -79,8 +79,7 @@ class _Bars:
 
 
 def table_bars(tables: Sequence[TableProgress], width: int, most: int) -> Table:
-    """Return a line for each table; where there are more than fit, those in progress come first. Where they are more
-    than fit, those on their way come first."""
+    """Return a line for each table; where there are more than fit, those in progress come first."""
     shown, hidden = list(tables), 0
     if len(shown) > most:
         shown = sorted(shown, key=lambda it: (not 0 < it.share < 1, it.share >= 1))

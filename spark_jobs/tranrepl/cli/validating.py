@@ -78,7 +78,7 @@ def _repair_of(repair: bool, repair_script: Path | None, rowcount_only: bool) ->
     if repair and repair_script is not None:
         raise ConfigurationError("--repair and --repair-script", remedy="allowed: one of them")
     if rowcount_only and (repair or repair_script is not None):
-        raise ConfigurationError("--rowcount-only does not tell which rows differ", remedy="leave it out to repair")
+        raise ConfigurationError("--rowcount-only does not find which rows differ", remedy="leave it out to repair")
     if repair_script is not None:
         return Repair.SCRIPT
     return Repair.APPLY if repair else Repair.NONE

@@ -132,11 +132,11 @@ class OpenDistribution:
     def _stopped(self, article: str, reason: str) -> ConfigurationError:
         name = self.subscription.subscription
         one = f" --article {shlex.quote(article)}" if self.takes_snapshots else ""
-        loaded = "takes them again" if self.takes_snapshots else "begins after them, where they were loaded by hand"
+        loaded = "copies them again" if self.takes_snapshots else "begins after them, where they were loaded by hand"
         return ConfigurationError(
             f"article {article} of subscription {name} is stopped: {reason}",
             remedy=f"`tranrepl validate FILE -s {name} --article {shlex.quote(article)} --repair` compares its rows, "
-            f"corrects what differs and lets it go on; `tranrepl reinitialize FILE -s {name}{one}` {loaded}",
+            f"corrects what differs and resumes its delivery; `tranrepl reinitialize FILE -s {name}{one}` {loaded}",
             number=MUST_BE_REINITIALIZED,
             article=article,
         )
@@ -145,7 +145,7 @@ class OpenDistribution:
 def _without_snapshot(what: str) -> ConfigurationError:
     return ConfigurationError(
         f"the initial snapshot of {what} is not yet available",
-        remedy="`tranrepl snapshot FILE` makes it, and ends one that was interrupted; one that goes on must end first",
+        remedy="`tranrepl snapshot FILE` takes it, or completes an interrupted one; one in progress must end first",
         number=SNAPSHOT_NOT_AVAILABLE,
     )
 

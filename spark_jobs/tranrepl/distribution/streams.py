@@ -178,8 +178,7 @@ def _piece_of(piece: StreamPiece) -> Piece:
 
 
 def together(results: Sequence[JobResult]) -> JobResult:
-    """Add up the streams' results. Of their errors, one about data comes first. Of their errors, one about data says
-    most."""
+    """Add up the streams' results. Of their errors, one about data comes first: it says most."""
     errors = [it.error for it in results if it.error is not None]
     first = next((it for it in errors if it.kind is ErrorKind.DATA), errors[0] if errors else None)
     total = JobResult()

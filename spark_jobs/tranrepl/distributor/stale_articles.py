@@ -63,7 +63,7 @@ def reinitialize_or_stop(
             done.append(f"{place} waits for a snapshot: {why.reason}")
         else:
             database.snapshots.stop_article(subscription, str(source), why)
-            done.append(f"{place} is stopped until its rows are seen to: {why.reason}")
+            done.append(f"{place} is stopped until its rows are validated or copied: {why.reason}")
     return done
 
 

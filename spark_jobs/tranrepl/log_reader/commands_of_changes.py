@@ -39,8 +39,7 @@ class CommandsOfChanges:
     _open_commands: int = 0
 
     def __call__(self, changes: Changes) -> pa.RecordBatch:
-        """Return the commands, in order. Raises RefusedChange where a change cannot become one. Raises RefusedChange
-        where a change cannot become one."""
+        """Return the commands, in order. Raises RefusedChange where a change cannot become one."""
         try:
             return self._commands(changes)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:

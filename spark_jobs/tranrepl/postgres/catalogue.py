@@ -113,8 +113,8 @@ SELECT path FROM (SELECT current_setting('search_path') AS path OFFSET 0) AS bef
 
 @contextmanager
 def qualified_names(session: Session) -> Iterator[None]:
-    """Let names be written with their schema, inside a transaction, by an empty search path. The transaction itself may
-    go on with its own. The transaction itself may go on with its own."""
+    """Let names be written with their schema, inside a transaction, by an empty search path; after it, the
+    transaction has its own search path again."""
     path = session.execute(_LEAVE_PATH).fetchone()
     yield
     session.execute("SELECT set_config('search_path', %s, true)", path)

@@ -25,8 +25,7 @@ _TASKS_A_CORE = 4
 
 
 def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str, Connection]) -> JobResult:
-    """Take the snapshots that articles wait for. The result, error or not, is in the history. The result, error or not,
-    is in the history.
+    """Take the snapshots that articles wait for. The result, error or not, is in the history.
 
     This process holds the exported snapshot: tasks and executors may be lost, their ranges are copied again. Where it
     is lost itself, the next job begins again.

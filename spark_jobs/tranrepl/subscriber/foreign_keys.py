@@ -74,7 +74,7 @@ def _obstacles(
     referencing: tuple[Article, TableDescription],
     referenced: tuple[Article, TableDescription],
 ) -> Iterator[str]:
-    """Yield why the Subscriber's rows may break a foreign key that the Publisher's obey."""
+    """Yield why the Subscriber's rows may violate a foreign key that the Publisher's rows satisfy."""
     if not key.holds:
         yield "at the Publisher it is not validated, or compares periods"
     if {column.name for column in referenced[1].key} != set(key.referenced_columns):

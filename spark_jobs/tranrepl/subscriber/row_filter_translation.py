@@ -21,7 +21,7 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
             # PostgreSQL divides integers without a remainder, others with one.
             raise SqlglotError("a division means another number there")
         if isinstance(tree.unnest(), (exp.Literal, exp.Null)):
-            raise SqlglotError("only PostgreSQL takes a constant for a condition; say true or false")
+            raise SqlglotError("a constant is no condition in every database; write true or false")
         for column in tree.find_all(exp.Column):
             # PostgreSQL folds a name without quotes to lower case; every name goes out quoted.
             name = column.this.name if column.this.args.get("quoted") else column.this.name.lower()
@@ -29,7 +29,7 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
         translated = tree.sql(dialect=sql_name, unsupported_level=sqlglot.ErrorLevel.RAISE)
     except SqlglotError as error:
         raise ConfigurationError(
-            f"filter of {table}: {text!r} cannot be said in the Subscriber's SQL: {str(error).splitlines()[0]}",
+            f"filter of {table}: {text!r} cannot be translated to the Subscriber's SQL: {str(error).splitlines()[0]}",
             remedy="truncate: ignore or error, or another filter",
         ) from error
     return translated.replace(":", "\\:")

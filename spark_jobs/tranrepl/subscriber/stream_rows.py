@@ -26,8 +26,7 @@ class StreamRow:
 
 
 def position_of(rows: Sequence[StreamRow]) -> SubscriptionPosition:
-    """Return the position that the rows of all streams give. Raises InternalError where they contradict each other.
-    Raises InternalError where they contradict each other."""
+    """Return the position that the rows of all streams give. Raises InternalError where they contradict each other."""
     watermark = bytes(rows[0].xact_seqno)
     ahead = [row for row in rows[1:] if bytes(row.xact_seqno) > watermark]
     if not ahead:

@@ -115,7 +115,7 @@ def _bytes(text: str, source: SourceType, target: ColumnType) -> bytes:
     elif source.family in (Family.TEXT, Family.CHARACTER):
         value = text.encode()
     else:
-        raise UnfitValueError(f"a value of type {source.spelling} has no place in {target.spelling}")
+        raise UnfitValueError(f"a value of type {source.spelling} does not fit into {target.spelling}")
     length = getattr(target.type, "length", None)
     if isinstance(length, int) and (len(value) > length or (target.fixed_length and len(value) < length)):
         raise _unfit(text, target)
@@ -141,7 +141,7 @@ def _bit(text: str, source: SourceType, target: ColumnType) -> int:
 def _number(text: str, source: SourceType, target: ColumnType) -> Decimal:
     """Parse a finite number."""
     if source.family is Family.BITS:
-        raise UnfitValueError(f"a value of type {source.spelling} has no place in {target.spelling}")
+        raise UnfitValueError(f"a value of type {source.spelling} does not fit into {target.spelling}")
     if source.family is Family.MONEY:
         text = text.replace("$", "").replace(",", "")
     try:

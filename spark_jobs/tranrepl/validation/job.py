@@ -108,7 +108,7 @@ class _Validation:
             return []
         resumed = [it for it in self.opened.stopped_articles() if it in settled]
         self.opened.database.snapshots.resume_articles(self.opened.subscription, resumed)
-        return [f"article {it} was stopped; its rows are the Publisher's, and it goes on" for it in resumed]
+        return [f"article {it} was stopped; its rows are the Publisher's, and its delivery resumes" for it in resumed]
 
     def _articles(self) -> list[RegisteredArticle]:
         registered = self.opened.database.articles.active(self.request.publication, self.opened.record)

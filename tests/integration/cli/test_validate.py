@@ -82,7 +82,7 @@ def test_the_shell_tells_what_differs_and_what_was_repaired(
 def test_what_cannot_be_asked_is_refused(shell: Callable[..., Outcome]) -> None:
     asked = {
         ("--repair", "--repair-script", "out.sql"): "--repair and --repair-script",
-        ("--repair", "--rowcount-only"): "--rowcount-only does not tell which rows differ",
+        ("--repair", "--rowcount-only"): "--rowcount-only does not find which rows differ",
         ("--article", "public.other"): "publication purchasing has no article 'public.other'",
         ("-s", "other"): "publication purchasing has no subscription 'other'",
     }

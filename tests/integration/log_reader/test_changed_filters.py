@@ -63,7 +63,7 @@ def test_without_a_snapshot_a_subscription_stops_until_validated(
     site = begun(vendor_site(ends, tmp_path, subscription, **article))
     wider = vendor_site(ends, tmp_path, subscription, **article, filter="rating > 5")
     site.at_publisher("UPDATE other SET name = 'after'")
-    assert any("is stopped until its rows are seen to: its row filter changed" in it for it in wider.set_up())
+    assert any("is stopped until its rows are validated or copied: its row filter changed" in it for it in wider.set_up())
     results = whole_run(wider)
     assert results["reporting"].error is not None
     assert results["reporting"].error.number == "21074"
@@ -76,7 +76,7 @@ def test_without_a_snapshot_a_subscription_stops_until_validated(
     assert whole_run(wider)["reporting"].error is not None
     repaired = wider.validate(articles=("public.vendor",), repair=Repair.APPLY)
     repaired.raise_error()
-    assert any("goes on" in it for it in repaired.notices)
+    assert any("its delivery resumes" in it for it in repaired.notices)
     good_run(wider)
     assert site.at_subscriber("SELECT * FROM vendor ORDER BY 1") == site.at_publisher(
         "SELECT * FROM vendor WHERE rating > 5 ORDER BY 1"

@@ -230,7 +230,7 @@ def test_truncate_may_be_an_error_after_what_came_before_it(
         ({"filter": "other.col2 = 1"}, "other.col2: allowed: columns of table1"),
         ({"filter": "col2 = (SELECT max(col2) FROM table1)"}, "looks at the values of one row only"),
         ({"filter": "max(col2) > 1"}, "looks at the values of one row only"),
-        ({"filter": "col2 > random()"}, "RANDOM() is not immutable: its answer changes by itself"),
+        ({"filter": "col2 > random()"}, "RANDOM() is not immutable: its result may change with time"),
         ({"filter": "col2 > extract(day FROM now())"}, "CURRENT_TIMESTAMP is not immutable"),
         ({"filter": "col3 > 1"}, "operator does not exist"),
         ({"filter": "col2 + 1"}, "must be type boolean"),

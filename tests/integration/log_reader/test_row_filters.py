@@ -122,7 +122,7 @@ def test_what_may_change_by_itself_is_refused_and_named(ends: Databases, tmp_pat
         problems = _problems(_with(ends, tmp_path, condition))
         said[condition] = [problem.message for problem in problems]
         expected[condition] = [
-            f"article public.event: filter: {part} is not immutable: its answer changes by itself, or with a setting"
+            f"article public.event: filter: {part} is not immutable: its result may change with time, or with a setting"
         ]
         assert all(problem.report.remedy for problem in problems)
     assert said == expected
@@ -134,7 +134,7 @@ def test_a_literal_that_is_another_time_each_day_is_refused_and_named(ends: Data
     expected: dict[str, list[str]] = {}
     for condition, literal in _LITERALS.items():
         said[condition] = [problem.message for problem in _problems(_with(ends, tmp_path, condition))]
-        expected[condition] = [f"article public.event: filter: {literal} is another time whenever it is read"]
+        expected[condition] = [f"article public.event: filter: {literal} depends on when it is read"]
     assert said == expected
 
 

@@ -360,9 +360,10 @@ def test_an_added_column_regenerates_only_generated_procedures(databases: Databa
     for alter in (site.at_publisher, site.at_subscriber):
         alter("ALTER TABLE vendor ADD COLUMN added uuid")
     done = site.set_up()
+    place = "article public.vendor of subscription reporting"
     assert done == [
         "created procedure sp_MSins_publicvendor at Subscriber reporting",
-        "article public.vendor of subscription reporting is stopped until its rows are seen to: column added joined it",
+        f"{place} is stopped until its rows are validated or copied: column added joined it",
     ]
     assert site.at_subscriber(mine) == before
     (attention,) = check(site.topology).needing_attention

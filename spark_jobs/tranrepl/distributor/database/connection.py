@@ -121,6 +121,6 @@ class DatabaseConnection:
             schema = connection.scalar(sa.select(sa.func.current_schema()))
         if schema is None:
             raise ConfigurationError(
-                f"{self.where}: search_path names no schema that is there: the tables have no place",
+                f"{self.where}: search_path names no schema that exists, so its tables cannot be created",
                 remedy=f"ALTER ROLE {quoted_role(self._connection.login)} SET search_path = public, or another schema",
             )

@@ -73,7 +73,7 @@ class Snapshots:
                 _set_status(connection, subscription, SubscriptionStatus.SUBSCRIBED)
 
     def stop_article(self, subscription: SubscriptionRecord, article: str, unknown: UnknownRows) -> None:
-        """Let nothing be delivered to the subscription before somebody has seen to this article's rows."""
+        """Let nothing be delivered to the subscription before this article's rows are validated or copied."""
         known = self.article_states(subscription).get(article)
         # Where its snapshot began still counts, should its rows turn out to be right.
         began = known.xact_seqno if known else None

@@ -1,4 +1,4 @@
-"""Replication slots that are free at a Publisher: each reading of the log takes one for its length, a snapshot for the
+"""Replication slots that are free at a Publisher: each reading of the log needs one while it lasts, a snapshot for the
 moment in which it is exported."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def free_slots(session: Session, where: str) -> FreeSlots:
 
 def none_free(where: str, slots: FreeSlots) -> ReplicationError:
     """Return the error of a log reader that finds no free slot."""
-    message = f"{where}: all {slots.allowed} replication slots are in use, and reading the log takes one for its length"
+    message = f"{where}: all {slots.allowed} replication slots are in use, and reading the log needs one while it lasts"
     if slots.temporary:
         return TransientError(
             f"{message}; {slots.temporary} of them end by themselves, as those of other log readers and snapshots do",

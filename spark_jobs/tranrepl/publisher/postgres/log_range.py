@@ -203,10 +203,10 @@ def _translate(log: PostgresLogRange, error: Exception) -> ReplicationError:
     # Its SQLSTATE says no more than that some limit is reached; this name is in the message of every language.
     if "temp_file_limit" in message:
         role = quoted_role(log.connection.login)
-        remedy = f"its messages wait in a file there: ALTER ROLE {role} SET temp_file_limit = -1"
+        remedy = f"decoded messages are kept in a temporary file there: ALTER ROLE {role} SET temp_file_limit = -1"
         return ConfigurationError(message, remedy=remedy, **Codes.POSTGRES.value.numbered(state))
     if is_all_in_use(error):
-        message = f"{message}: reading the log takes one for its length"
+        message = f"{message}: reading the log needs one while it lasts"
         return TransientError(message, remedy=f"wait for other jobs; or {MORE_SLOTS}", database_code=ALL_IN_USE)
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
         return TransientError(message, **Codes.POSTGRES.value.numbered(state))

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from psycopg import sql
+
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
@@ -134,13 +136,15 @@ class PostgresPublisher:
         return self.slot.drop()
 
     def abandoned(self, system: str | None, name: str, *, whole: bool) -> str:
-        drop = f"SELECT pg_drop_replication_slot('{name}')"
+        drop = sql.SQL("SELECT pg_drop_replication_slot({})").format(sql.Literal(name)).as_string()
         if whole:
             return (
-                f"the publication is registered for another server, {system}: where that lives on, {drop} and "
-                f"DROP PUBLICATION {name} there"
+                f"the publication is registered for another server, {system}: where that is still used, run {drop} and "
+                f"DROP PUBLICATION {sql.Identifier(name).as_string()} there"
             )
-        return f"the other server, {system}, still keeps its log for slot {name}: where it lives on, {drop} there"
+        return (
+            f"the other server, {system}, still keeps its log for slot {name}: where it is still used, run {drop} there"
+        )
 
     def require_no_reader(self) -> None:
         require_no_reader(self.session)

@@ -61,7 +61,7 @@ def filter_problems(session: Session, article: Article, table: TableDescription)
         return
     if literal is not None:
         yield ConfigurationError(
-            f"{at}: {literal} is another time whenever it is read", remedy="write the date or time, as in '2026-01-31'"
+            f"{at}: {literal} depends on when it is read", remedy="write the date or time, as in '2026-01-31'"
         )
         return
     yield from _mutable_problems(session, at, table.name.table, published, article.filter)
@@ -110,7 +110,7 @@ def _mutable_problems(
         return
     if mutable is not None:
         yield ConfigurationError(
-            f"{at}: {mutable} is not immutable: its answer changes by itself, or with a setting",
+            f"{at}: {mutable} is not immutable: its result may change with time, or with a setting",
             remedy="allowed: functions, operators and casts that PostgreSQL calls IMMUTABLE, as in an index",
         )
 
@@ -125,7 +125,7 @@ def _not_judged(session: Session, error: ReplicationError) -> ConfigurationError
         )
     database, role = (sql.Identifier(it).as_string(None) for it in (session.info.dbname, session.info.user))
     return ConfigurationError(
-        f"{error.message}; the condition is judged by an index on a temporary table, which is rolled back",
+        f"{error.message}; the condition is checked by an index on a temporary table, which is rolled back",
         number=error.report.number,
         database_code=error.report.database_code,
         remedy=f"GRANT TEMPORARY ON DATABASE {database} TO {role}",
@@ -145,7 +145,7 @@ def _mutable_part(session: Session, table: sql.Identifier, condition: str) -> st
 
 
 def _is_immutable(session: Session, table: sql.Identifier, part: str) -> bool:
-    """Return whether the part is immutable, also where it cannot be judged by itself."""
+    """Return whether the part is immutable, also where it cannot be checked by itself."""
     try:
         with session.transaction():
             session.execute(

@@ -41,8 +41,7 @@ def no_utf8(article: RegisteredArticle, column: str, key: Sequence[bytes]) -> Da
 
 
 def refuse_unreadable_lines(article: RegisteredArticle, lines: bytes) -> None:
-    """Check whole rows in COPY's text form. Raises DataError at the first that is no UTF-8. Raises DataError at the
-    first that is no UTF-8."""
+    """Check whole rows in COPY's text form. Raises DataError at the first that is no UTF-8."""
     try:
         lines.decode()
     except UnicodeDecodeError as error:

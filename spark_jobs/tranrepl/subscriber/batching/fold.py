@@ -95,8 +95,7 @@ class _Folding:
     owners: Ints
 
     def inserted(self) -> Iterator[Folded]:
-        """Fold commands that are all INSERTs. Whether a row comes twice is for the table's own key to say. Whether one
-        comes twice is for the table's own key to say."""
+        """Fold commands that are all INSERTs. The table's own key finds a row that comes twice."""
         lines = only_chunk(self.commands, Image.AFTER)
         for article, own in zip(self.articles, self._parts(self.owners), strict=True):
             nothing = tuple(pa.array([], pa.string()) for _ in article.key_positions)

@@ -30,13 +30,14 @@ def column_problems(
     elif not found.settable(column.name):
         yield ConfigurationError(
             f"{at}: column {column.name!r} of {article.destination_table} is generated",
-            remedy="a published column must be a plain one at the Subscriber",
+            remedy="a published column must be an ordinary column at the Subscriber",
         )
     elif found.is_identity(column.name) and any(map(_sets_values, (article.ins_cmd, article.upd_cmd))):
         yield ConfigurationError(
             f"{at}: column {column.name!r} of {article.destination_table} is an identity, to which neither INSERT nor "
             "UPDATE may give the Publisher's value",
-            remedy="a published column must be a plain one at the Subscriber; or let custom procedures apply both",
+            remedy="a published column must be an ordinary column at the Subscriber; or let custom procedures "
+            "apply both",
         )
 
 

@@ -256,8 +256,7 @@ class SqlDatabase:
         return None
 
     def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
-        """Translate an error into its class. What a statement was called with never shows. What a statement was called
-        with never shows."""
+        """Translate an error into its class. A statement's parameters are never shown."""
         if not isinstance(error, DBAPIError):
             original = error.orig if isinstance(error, StatementError) else error
             return DataError(f"{where}: {first_line(original or error)}")

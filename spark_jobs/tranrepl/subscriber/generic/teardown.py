@@ -32,8 +32,7 @@ class SqlTeardown:
         self.where = f"Subscriber {key.subscription}"
 
     def find(self, others: Destinations) -> SubscriberRemoval:
-        """Find what is there. Raises TransientError where a delivery goes on. Raises TransientError where a delivery
-        goes on."""
+        """Find what is there. Raises TransientError where a delivery goes on."""
         with self._transaction():
             self._lock()
             names = self._database.capabilities.procedure_names

@@ -114,16 +114,16 @@ class Watermark:
         )
 
     def start(self) -> bool:
-        """Create the watermark: a new subscription has received nothing. Return whether it was created. False where it
-        is there already."""
+        """Create the watermark: a new subscription has received nothing. Returns whether it was created; False where it
+        exists."""
         if self.find() is not None or self._adopt_unidentified_rows():
             return False
         self._insert([0])
         return True
 
     def _adopt_unidentified_rows(self) -> bool:
-        """Adopt rows that an earlier version wrote for the Publisher's address, and that do not say which server it is;
-        return whether there were any. Whether there were any."""
+        """Adopt rows that an earlier version wrote for the Publisher's address, and that do not say which server it is.
+        Returns whether there were any."""
         key, of_name = self._key, {it: _of_name(it, self._key) for it in (WATERMARKS, SNAPSHOTS)}
         publisher = self._session.scalar(
             sa.select(WATERMARKS.c.publisher).where(of_name[WATERMARKS], WATERMARKS.c.stream == 0)

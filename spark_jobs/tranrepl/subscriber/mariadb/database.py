@@ -247,8 +247,8 @@ class MariaDb(NumberedDatabase):
         largest: int = session.scalar(sa.text("SELECT @@max_allowed_packet"))
         if unbounded and largest < USUAL_PACKET:
             yield (
-                f"max_allowed_packet is {largest} bytes, and so much a statement may have that delivers a row, of "
-                f"{', '.join(unbounded)} too: {larger_packets()}"
+                f"max_allowed_packet is {largest} bytes: the statement that delivers a row may be longer, because of "
+                f"{', '.join(unbounded)}. {larger_packets()}"
             )
 
 

@@ -76,8 +76,7 @@ def literals(source: SourceType, target: ColumnDeclaration) -> Literals | None:
 
 
 def quoted(cells: pa.StringArray) -> pa.StringArray:
-    """Return a quoted string for each cell. An image's escapes are those of MariaDB's strings. An image's escapes are
-    those of MariaDB's strings."""
+    """Return a quoted string for each cell. An image's escapes are those of MariaDB's strings."""
     if (contents(cells) == ord("'")).any():
         cells = pc.replace_substring(cells, "'", "''")
     return _or_null(cells, pc.binary_join_element_wise("'", cells, "'", ""))

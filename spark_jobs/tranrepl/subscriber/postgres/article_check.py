@@ -82,7 +82,7 @@ def _column_problems(
     elif found.generation is not Generation.NONE:
         yield ConfigurationError(
             f"article {article.source}: {where}: column {column.name!r} of {table.name} is generated",
-            remedy="a published column must be a plain one at the Subscriber",
+            remedy="a published column must be an ordinary column at the Subscriber",
         )
 
 
@@ -120,8 +120,7 @@ def custom_problems(
 
 
 def _accepts_call(session: Session, custom: Procedure) -> bool:
-    """Return whether the server would take the call with arguments of these types. Parsing it runs nothing. Parsing it
-    runs nothing."""
+    """Return whether the server would take the call with arguments of these types. Parsing it runs nothing."""
     values = sql.SQL(", ").join(sql.SQL("NULL::{}").format(trusted(type_name)) for _, type_name in custom.parameters)
     call = sql.SQL("CALL {}({})").format(custom.identifier, values).as_string(session)
     parsed = session.pgconn.prepare(b"", call.encode())

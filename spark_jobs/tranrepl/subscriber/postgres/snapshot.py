@@ -281,7 +281,7 @@ class PostgresSnapshot:
                 self._session.execute(trusted(statement))
         except DataError as error:
             raise DataError(
-                f"{error.message}: the rows of the snapshot do not obey it",
+                f"{error.message}: the rows of the snapshot violate it",
                 number=error.report.number,
                 database_code=error.report.database_code,
                 remedy="foreign_keys: false, or publish what it refers to; where it is your own, drop it",
