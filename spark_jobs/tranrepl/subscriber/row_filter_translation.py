@@ -21,7 +21,7 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
             # PostgreSQL divides integers without a remainder, others with one.
             raise SqlglotError("a division means another number there")
         if isinstance(tree.unnest(), (exp.Literal, exp.Null)):
-            raise SqlglotError("a constant is no condition in every database; write true or false")
+            raise SqlglotError("a constant is a condition in PostgreSQL only; write true or false")
         for column in tree.find_all(exp.Column):
             # PostgreSQL folds a name without quotes to lower case; every name goes out quoted.
             name = column.this.name if column.this.args.get("quoted") else column.this.name.lower()
