@@ -63,7 +63,9 @@ def test_without_a_snapshot_a_subscription_stops_until_validated(
     site = begun(vendor_site(ends, tmp_path, subscription, **article))
     wider = vendor_site(ends, tmp_path, subscription, **article, filter="rating > 5")
     site.at_publisher("UPDATE other SET name = 'after'")
-    assert any("is stopped until its rows are validated or copied: its row filter changed" in it for it in wider.set_up())
+    assert any(
+        "is stopped until its rows are validated or copied: its row filter changed" in it for it in wider.set_up()
+    )
     results = whole_run(wider)
     assert results["reporting"].error is not None
     assert results["reporting"].error.number == "21074"

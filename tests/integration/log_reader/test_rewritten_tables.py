@@ -52,7 +52,10 @@ def test_a_later_subscription_gets_only_rows_of_the_log(
     archive = {"name": "archive", "connection": "archive"}
     both = Site(ends, tmp_path / "store", [vendor, other], SparkHere(), [BY_HAND, archive])
     both.connections["archive"] = database("archive")
-    assert "article public.vendor of subscription archive is stopped until its rows are validated or copied" in both.set_up()
+    assert (
+        "article public.vendor of subscription archive is stopped until its rows are validated or copied"
+        in both.set_up()
+    )
     with pytest.raises(ConfigurationError, match="it was reinitialized after what is stored"):
         both.deliver("archive")
     assert {it.subscription: set(it.stopped_articles) for it in status(both.topology).subscriptions} == {
