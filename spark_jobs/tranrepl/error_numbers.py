@@ -196,7 +196,9 @@ class Codes(Enum):
             ),
             **_kinds(
                 ErrorKind.CONFIGURATION,
-                "102 156 201 207 208 229 230 262 266 911 916 2812 3902 3903 4060 8144 8145 8146 18452 18456 18470",
+                # 266, 3609, 3930 and the like: a procedure or trigger has ended the transaction, or doomed it.
+                "102 156 201 207 208 229 230 262 266 544 545 628 911 916 1088 2812 3609 3902 3903 3930 3931 3998 4060 "
+                "6401 8107 8144 8145 8146 18452 18456 18470",
             ),
         },
         otherwise=ErrorKind.DATA,

@@ -25,6 +25,8 @@ class Requirement(Enum):
     """Columns of the type `rowversion`."""
     FILTERED_INDEXES = auto()
     """The catalogue says which indexes are of some rows only."""
+    CASE_OF_COLUMN_NAMES = auto()
+    """The catalogue has the names of columns as they were written."""
     NOT_FOR_REPLICATION = auto()
     """Constraints, triggers and identities may be declared NOT FOR REPLICATION."""
 
@@ -34,6 +36,7 @@ _BABELFISH: Mapping[Requirement, str] = {
     Requirement.BRACKETS_IN_NAMES: "Babelfish takes [a]]b] for a syntax error",
     Requirement.ROWVERSION: "Babelfish refuses rowversion unless a setting of its own allows it",
     Requirement.FILTERED_INDEXES: "Babelfish's sys.indexes has a filter for none",
+    Requirement.CASE_OF_COLUMN_NAMES: "Babelfish's catalogue has the names of columns in small letters",
     Requirement.NOT_FOR_REPLICATION: "Babelfish refuses NOT FOR REPLICATION",
 }
 """What Babelfish 4.3 lacks, and how it shows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -126,6 +127,11 @@ def sqlite_execute(path: str) -> Execute:
         return rows
 
     return execute
+
+
+def batches(script: str) -> list[str]:
+    """Split a script as SQL Server's shell does: at lines that say `go`."""
+    return [it for it in re.split(r"(?im)^[ \t]*go[ \t]*(?:--.*)?$", script) if it.strip()]
 
 
 def mssql_execute(connection: Connection, *statements: str) -> Rows:

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
+_PROCEDURE_PART = re.compile(r'"((?:[^"]|"")+)"|([^"\[.\s][^".\s]*)|\[((?:[^\]]|\]\])+)\]')
 
 
 def name_parts(text: str) -> list[str]:
@@ -17,10 +18,24 @@ def name_parts(text: str) -> list[str]:
 
     Raises ValueError where the text is no such name.
     """
+    return _parts(text, _PART)
+
+
+def procedure_parts(text: str) -> list[str]:
+    """Split the dotted name of a procedure as `name_parts` does; a part may stand in brackets too, as in T-SQL and in
+    the commands of SQL Server's articles: `CALL [dbo].[sp_MSins_Vendor]`.
+
+    Raises ValueError where the text is no such name.
+    """
+    return _parts(text, _PROCEDURE_PART)
+
+
+def _parts(text: str, part: re.Pattern[str]) -> list[str]:
     parts: list[str] = []
     position = 0
-    while match := _PART.match(text, position):
-        parts.append(match[1].replace('""', '"') if match[1] else match[2])
+    while match := part.match(text, position):
+        quoted, plain, *bracketed = match.groups()
+        parts.append(quoted.replace('""', '"') if quoted else plain or bracketed[0].replace("]]", "]"))
         position = match.end()
         if position == len(text) or text[position] != ".":
             break

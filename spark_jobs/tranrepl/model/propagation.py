@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from tranrepl.model.commands import CallSyntax, Method, Operation, Propagation
-from tranrepl.model.names import name_parts
+from tranrepl.model.names import procedure_parts
 from tranrepl.spelling import did_you_mean
 
 _DEFAULT_SYNTAXES = {
@@ -45,7 +45,7 @@ def _parse_propagation(value: object, operation: Operation) -> Propagation:
 
 def _custom_procedure(text: str) -> str:
     try:
-        parts = name_parts(text)
+        parts = procedure_parts(text)
     except ValueError:
         parts = []
     if len(parts) not in (1, 2):

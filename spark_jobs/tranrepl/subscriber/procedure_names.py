@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import Method, Operation, Propagation
-from tranrepl.model.names import TableName, name_parts
+from tranrepl.model.names import TableName, procedure_parts
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import NameCase, NameLimit
 
@@ -37,7 +37,7 @@ def called_procedure(
     """Return schema (None: where generated procedures live) and name of the procedure that a command calls."""
     if propagation.procedure is None:
         return None, procedure_name(operation, destination, limit)
-    *schema, name = name_parts(propagation.procedure)
+    *schema, name = procedure_parts(propagation.procedure)
     return (schema[0] if schema else None), name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -43,6 +44,31 @@ def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
 @pytest.fixture
 def mssql_database() -> Iterator[Connection]:
     """A fresh database of the server that TRANREPL_TEST_MSSQL names, as in mssql://sa:password@127.0.0.1:1433/master"""
+    with _fresh_mssql_database() as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def shared_mssql_database() -> Iterator[Connection]:
+    """One for all tests of a module."""
+    with _fresh_mssql_database() as connection:
+        yield connection
+
+
+@pytest.fixture
+def mssql_site(shared_mssql_database: Connection) -> Site:
+    """SQL Server, by procedures, where no subscription stands. Each test's tables and procedures have their own names:
+    a database of its own would take seconds."""
+    connection, kind = shared_mssql_database, Kind("mssql", {}, "mssql procedures")
+    site = Site(kind, connection, lambda *statements: mssql_execute(connection, *statements), "dbo")
+    site.execute(
+        "if object_id('msreplication_subscriptions') is not null delete from msreplication_subscriptions",
+    )
+    return site
+
+
+@contextmanager
+def _fresh_mssql_database() -> Iterator[Connection]:
     if not os.environ.get(MSSQL_VARIABLE):
         pytest.skip(f"{MSSQL_VARIABLE} holds no connection to a SQL Server")
     server = from_environment("subscriber", {"AIRFLOW_CONN_SUBSCRIBER": os.environ[MSSQL_VARIABLE]})

@@ -6,22 +6,26 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects.mssql.base import ischema_names
 
 from support.command_history import Column, table_description
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_check import column_problems
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.mssql.database import SqlServer
 
+_ANY = SqlDatabase("oracle")
 _NAME = TableName("dbo", "item")
 
 
-def _problems(reflected: dict[str, Any], **settings: str) -> list[str]:
+def _problems(reflected: dict[str, Any], database: SqlDatabase = _ANY, **settings: Any) -> list[str]:
     n: Any = {"name": "n", "type": sa.INTEGER(), "nullable": True, "default": None, **reflected}
     found = Destination({"n": n}, ())
     article = Article.model_validate({"source": _NAME, **settings})
     (column,) = table_description(_NAME, [Column("n", "integer", key=1)]).columns
-    return [it.message for it in column_problems("Subscriber reporting", article, found, column)]
+    return [it.message for it in column_problems("Subscriber reporting", article, database, found, column)]
 
 
 _IDENTITY = {"identity": {"start": 1, "increment": 1}}
@@ -29,16 +33,34 @@ _CUSTOM = {"ins_cmd": "CALL my_insert", "upd_cmd": "CALL my_update"}
 
 
 @pytest.mark.parametrize("settings", [{}, {"ins_cmd": "SQL", "upd_cmd": "NONE"}, {"ins_cmd": "CALL my_insert"}])
-def test_an_identity_that_takes_no_value_is_refused(settings: dict[str, str]) -> None:
+def test_an_identity_that_takes_no_value_is_refused(settings: dict[str, Any]) -> None:
     (message,) = _problems(_IDENTITY, **settings)
     assert message.startswith("article dbo.item: Subscriber reporting: column 'n' of dbo.item is an identity")
 
 
 @pytest.mark.parametrize("settings", [_CUSTOM, {"ins_cmd": "NONE", "upd_cmd": "NONE"}])
-def test_an_identity_that_is_not_set_is_no_problem(settings: dict[str, str]) -> None:
+def test_an_identity_that_is_not_set_is_no_problem(settings: dict[str, Any]) -> None:
     assert _problems(_IDENTITY, **settings) == []
 
 
 def test_an_identity_that_takes_values_is_a_plain_column() -> None:
     assert _problems({"identity": {"always": False, "start": 1, "increment": 1}}) == []
     assert _problems({"autoincrement": True}) == []
+
+
+def test_an_identity_is_no_problem_where_inserts_may_set_it() -> None:
+    assert _problems(_IDENTITY, SqlServer()) == []
+
+
+@pytest.mark.parametrize(
+    ("reflected", "reason"),
+    [
+        (ischema_names["timestamp"](), "is a rowversion, to which the server itself gives values"),
+        (ischema_names["sql_variant"](), "is a sql_variant, whose values each have a type of their own"),
+        (sa.types.NullType(), "is of a type that SQLAlchemy does not know"),
+    ],
+)
+def test_a_column_that_takes_no_value_of_the_publishers_is_refused(reflected: Any, reason: str) -> None:
+    (message,) = _problems({"type": reflected}, SqlServer())
+    assert message.startswith(f"article dbo.item: Subscriber reporting: column 'n' of dbo.item {reason}")
+    assert _problems({"type": reflected}, SqlServer(), **_CUSTOM) == []

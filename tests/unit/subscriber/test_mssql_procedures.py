@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlglot.dialects.tsql import TSQL
 
 from support.command_history import Column, registered, table_description
 from tranrepl.errors import ConfigurationError
@@ -17,7 +17,6 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.generic.destination import intended_target
 from tranrepl.subscriber.generic.statements import Shape, statement
-from tranrepl.subscriber.generic.transaction_control import ends_transaction
 from tranrepl.subscriber.mssql.database import SqlServer
 from tranrepl.subscriber.registry import script_of
 
@@ -58,7 +57,7 @@ end"""
 NOT_FOUND = """if @@rowcount = 0
     if @@microsoftversion>0x07320000
     begin
-        set @primarykey_text = N'[BusinessEntityID] = ' + convert(nvarchar(100),@{key},1)
+        set @primarykey_text = @primarykey_text + N'[BusinessEntityID] = ' + convert(nvarchar(100),@{key},1)
         exec sp_MSreplraiserror @errorid=20598, @param1=N'[Purchasing].[Vendor]', @param2=@primarykey_text, """
 NOT_FOUND += """@param3={word}
     end
@@ -73,7 +72,7 @@ MAPPED_UPDATE = (
     @bitmap binary(1)
 as
 begin
-declare @primarykey_text nvarchar(1000)
+declare @primarykey_text nvarchar(1000) = N''
 if (substring(@bitmap,1,1) & 1 = 1)
 begin
 update [Purchasing].[Vendor] set
@@ -103,7 +102,7 @@ CALL_UPDATE = (
     @pkc1 int
 as
 begin
-declare @primarykey_text nvarchar(1000)
+declare @primarykey_text nvarchar(1000) = N''
 update [Purchasing].[Vendor] set
     [BusinessEntityID] = @c1,
     [AccountNumber] = @c2,
@@ -124,7 +123,7 @@ XCALL_UPDATE = (
     @c3 nvarchar(50)
 as
 begin
-declare @primarykey_text nvarchar(1000)
+declare @primarykey_text nvarchar(1000) = N''
 update [Purchasing].[Vendor] set
     [BusinessEntityID] = @c1,
     [AccountNumber] = @c2,
@@ -140,7 +139,7 @@ DELETE = (
     @pkc1 int
 as
 begin
-declare @primarykey_text nvarchar(1000)
+declare @primarykey_text nvarchar(1000) = N''
 delete [Purchasing].[Vendor]
 where [BusinessEntityID] = @pkc1
 """
@@ -155,7 +154,7 @@ XCALL_DELETE = (
     @old_c3 nvarchar(50)
 as
 begin
-declare @primarykey_text nvarchar(1000)
+declare @primarykey_text nvarchar(1000) = N''
 delete [Purchasing].[Vendor]
 where [BusinessEntityID] = @old_c1
 """
@@ -181,8 +180,9 @@ def test_procedures_are_as_sql_server_writes_them(settings: Mapping[str, Any], e
 def test_a_table_of_keys_only_has_one_branch() -> None:
     text = _scripts([Column("a", "integer", key=2), Column("b", "bigint", key=1)])["sp_MSupd_PurchasingVendor"]
     assert "else\nbegin" not in text
-    assert "where [b] = @pkc1 and [a] = @pkc2" in text
-    assert "N'[b] = ' + convert(nvarchar(100),@pkc1,1) + N', [a] = ' + convert(nvarchar(100),@pkc2,1)" in text
+    assert "where [b] = @pkc1\n  and [a] = @pkc2\n" in text
+    assert "+ N'[b] = ' + convert(nvarchar(100),@pkc1,1) + N', '\n" in text
+    assert "+ N'[a] = ' + convert(nvarchar(100),@pkc2,1)\n" in text
 
 
 def test_the_mask_is_counted_in_bytes_from_the_left() -> None:
@@ -293,6 +293,11 @@ def test_truncate_takes_the_filters_rows() -> None:
         ((2812, b"Could not find stored procedure"), "2812", "configuration"),
         ((266, b"Transaction count after EXECUTE"), "266", "configuration"),
         (((20009, b"Unable to connect"),), "20009", "transient"),
+        (("Cannot commit transaction: (3902, b'The COMMIT TRANSACTION request has none')",), "3902", "configuration"),
+        (("Cannot commit transaction: (20006, b'Write to the server failed')",), "20006", "transient"),
+        ((3930, b"The current transaction cannot be committed"), "3930", "configuration"),
+        ((6401, b"Cannot roll back sa_savepoint_1. No transaction or savepoint"), "6401", "configuration"),
+        ((544, b"Cannot insert explicit value for identity column"), "544", "configuration"),
     ],
 )
 def test_errors_are_told_apart_by_the_servers_number(arguments: tuple[Any, ...], number: str, kind: str) -> None:
@@ -301,17 +306,51 @@ def test_errors_are_told_apart_by_the_servers_number(arguments: tuple[Any, ...],
     assert (problem.report.number, problem.kind.value) == (number, kind)
 
 
+# Identity columns
+
+
+def _identity_script(operation: Operation, *identities: str, **settings: Any) -> str:
+    """A generated procedure of a table whose columns of these names are identities."""
+    database = SqlServer()
+    table = table_description(NAME, VENDOR)
+    article = registered(Article.model_validate({"source": NAME, **settings}), table, 1)
+    target = intended_target(database, article, table, database.dialect())
+    columns = tuple(replace(it, identity=it.name in identities) for it in target.columns)
+    return database.scripter.procedure(replace(target, columns=columns), operation).create
+
+
+def test_an_insert_sets_an_identity_and_ends_that() -> None:
+    text = _identity_script(Operation.INSERT, "BusinessEntityID")
+    assert "begin\nset identity_insert [Purchasing].[Vendor] on\ninsert into [Purchasing].[Vendor] (" in text
+    assert text.endswith(")\nset identity_insert [Purchasing].[Vendor] off\nend")
+
+
 @pytest.mark.parametrize(
-    ("body", "expected"),
+    ("syntax", "condition"),
     [
-        ("begin commit end", True),
-        ("begin tran update t set a = 1", True),
-        ("begin transaction delete from t", True),
-        ("rollback", True),
-        ("select 'it\\' commit", True),
-        ("--commit\ninsert into log values ('it''s commit', \"rollback\", [com]]mit], [commit])", False),
-        ("/* /* */ commit */ update commits set a = 1", False),
+        ("SCALL", "substring(@bitmap,1,1) & 1 = 1"),
+        ("MCALL", "substring(@bitmap,1,1) & 1 = 1"),
+        ("CALL", "[BusinessEntityID] = @pkc1 and [BusinessEntityID] <> @c1)"),
+        ("XCALL", "[BusinessEntityID] = @old_c1 and [BusinessEntityID] <> @c1)"),
     ],
 )
-def test_a_procedure_that_ends_the_transaction_is_known_by_its_text(body: str, expected: bool) -> None:
-    assert ends_transaction(body, TSQL.Tokenizer) is expected
+def test_an_update_leaves_an_identity_alone_or_fails(syntax: str, condition: str) -> None:
+    text = _identity_script(Operation.UPDATE, "BusinessEntityID", upd_cmd=syntax)
+    check = (
+        "begin\n    raiserror (N'Cannot update identity column ''%s''.', 16, 1, N'BusinessEntityID')\n    return\nend\n"
+    )
+    assert f"{condition}\n{check}update [Purchasing].[Vendor] set\n    [AccountNumber] = " in text
+    assert "[BusinessEntityID] = case" not in text
+    assert "else\nbegin" not in text
+
+
+def test_an_identity_beside_the_key_keeps_its_bit() -> None:
+    text = _identity_script(Operation.UPDATE, "Na]me")
+    assert "if substring(@bitmap,1,1) & 4 = 4\nbegin\n    raiserror" in text
+    assert "[Na]]me] = case" not in text
+    assert "if (substring(@bitmap,1,1) & 1 = 1)\nbegin\nupdate" in text
+
+
+def test_a_table_of_identities_only_looks_for_its_row() -> None:
+    text = _identity_script(Operation.UPDATE, *(it.name for it in VENDOR))
+    assert "select @found = 1 from [Purchasing].[Vendor]\nwhere [BusinessEntityID] = @pkc1\nif @@rowcount = 0" in text

@@ -22,6 +22,7 @@ from tranrepl.errors import (
     ROW_NOT_FOUND,
     ConfigurationError,
     DataError,
+    ErrorKind,
     ErrorReport,
     InternalError,
     ReplicationError,
@@ -235,12 +236,24 @@ class SqlApplier:
         except DataError as error:
             if error.report.code not in self._skipped_codes:
                 raise
-            with translated_errors(self._where, self._database):
-                savepoint.rollback()
+            self._undo(savepoint, error)
             self._skipped.append(error.report)
             return
         with translated_errors(self._where, self._database):
             savepoint.commit()
+
+    def _undo(self, savepoint: sa.NestedTransaction, error: DataError) -> None:
+        """Undo the command that is skipped. Raises ConfigurationError where its error has undone more than that."""
+        try:
+            with translated_errors(self._where, self._database):
+                savepoint.rollback()
+        except ConfigurationError as gone:
+            problem = {
+                "kind": ErrorKind.CONFIGURATION,
+                "message": f"{error.message}; it cannot be skipped: with it the whole transaction was rolled back",
+                "remedy": "a procedure or trigger whose errors are skipped leaves the transaction open where it fails",
+            }
+            raise error.report.model_copy(update=problem).to_exception() from gone
 
     def _notice(self, result: sa.CursorResult[Any]) -> None:
         if len(self._notices) < MOST_NOTICES:

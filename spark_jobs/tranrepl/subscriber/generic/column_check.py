@@ -18,21 +18,27 @@ from tranrepl.subscriber.narrower_columns import null_warning, warning
 
 
 def column_problems(
-    where: str, article: Article, found: Destination, column: ColumnDescription
+    where: str, article: Article, database: SqlDatabase, found: Destination, column: ColumnDescription
 ) -> Iterator[ConfigurationError]:
     """Yield what keeps the Subscriber's column from taking the published one, with its remedy."""
     at = f"article {article.source}: {where}"
+    sets_values = any(map(_sets_values, (article.ins_cmd, article.upd_cmd)))
     if column.name not in found.columns:
         yield ConfigurationError(
             f"{at}: table {article.destination_table} has no column {column.name!r}",
             remedy="add it to the table, or leave the column out of the article",
+        )
+    elif sets_values and (refused := database.refused_type(found.columns[column.name]["type"])):
+        yield ConfigurationError(
+            f"{at}: column {column.name!r} of {article.destination_table} {refused}",
+            remedy="give it another type, leave it out of the article, or let custom procedures apply the changes",
         )
     elif not found.settable(column.name):
         yield ConfigurationError(
             f"{at}: column {column.name!r} of {article.destination_table} is generated",
             remedy="a published column must be an ordinary column at the Subscriber",
         )
-    elif found.is_identity(column.name) and any(map(_sets_values, (article.ins_cmd, article.upd_cmd))):
+    elif sets_values and found.is_identity(column.name) and not database.inserts_identities:
         yield ConfigurationError(
             f"{at}: column {column.name!r} of {article.destination_table} is an identity, to which neither INSERT nor "
             "UPDATE may give the Publisher's value",

@@ -60,6 +60,8 @@ class SqlDatabase:
     alters_primary_keys = True
     """Whether ALTER TABLE changes a primary key; where not, the table is created again."""
     error_codes: ErrorCodes = Codes.OTHER.value
+    inserts_identities = False
+    """An INSERT may give an identity column a value, where it is told so."""
     lock_timeouts: frozenset[str] = frozenset()
     """Numbers of the error that a wait for a lock has taken too long."""
 
@@ -222,6 +224,11 @@ class SqlDatabase:
         """Return a destination table's name, for a statement that is text."""
         return self.identifiers.qualified(*self.place(table))
 
+    def refused_type(self, reflected: TypeEngine[Any]) -> str | None:
+        """Return why no value can be given to a column of this type, as in "takes no value"; None where one can."""
+        del reflected
+        return None
+
     def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
         """Return a table's foreign keys, where setup makes any."""
         del session, table
@@ -250,6 +257,10 @@ class SqlDatabase:
 
     # Errors
 
+    def text(self, error: BaseException) -> str:
+        """Return what the server said in a driver's error, in one line."""
+        return first_line(error)
+
     def number(self, error: DBAPIError) -> str | None:
         """Return the database's own number for an error."""
         del error
@@ -259,8 +270,8 @@ class SqlDatabase:
         """Translate an error into its class. A statement's parameters are never shown."""
         if not isinstance(error, DBAPIError):
             original = error.orig if isinstance(error, StatementError) else error
-            return DataError(f"{where}: {first_line(original or error)}")
-        message, numbers = f"{where}: {first_line(error.orig or error)}", self.error_codes.numbered(self.number(error))
+            return DataError(f"{where}: {self.text(original or error)}")
+        message, numbers = f"{where}: {self.text(error.orig or error)}", self.error_codes.numbered(self.number(error))
         if error.connection_invalidated:
             return TransientError(message, **numbers)
         return self.error_class(error)(message, **numbers)
@@ -280,7 +291,7 @@ class SqlDatabase:
     def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
         """Return the error of a connection that did not come about."""
         return TransientError(
-            f"connection {connection}: {first_line(error.orig or error)}",
+            f"connection {connection}: {self.text(error.orig or error)}",
             **self.error_codes.numbered(self.number(error)),
             remedy="check host, port, login and database of this connection, and that the server runs",
         )
@@ -297,7 +308,7 @@ class NumberedDatabase(SqlDatabase):
         if self.error_class(error) is not ConfigurationError:
             return super().refused(connection, error)
         return ConfigurationError(
-            f"connection {connection}: {first_line(error.orig or error)}",
+            f"connection {connection}: {self.text(error.orig or error)}",
             **self.error_codes.numbered(self.number(error)),
             remedy="check login, password and database of this connection",
         )
@@ -317,12 +328,15 @@ _PLAIN_TYPES: Mapping[Family, TypeEngine[Any]] = {
 }
 
 
+NO_TRANSACTION_OF_ITS_OWN = (
+    "a procedure that applies commands holds no COMMIT, no ROLLBACK and no DDL: the commands of a commit batch and the "
+    "watermark are committed together"
+)
+
+
 def procedure_ended_transaction(code: str) -> ConfigurationError:
     return ConfigurationError(
-        "a procedure ended the transaction by itself",
-        database_code=code,
-        remedy="a procedure that applies commands holds no COMMIT, no ROLLBACK and no DDL: the commands of a commit "
-        "batch and the watermark are committed together",
+        "a procedure ended the transaction by itself", database_code=code, remedy=NO_TRANSACTION_OF_ITS_OWN
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -72,7 +72,10 @@ def _found_target(
         database.described_type(found.columns[column.name]["type"], session.dialect) for column in article.columns
     ]
     key = {article.columns[at].name for at in article.key_positions}
-    return _target(database, article, described, key_is_unique=any(unique <= key for unique in found.unique_keys))
+    identities = frozenset(filter(found.is_identity, found.columns))
+    return _target(
+        database, article, described, identities, key_is_unique=any(unique <= key for unique in found.unique_keys)
+    )
 
 
 def intended_target(
@@ -83,7 +86,7 @@ def intended_target(
     described = [
         database.described_type(created_type(database, published[column.name]), dialect) for column in article.columns
     ]
-    return _target(database, article, described, key_is_unique=True)
+    return _target(database, article, described, frozenset(), key_is_unique=True)
 
 
 def created_type(
@@ -98,11 +101,21 @@ def created_type(
 
 
 def _target(
-    database: SqlDatabase, article: RegisteredArticle, described: Iterable[ColumnType], *, key_is_unique: bool
+    database: SqlDatabase,
+    article: RegisteredArticle,
+    described: Iterable[ColumnType],
+    identities: Collection[str],
+    *,
+    key_is_unique: bool,
 ) -> SqlTarget:
     schema, name = database.place(article.destination)
     columns = tuple(
-        SqlColumn(column.name, it, conversion(source_type(column.type_name), it, database.binding))
+        SqlColumn(
+            column.name,
+            it,
+            conversion(source_type(column.type_name), it, database.binding),
+            identity=column.name in identities,
+        )
         for column, it in zip(article.columns, described, strict=True)
     )
     return SqlTarget(article, schema, name, columns, key_is_unique)

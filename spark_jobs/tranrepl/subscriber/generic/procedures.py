@@ -61,13 +61,20 @@ class ProcedureScripter(Protocol):
         """Return whether the text of the procedure in the catalogue ends the transaction that it is called in."""
         ...
 
-    def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
-        """Return how many arguments the procedure in the catalogue takes."""
+    def signature_problem(
+        self, session: sa.Connection, name: ProcedureName, passed: tuple[Argument, ...]
+    ) -> str | None:
+        """Return why the procedure in the catalogue cannot be called with these arguments; None where it can."""
         ...
 
     def shared(self) -> tuple[Procedure, ...]:
         """Return the procedures that all articles share."""
         ...
+
+
+def count_problem(count: int, expected: int) -> str | None:
+    """Return what is wrong with the number of a procedure's arguments."""
+    return None if count == expected else f"takes {count} arguments; it is called with {expected}"
 
 
 def name_of(target: SqlTarget, operation: Operation, names: NameLimit) -> ProcedureName:

@@ -11,6 +11,7 @@ from tranrepl.model.call_syntax import Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.subscriber.generic.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.execution_options import CALLS_PROCEDURE, SETS_IDENTITY
 from tranrepl.subscriber.generic.procedures import call_of
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.row_filter_translation import translated_filter
@@ -109,9 +110,8 @@ def _call(database: SqlDatabase, target: SqlTarget, operation: Operation) -> Sta
         raise ValueError(f"{database.kind} has no procedures")
     passed = arguments(target.article, operation)
     text = sa.text(call_of(database.scripter, target, operation))
-    return Statement(
-        text.bindparams(*(_bound(argument, target) for argument in passed)), passed, together=False, must_meet=False
-    )
+    call = text.bindparams(*(_bound(argument, target) for argument in passed))
+    return Statement(call.execution_options(**{CALLS_PROCEDURE: True}), passed, together=False, must_meet=False)
 
 
 def insert_statement(target: SqlTarget, *, together: bool = False) -> Statement:
@@ -119,7 +119,10 @@ def insert_statement(target: SqlTarget, *, together: bool = False) -> Statement:
     table, passed = target.table(), arguments(target.article, Operation.INSERT)
     columns = list(table.c)
     assigned = {columns[it.position or 0]: _bound(it, target) for it in passed}
-    return Statement(sa.insert(table).values(assigned), passed, together=together, must_meet=False)
+    insert = sa.insert(table).values(assigned)
+    if any(column.identity for column in target.columns):
+        insert = insert.execution_options(**{SETS_IDENTITY: (target.schema, target.name)})
+    return Statement(insert, passed, together=together, must_meet=False)
 
 
 def _update(database: SqlDatabase, target: SqlTarget, changed: tuple[int, ...]) -> Statement:

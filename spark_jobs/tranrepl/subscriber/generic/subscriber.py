@@ -11,7 +11,7 @@ from sqlalchemy.sql import quoted_name
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.call_syntax import argument_count, arguments
+from tranrepl.model.call_syntax import Argument, argument_count, arguments
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
@@ -43,6 +43,7 @@ from tranrepl.subscriber.generic.destination import (
 )
 from tranrepl.subscriber.generic.procedures import (
     Procedure,
+    ProcedureName,
     ProcedureScripter,
     custom_operations,
     generated_procedures,
@@ -96,7 +97,7 @@ class SqlSubscriber:
         found = self._find_destination(article)
         if found is not None:
             for column in columns:
-                yield from column_problems(self.where, article, found, column)
+                yield from column_problems(self.where, article, self._database, found, column)
 
     def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
         """Yield what our login lacks of the rights that setup needs, with the statements that grant it."""
@@ -151,18 +152,24 @@ class SqlSubscriber:
         intended = self._intended_target(article, source)
         for operation in custom_operations(intended):
             name = name_of(intended, operation, scripter.names)
-            expected = len(arguments(article, operation))
             with self._transaction():
-                body = scripter.stored_body(self._session, name)
-                count = scripter.argument_count(self._session, name)
-                ends = body is not None and scripter.ends_transaction(self._session, name)
-            problem = _custom_problem(body, count, expected, ends_transaction=ends)
+                problem = self._custom_problem(scripter, name, arguments(article, operation))
             if problem is not None:
                 yield CustomProcedureError(
                     f"article {article.source}: {self.where}: procedure {name.name} {problem}",
                     remedy="`tranrepl script FILE --custom` prints a skeleton",
                     article=str(article.source),
                 )
+
+    def _custom_problem(
+        self, scripter: ProcedureScripter, name: ProcedureName, passed: tuple[Argument, ...]
+    ) -> str | None:
+        if scripter.stored_body(self._session, name) is None:
+            return f"does not exist; it is called with {len(passed)} arguments"
+        problem = scripter.signature_problem(self._session, name, passed)
+        if problem is None and scripter.ends_transaction(self._session, name):
+            return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
+        return problem
 
     # Setup
 
@@ -384,13 +391,3 @@ class SqlSubscriber:
         )
         with self._transaction():
             return {row.article: bytes(row.xact_seqno) for row in self._session.execute(query)}
-
-
-def _custom_problem(body: str | None, count: int, expected: int, *, ends_transaction: bool) -> str | None:
-    if body is None:
-        return f"does not exist; it is called with {expected} arguments"
-    if count != expected:
-        return f"takes {count} arguments; it is called with {expected}"
-    if ends_transaction:
-        return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
-    return None

@@ -16,6 +16,8 @@ class SqlColumn:
     name: str
     type: ColumnType
     conversion: Conversion
+    identity: bool = False
+    """It is an identity, which takes a value where it is told so, and never another one."""
 
 
 @dataclass(frozen=True, slots=True)

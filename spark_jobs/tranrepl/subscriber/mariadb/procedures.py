@@ -17,7 +17,14 @@ from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Operation
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
-from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, key_bits, mask_bytes, name_of
+from tranrepl.subscriber.generic.procedures import (
+    Procedure,
+    ProcedureName,
+    count_problem,
+    key_bits,
+    mask_bytes,
+    name_of,
+)
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.transaction_control import ends_transaction
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
@@ -75,7 +82,9 @@ class MariaDbScripter:
         # The catalogue has comments for the server (/*! … */) as what they are for it: its own text, or nothing.
         return ends_transaction(body, tokenizer(sql_mode))
 
-    def argument_count(self, session: sa.Connection, name: ProcedureName) -> int:
+    def signature_problem(
+        self, session: sa.Connection, name: ProcedureName, passed: tuple[Argument, ...]
+    ) -> str | None:
         count: int = session.scalar(
             sa.text(
                 "SELECT COUNT(*) FROM information_schema.parameters WHERE routine_type = 'PROCEDURE' "
@@ -83,7 +92,7 @@ class MariaDbScripter:
             ),
             {"schema": name.schema, "name": name.name},
         )
-        return count
+        return count_problem(count, len(passed))
 
     def shared(self) -> tuple[Procedure, ...]:
         return ()

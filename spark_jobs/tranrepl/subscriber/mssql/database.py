@@ -8,24 +8,33 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import mssql
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ROW_NOT_FOUND
+from tranrepl.errors import ROW_NOT_FOUND, ReplicationError
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.subscriber.capabilities import Capabilities, NameCase
 from tranrepl.subscriber.generic.catalogue import Catalogue
-from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC, NumberedDatabase, first_line, spelled
+from tranrepl.subscriber.generic.database import (
+    NO_TRANSACTION_OF_ITS_OWN,
+    UNBOUNDED_NUMERIC,
+    NumberedDatabase,
+    procedure_ended_transaction,
+    spelled,
+)
 from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
 from tranrepl.subscriber.mssql.driver import KIND
+from tranrepl.subscriber.mssql.driver_errors import COUNT_CHANGED, ENDED_TRANSACTION, number_of, text_of
+from tranrepl.subscriber.mssql.messages import messages_of
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
 from tranrepl.subscriber.mssql.row_locks import locked_rows
 from tranrepl.subscriber.mssql.session import set_session
+from tranrepl.subscriber.mssql.statement_execution import configure
 from tranrepl.subscriber.value_conversion import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"
@@ -35,6 +44,12 @@ _LONGEST_NVARCHAR = 4000
 _LONGEST_KEY = 450
 """Characters: a key has 900 bytes."""
 _USER_ERROR = 50000
+_MARK_BEGINNING = """declare @granted int
+exec @granted = sp_getapplock @Resource = N'tranrepl_began', @LockMode = N'Shared', @LockOwner = N'Transaction', \
+@LockTimeout = 0
+if @granted < 0 raiserror (N'sp_getapplock: %d', 16, 1, @granted)"""
+"""A lock that nobody waits for, and that ends with the transaction."""
+_MARK_IS_THERE = "select applock_mode(N'public', N'tranrepl_began', N'Transaction')"
 _HUNDREDTHS = 2
 """Digits of a second that `datetime` keeps; of the third, only some values."""
 
@@ -47,6 +62,7 @@ class SqlServer(NumberedDatabase):
     error_codes = Codes.SQL_SERVER.value
     binding = Binding(temporal=Temporal.TEXT)
     lock_timeouts = frozenset({"1222"})
+    inserts_identities = True
 
     def __init__(self) -> None:
         super().__init__(KIND)
@@ -78,7 +94,7 @@ class SqlServer(NumberedDatabase):
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
         event.listen(engine, "connect", _prepare, insert=True)
-        return engine
+        return configure(engine)
 
     def catalogue(self, session: sa.Connection) -> Catalogue:
         return SqlServerCatalogue(session)
@@ -94,6 +110,28 @@ class SqlServer(NumberedDatabase):
         lock: RowLock = RowLock.EXCLUSIVE,
     ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
         return locked_rows(session, table, query, lock)
+
+    def began(self, session: sa.Connection) -> None:
+        session.exec_driver_sql(_MARK_BEGINNING)
+
+    def before_commit(self, session: sa.Connection) -> None:
+        if session.exec_driver_sql(_MARK_IS_THERE).scalar() != "Shared":
+            raise procedure_ended_transaction(COUNT_CHANGED)
+
+    def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
+        del result
+        return messages_of(session).take()
+
+    def refused_type(self, reflected: TypeEngine[Any]) -> str | None:
+        match reflected:
+            case mssql.TIMESTAMP():
+                return "is a rowversion, to which the server itself gives values"
+            case mssql.SQL_VARIANT():
+                return "is a sql_variant, whose values each have a type of their own, which the Publisher has not"
+            case sa.types.NullType():
+                return "is of a type that SQLAlchemy does not know"
+            case _:
+                return None
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         session.exec_driver_sql(f"set lock_timeout {seconds * 1000}")
@@ -126,11 +164,20 @@ class SqlServer(NumberedDatabase):
             and not isinstance(reflected, sa.NCHAR | sa.NVARCHAR | mssql.NTEXT),
         )
 
+    def text(self, error: BaseException) -> str:
+        return text_of(error)
+
+    def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
+        problem = super().translate(where, error)
+        if problem.report.database_code in ENDED_TRANSACTION:
+            problem.report = problem.report.model_copy(update={"remedy": NO_TRANSACTION_OF_ITS_OWN})
+        return problem
+
     def number(self, error: DBAPIError) -> str | None:
         """Return the error's number: a server that lacks a message of that number raises one of ours, which begins with
         it."""
-        number = _number(error)
-        if number == _USER_ERROR and first_line(error.orig or error).startswith(f"{ROW_NOT_FOUND}:"):
+        number = number_of(error)
+        if number == _USER_ERROR and self.text(error.orig or error).startswith(f"{ROW_NOT_FOUND}:"):
             return ROW_NOT_FOUND
         return None if number is None else str(number)
 
@@ -172,11 +219,3 @@ def _fraction_digits(reflected: TypeEngine[Any]) -> int | None:
         precision: int | None = reflected.precision
         return precision
     return _HUNDREDTHS if isinstance(reflected, sa.DATETIME) else None
-
-
-def _number(error: DBAPIError) -> int | None:
-    """Return the number that pymssql raises as `(number, text)`, or as a tuple of these within its arguments."""
-    found: object = error.orig.args[0] if error.orig is not None and error.orig.args else None
-    if isinstance(found, tuple) and found:
-        found = found[0]
-    return found if isinstance(found, int) else None
