@@ -126,7 +126,7 @@ def _set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
 def _prepare_spark() -> None:
     """Make the archive that lets Spark start fast; a failure is ignored, because jobs run without it."""
     # `tranrepl class-archive` says why.
-    with suppress(ReplicationError, OSError), err.status("preparing Spark, once (20 s)"):
+    with suppress(ReplicationError, OSError), err.status("preparing Spark, once"):
         make_archive()
 
 

@@ -49,7 +49,7 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], paths: Seque
     folders = [it for it in map(mounted_path, paths) if it is not None]
     try:
         if folders:
-            # Without a plan: the JVM's first one takes a second.
+            # Without a plan: the JVM's first one is slow.
             numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
             numbers.foreachPartition(partial(_written, ranges, report, folders))
         else:

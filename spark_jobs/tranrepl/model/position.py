@@ -1,6 +1,6 @@
 """Positions in a Publisher's log: bytes of a fixed width that sort in commit order.
 
-What lies between two positions only their Publisher knows (`publisher.publisher.Positions`). Here they are compared,
+What lies between two positions only their Publisher knows (`publisher.positions`). Here they are compared,
 stored and shown as bytes, and no number is made of one.
 """
 

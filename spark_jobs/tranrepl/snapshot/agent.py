@@ -37,7 +37,7 @@ def idle_result(request: SnapshotRequest, topology: Topology) -> JobResult | Non
         if not waiting.articles:
             return JobResult(seconds=time.perf_counter() - clock)
         with open_snapshot(request, topology, opened, waiting) as plan:
-            return None if plan.total_bytes > SMALL_BYTES else recorded(plan, Here())
+            return None if plan.total_bytes > SMALL_BYTES else recorded(plan, InThisProcess())
 
 
 def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
@@ -91,7 +91,7 @@ def _timed(result: JobResult, clock: float) -> JobResult:
     return result.model_copy(update={"seconds": time.perf_counter() - clock})
 
 
-class Here:
+class InThisProcess:
     """One range after the other in this process."""
 
     cores = 1

@@ -1,4 +1,4 @@
-"""The distribution database, with a room for each thing that it holds."""
+"""The distribution database, with a class for each thing that it holds."""
 
 from __future__ import annotations
 

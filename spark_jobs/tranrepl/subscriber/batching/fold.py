@@ -2,7 +2,7 @@
 
 A row is in the table before its first command, or it is not; the same holds after its last. Between the two lie the
 values that it ends with: of each column the one that was set last. The order of different rows is given up, which is
-right where nothing at the Subscriber looks on: no trigger, no procedure of its own, no key that changes its row.
+right where nothing at the Subscriber depends on it: no trigger, no procedure of its own, no key that changes its row.
 
 Articles of one shape are folded together: to fold a few commands takes as long as to fold thousands.
 """

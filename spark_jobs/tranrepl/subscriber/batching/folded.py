@@ -50,7 +50,7 @@ class FoldedUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What commands of one article come to. Keys and values are cells of `image_lines`, still escaped; a key's columns
+    """What commands of one article come to. Keys and values are cells of `row_images`, still escaped; a key's columns
     stand in its own order.
 
     Deletes and updates are in the order of keys, but updates of another unique column in that of their first commands.

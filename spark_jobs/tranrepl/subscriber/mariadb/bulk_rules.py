@@ -1,7 +1,7 @@
-"""What a MariaDB or MySQL Subscriber lets be applied in bulk: where nothing looks on that commit order would matter to.
+"""What can be applied in bulk at a MariaDB or MySQL Subscriber: where no trigger or procedure depends on commit order.
 
-The same rules as PostgreSQL's (`postgres_bulkable`), read from `information_schema`, which shows a login only what it
-has rights for. A trigger or a procedure's text that it may not see counts as one that looks on.
+The same rules as PostgreSQL's (`postgres.bulk_rules`), read from `information_schema`, which shows a login only what it
+has rights for. A trigger or a procedure's text that it may not see counts as one that depends on it.
 """
 
 from __future__ import annotations

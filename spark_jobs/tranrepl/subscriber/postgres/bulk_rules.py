@@ -1,4 +1,4 @@
-"""What a PostgreSQL Subscriber lets be applied in bulk: where nothing looks on that commit order would matter to.
+"""What can be applied in bulk at a PostgreSQL Subscriber: where no trigger or procedure depends on commit order.
 
 Bulk gives up the order of rows, and calls no procedure. So a procedure must be the generated one, no trigger or rule
 may fire, no cascade may act, no column may fill itself with a value that depends on the order, and the key must be

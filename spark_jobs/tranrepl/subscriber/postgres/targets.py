@@ -24,8 +24,8 @@ class Targets:
         Raises ConfigurationError where a table or a column is missing.
         """
         unknown = sorted(set(article_ids).difference(self._found))
-        if strange := [it for it in unknown if it not in self._articles]:
-            raise InternalError(f"{self._where}: a stored command is of unknown article {strange[0]}")
+        if unregistered := [it for it in unknown if it not in self._articles]:
+            raise InternalError(f"{self._where}: a stored command is of unknown article {unregistered[0]}")
         if unknown:
             targets = find_targets(self._session, self._where, [self._articles[it] for it in unknown])
             self._found |= dict(zip(unknown, targets, strict=True))
