@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from conftest import DatabasesFactory
-from support.databases import Databases
+from support.databases import Databases, shared_databases
+from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_commands, read_commands, replicate
-from support.site import Site
+from support.site import Site, execute
+from support.spark_here import SparkHere
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError
 
 TABLE1 = "CREATE TABLE table1 (col1 int PRIMARY KEY, col2 int, col3 varchar(30))"
@@ -103,37 +104,46 @@ def test_changes_of_unpublished_columns_send_nothing(databases: DatabasesFactory
 # Many rows of one statement
 
 
+def _site_of_policies(databases: Databases, tmp_path: Path, table: str, columns: str) -> Site:
+    """Return a site, not set up, with a table for each update policy, whose name begins with `table`."""
+    policies = {f"{table}_{policy}": policy for policy in POLICIES}
+    articles = [{"source": f"public.{name}", "update_policy": policy} for name, policy in policies.items()]
+    site = Site(databases, tmp_path / "store", articles)
+    site.at_publisher(*(f"CREATE TABLE {name} ({columns})" for name in policies))
+    return site
+
+
+def _at_each_table(site: Site, statement: str) -> None:
+    """Execute at the Publisher, with each article's table for the braces."""
+    site.at_publisher(*(statement.format(it.source.table) for it in site.publication.articles))
+
+
 @pytest.mark.parametrize("key", ["", "DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
 @pytest.mark.parametrize("order", ["ascending", "descending"])
-@pytest.mark.parametrize("policy", POLICIES)
 def test_ten_thousand_keys_that_move_in_one_statement_arrive(
-    policy: str, order: str, key: str, databases: DatabasesFactory, tmp_path: Path
+    order: str, key: str, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
     if not key and order == "ascending":
         pytest.skip("an immediate key refuses this at the Publisher")
     numbers = "generate_series(1, 10000)" if order == "ascending" else "generate_series(10000, 1, -1)"
-    site = _site(
-        databases(),
-        tmp_path,
-        "moving",
-        f"CREATE TABLE moving (id int PRIMARY KEY {key}, name text, same int NOT NULL DEFAULT 0)",
-        update_policy=policy,
-    )
-    site.at_publisher(f"INSERT INTO moving (id, name) SELECT n, 'name ' || n FROM {numbers} n")
+    columns = f"id int PRIMARY KEY {key}, name text, same int NOT NULL DEFAULT 0"
+    site = _site_of_policies(databases(), tmp_path, "moving", columns)
+    site.set_up()
+    _at_each_table(site, f"INSERT INTO {{0}} (id, name) SELECT n, 'name ' || n FROM {numbers} n")
     replicate(site)
-    site.at_publisher("UPDATE moving SET id = id + 1")
+    _at_each_table(site, "UPDATE {0} SET id = id + 1")
     replicate(site)
     assert site.differences() == []
 
 
-_SWAP = "UPDATE pair SET code = CASE id WHEN 1 THEN 20 WHEN 2 THEN 10 END"
+_SWAP = "UPDATE {0} SET code = CASE id WHEN 1 THEN 20 WHEN 2 THEN 10 END"
 _SWAP_OF_IMMEDIATE = (
-    "BEGIN; UPDATE pair SET code = -1 WHERE id = 1; UPDATE pair SET code = 10 WHERE id = 2; "
-    "UPDATE pair SET code = 20 WHERE id = 1; COMMIT"
+    "BEGIN; UPDATE {0} SET code = -1 WHERE id = 1; UPDATE {0} SET code = 10 WHERE id = 2; "
+    "UPDATE {0} SET code = 20 WHERE id = 1; COMMIT"
 )
 _MOVED_THREE_TIMES = (
-    "BEGIN; UPDATE pair SET id = 5 WHERE id = 1; UPDATE pair SET id = 6 WHERE id = 5; "
-    "UPDATE pair SET id = 7, code = 30 WHERE id = 6; COMMIT"
+    "BEGIN; UPDATE {0} SET id = 5 WHERE id = 1; UPDATE {0} SET id = 6 WHERE id = 5; "
+    "UPDATE {0} SET id = 7, code = 30 WHERE id = 6; COMMIT"
 )
 
 
@@ -148,19 +158,17 @@ _MOVED_THREE_TIMES = (
     ],
     ids=["swap at once", "swap by way of a third value", "the same, deferrable", "moved thrice", "thrice, deferrable"],
 )
-@pytest.mark.parametrize("policy", POLICIES)
 def test_unique_values_that_change_hands_arrive(
-    policy: str, later: str, statement: str, databases: DatabasesFactory, tmp_path: Path
+    later: str, statement: str, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    create = "CREATE TABLE pair (id int PRIMARY KEY {}, code int UNIQUE {})"
-    site = Site(databases(), tmp_path / "store", [{"source": "public.pair", "update_policy": policy}])
-    site.at_publisher(create.format(later, later))
+    site = _site_of_policies(databases(), tmp_path, "pair", f"id int PRIMARY KEY {later}, code int UNIQUE {later}")
     # Unique at every moment at the Subscriber.
-    site.at_subscriber(create.format("", ""))
+    for article in site.publication.articles:
+        site.at_subscriber(f"CREATE TABLE {article.source} (id int PRIMARY KEY, code int UNIQUE)")
     site.set_up()
-    site.at_publisher("INSERT INTO pair VALUES (1, 10), (2, 20), (3, NULL)")
+    _at_each_table(site, "INSERT INTO {0} VALUES (1, 10), (2, 20), (3, NULL)")
     replicate(site)
-    site.at_publisher(statement)
+    _at_each_table(site, statement)
     replicate(site)
     assert site.differences() == []
 
@@ -188,36 +196,38 @@ _AROUND_A_TRUNCATE = (
 
 def test_truncate_may_be_ignored(databases: DatabasesFactory, tmp_path: Path) -> None:
     site = _site(databases(), tmp_path, "table1", TABLE1, truncate="ignore")
-    site.at_publisher(
-        "INSERT INTO table1 VALUES (1, 1, 'x')", "TRUNCATE table1", "INSERT INTO table1 VALUES (2, 1, '')"
-    )
+    site.at_publisher(*_AROUND_A_TRUNCATE)
     replicate(site)
     assert site.at_subscriber("SELECT col1 FROM table1 ORDER BY 1") == [(1,), (2,)]
 
 
-def test_truncate_may_be_an_error_after_what_came_before_it(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
-) -> None:
+def test_truncate_may_be_an_error_after_what_came_before_it(databases: DatabasesFactory, tmp_path: Path) -> None:
     ends = databases()
-    site = Site(ends, tmp_path / "store", [{"source": "public.table1", "truncate": "error"}], spark)
+    site = Site(ends, tmp_path / "store", [{"source": "public.table1", "truncate": "error"}], SparkHere())
     site.at_publisher(TABLE1)
     site.set_up()
-    site.at_publisher(
-        "INSERT INTO table1 VALUES (1, 1, 'x')", "TRUNCATE table1", "INSERT INTO table1 VALUES (2, 1, '')"
-    )
+    site.at_publisher(*_AROUND_A_TRUNCATE)
     result = site.read_log()
     assert result.error is not None
     assert (result.error.kind, result.transactions) == (ErrorKind.CONFIGURATION, 1)
     assert "public.table1: the table was truncated" in result.error.message
     site.deliver().raise_error()
     assert site.at_subscriber("SELECT col1 FROM table1") == [(1,)]
-    allowed = Site(ends, tmp_path / "store", [{"source": "public.table1"}], spark)
+    allowed = Site(ends, tmp_path / "store", [{"source": "public.table1"}], SparkHere())
     allowed.set_up()
     allowed.run()
     assert site.at_subscriber("SELECT col1 FROM table1") == [(2,)]
 
 
 # Filters that check refuses
+
+
+@pytest.fixture(scope="module")
+def one_table(postgres: PostgresServer) -> Iterator[Databases]:
+    """Databases that a refused setup leaves as they are: a table at the Publisher, and nothing else."""
+    with shared_databases(postgres, "one_table") as ends:
+        execute(ends.publisher, TABLE1)
+        yield ends
 
 
 @pytest.mark.parametrize(
@@ -244,10 +254,10 @@ def test_truncate_may_be_an_error_after_what_came_before_it(
     ],
 )
 def test_check_refuses_what_cannot_be_filtered(
-    settings: dict[str, object], said: str, databases: DatabasesFactory, tmp_path: Path
+    settings: dict[str, object], said: str, one_table: Databases, tmp_path: Path
 ) -> None:
     with pytest.raises(ReplicationError, match=re.escape(said)) as refused:
-        _site(databases(), tmp_path, "table1", TABLE1, **settings)
+        _site(one_table, tmp_path, "table1", **settings)
     assert isinstance(refused.value, ConfigurationError)
     assert refused.value.report.remedy
 
