@@ -13,6 +13,8 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from support.databases import Databases, shared_databases
+from support.embedded_postgres import PostgresServer
 from support.in_process import ReadCommands, deliver_stored, read_commands, read_log_into_store, replicate_stored
 from support.sessions import wait_for_sessions_to_end
 from support.site import Site
@@ -29,17 +31,21 @@ _FILLER = 1_000
 """Bytes a row, so that the Subscriber's table outgrows a quarter of its buffers."""
 
 
-@pytest.fixture
-def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """Two tables that are large at the Subscriber: one has a key of a number, the other of two texts."""
+_PUBLISHED = (
+    f"INSERT INTO t SELECT n, 0 FROM generate_series(1, {_ROWS}) n",
+    f"INSERT INTO named SELECT 'p ' || n % 7, 'n' || n, 0 FROM generate_series(1, {_CHANGED}) n",
+    """INSERT INTO named VALUES ('a"b', 'c', 0), (E'd\\\\e', 'f', 0)""",
+)
+
+
+def _large_site(databases: Databases, store: Path) -> Site:
+    """Return a site of tables that are large at the Subscriber: one has a key of a number, the other of two texts."""
     subscription = {"name": "reporting", "connection": "subscriber", "apply": "serial", "commit_batch_size": 1}
-    site = Site(databases(), tmp_path / "store", ["public.t", "public.named"], subscriptions=[subscription])
+    site = Site(databases, store, ["public.t", "public.named"], subscriptions=[subscription])
     site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, n int)")
     site.at_publisher("CREATE TABLE named (place text, name text, n int, PRIMARY KEY (name, place))")
     site.set_up()
-    site.at_publisher(f"INSERT INTO t SELECT n, 0 FROM generate_series(1, {_ROWS}) n")
-    site.at_publisher(f"INSERT INTO named SELECT 'p ' || n % 7, 'n' || n, 0 FROM generate_series(1, {_CHANGED}) n")
-    site.at_publisher("""INSERT INTO named VALUES ('a"b', 'c', 0), (E'd\\\\e', 'f', 0)""")
+    site.at_publisher(*_PUBLISHED)
     replicate_stored(site)
     for table in ("t", "named"):
         site.at_subscriber(f"ALTER TABLE {table} ADD filler text")
@@ -50,6 +56,20 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     # From now on the indexes alone could say which rows there are.
     site.at_subscriber("VACUUM t, named")
     return site
+
+
+@pytest.fixture(scope="module")
+def undelivered(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with shared_databases(postgres, "prefetch") as databases:
+        yield _large_site(databases, tmp_path_factory.mktemp("prefetch"))
+
+
+@pytest.fixture
+def site(undelivered: Site) -> Iterator[Site]:
+    """A large site whose commands are read and not delivered; the Publisher's rows are put back after the test."""
+    yield undelivered
+    undelivered.at_publisher("TRUNCATE t, named", *_PUBLISHED)
+    read_commands(undelivered)
 
 
 @contextmanager
@@ -119,7 +139,8 @@ def test_nothing_is_read_where_it_would_not_pay(site: Site, change: str) -> None
     assert _read_ahead(site, read_commands(site)) == (0, 0)
 
 
-def test_a_small_table_is_not_read(site: Site) -> None:
+def test_a_small_table_is_not_read(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _large_site(databases(), tmp_path / "store")
     site.at_subscriber(f"DELETE FROM t WHERE NOT ({_SPARSE})")
     site.at_subscriber("VACUUM FULL t")
     site.at_publisher(f"UPDATE t SET n = 1 WHERE {_SPARSE}")
@@ -160,7 +181,8 @@ def test_a_subscriber_that_gives_no_further_session_is_asked_once(site: Site) ->
     assert len(refused) == 1
 
 
-def test_a_delivery_reads_ahead(site: Site) -> None:
+def test_a_delivery_reads_ahead(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _large_site(databases(), tmp_path / "store")
     site.at_publisher(*[f"UPDATE t SET n = n + {it} + 1 WHERE {_SPARSE}" for it in range(4)])
     read_log_into_store(site).raise_error()
     before, _ = _counts(site, "t")
