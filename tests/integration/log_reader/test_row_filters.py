@@ -31,7 +31,7 @@ _TYPES = (
     "CREATE OPERATOR ~~~ (FUNCTION = alike, LEFTARG = text, RIGHTARG = text)",
 )
 
-_MOODY = {
+_VOLATILE = {
     "age(seen) > interval '1 day'": "age(seen)",
     "at < localtimestamp": "LOCALTIMESTAMP",
     "at::time < localtime": "LOCALTIME",
@@ -118,7 +118,7 @@ def test_what_may_change_by_itself_is_refused_and_named(ends: Databases, tmp_pat
     before = _catalogue(_with(ends, tmp_path, "true"))
     said: dict[str, list[str]] = {}
     expected: dict[str, list[str]] = {}
-    for condition, part in _MOODY.items():
+    for condition, part in _VOLATILE.items():
         problems = _problems(_with(ends, tmp_path, condition))
         said[condition] = [problem.message for problem in problems]
         expected[condition] = [
@@ -148,7 +148,7 @@ def test_another_version_of_postgres_judges_alike(
 ) -> None:
     made = databases(publisher=debian_postgres)
     execute(made.publisher, *_TYPES, _EVENT)
-    verdicts = {it: not _problems(_with(made, tmp_path, it)) for it in [*_MOODY, *_LITERALS, *_ALLOWED]}
+    verdicts = {it: not _problems(_with(made, tmp_path, it)) for it in [*_VOLATILE, *_LITERALS, *_ALLOWED]}
     assert [it for it, allowed in verdicts.items() if allowed] == list(_ALLOWED)
 
 

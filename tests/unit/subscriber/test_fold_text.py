@@ -26,7 +26,7 @@ def test_nothing_but_inserts() -> None:
     assert (text.keys, text.updates, bytes(text.inserts)) == (None, None, b"2\ta\\tb\t\\N\n1\t\tx\n")
 
 
-def test_keys_with_their_fates() -> None:
+def test_keys_have_their_actions() -> None:
     history = History()
     for key in ("3", "1"):
         history.delete(_ARTICLE, (key, "a", "b"))
