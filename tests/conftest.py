@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -34,7 +34,27 @@ from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_numbers = itertools.count(1)
+_KEPT_NAMES = 4
+"""So many names of a kind are in turn used again: what this process has learnt of a database by its name is of use for
+the next one, and what is left behind of a test does not meet the one right after it."""
+
+
+class _Names:
+    """Names of databases, on whatever server."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, deque[str]] = defaultdict(deque)
+        self._numbers = itertools.count(1)
+
+    def take(self, start: str) -> str:
+        free = self._free[start]
+        return free.popleft() if len(free) >= _KEPT_NAMES else f"{start}_{next(self._numbers)}"
+
+    def give_back(self, name: str) -> None:
+        self._free[name.rpartition("_")[0]].append(name)
+
+
+_NAMES = _Names()
 
 
 class DatabaseFactory(Protocol):
@@ -115,6 +135,7 @@ def postgres(server_folder: Path) -> Iterator[PostgresServer]:
     """The run's embedded PostgreSQL 18."""
     with PostgresServer(ServerSettings(server_folder / "postgres", fsync=False)) as server:
         server.make_logins_cheap()
+        server.keep_session()
         yield server
 
 
@@ -144,7 +165,7 @@ def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
 
     def create(connection_id: str, server: PostgresServer | None = None, *, migrated: bool = False) -> Connection:
         home = server or postgres
-        name = f"{connection_id}_{next(_numbers)}"
+        name = _NAMES.take(connection_id)
         home.create_database(name, _migrated_template(home) if migrated else "template0")
         created.append((home, name))
         return home.connection(name, connection_id)
@@ -152,6 +173,7 @@ def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
     yield create
     for home, name in reversed(created):
         home.drop_database(name)
+        _NAMES.give_back(name)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ class Connection:
     login: str | None = None
     password: str | None = field(default=None, repr=False)
     database: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         where = f"{self.host or ''}:{self.port}" if self.port else self.host or ""

@@ -100,6 +100,7 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._password = ""
+        self._kept: psycopg.Connection[tuple[object, ...]] | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -166,6 +167,18 @@ class PostgresServer:
         parameters = self.connection(database).libpq_parameters("tranrepl tests")
         return psycopg.connect(**parameters, autocommit=True)  # type: ignore[arg-type]
 
+    def keep_session(self) -> None:
+        """Create and drop databases in one session from now on: tests do so all the time."""
+        self._kept = self.connect()
+
+    @contextmanager
+    def _session(self) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+        if self._kept is not None:
+            yield self._kept
+            return
+        with self.connect() as session:
+            yield session
+
     def make_logins_cheap(self) -> None:
         """Hash the password once, not 4096 times as every client would have to: tests log in all the time."""
         if self.version < _SCRAM_ITERATIONS_VERSION:
@@ -179,7 +192,7 @@ class PostgresServer:
     def create_database(self, name: str, template: str = "template0") -> None:
         # Half the work of writing it to the log too, and cheap to drop; its checkpoints cost nothing without fsync.
         strategy = sql.SQL("WAL_LOG" if self.settings.fsync else "FILE_COPY")
-        with self.connect() as session:
+        with self._session() as session:
             session.execute(
                 sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY {}").format(
                     sql.Identifier(name), sql.Identifier(template), strategy
@@ -192,7 +205,7 @@ class PostgresServer:
 
     def drop_database(self, name: str) -> None:
         """Drop a database with its replication slots, whoever is connected."""
-        with self.connect() as session:
+        with self._session() as session:
             _drop_slots(session, name)
             session.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -296,6 +309,9 @@ class PostgresServer:
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:
             return
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
         self._process.send_signal(how)
         self._process.wait(_STOP_SECONDS)
         self._process = None

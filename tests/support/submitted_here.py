@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.site import Site
+from tranrepl.connections import from_environment
 from tranrepl.distribution import job as distribution_job
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
@@ -22,11 +22,12 @@ _JOBS: dict[type, Any] = {
 }
 
 
-def run_submitted_jobs_here(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the shell's verbs run their jobs on the site's Spark."""
+def run_submitted_jobs_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the shell's verbs run their jobs on this Spark; connections are read from the environment, as a job's are."""
 
     def submit(request: Any, _master: str) -> JobResult:
-        result: JobResult = _JOBS[type(request)].run(site.spark, request, site.connections)
+        connections = {it: from_environment(it) for it in request.connection_ids()}
+        result: JobResult = _JOBS[type(request)].run(spark, request, connections)
         return result
 
     monkeypatch.setattr("tranrepl.cli.agents.submit", submit)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 
 from tranrepl.distributor.command_file import mounted_path
@@ -29,7 +30,6 @@ from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
-from tranrepl.postgres.session import connect
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
@@ -104,11 +104,11 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
     checked.collect(lambda: store_problems(publication.distributor.store))
     checked.warnings.extend(_not_propagated(publication))
     checked.collect(lambda: _clashes(topology))
-    checked.collect(lambda: _publisher(checked, topology))
-    checked.collect(lambda: _publisher_rights(checked, topology))
-    checked.collect(lambda: _distributor(topology))
-    for subscription in publication.subscriptions:
-        checked.collect(lambda name=subscription.name: _subscriber(checked, topology, name))  # type: ignore[misc]
+    with topology.distributor() as database:
+        checked.collect(lambda: _publisher(checked, topology, database))
+        checked.collect(lambda: _distributor(database))
+        for subscription in publication.subscriptions:
+            checked.collect(partial(_subscriber, checked, topology, database, subscription.name))
     return checked
 
 
@@ -128,7 +128,13 @@ def _not_propagated(publication: Publication) -> Iterator[str]:
 def check_publisher(topology: Topology) -> Checked:
     """Look at the Publisher and its tables only."""
     checked = Checked()
-    checked.collect(lambda: _publisher(checked, topology))
+
+    def problems() -> Iterator[ReplicationError]:
+        yield from _position_problems(topology)
+        with topology.distributor() as database, topology.publisher(_APPLICATION) as publisher:
+            yield from _tables(checked, topology.publication, database, publisher)
+
+    checked.collect(problems)
     return checked
 
 
@@ -208,33 +214,33 @@ def _position_problems(topology: Topology) -> Iterator[ConfigurationError]:
                 )
 
 
-def _publisher(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
-    publication = topology.publication
+def _publisher(checked: Checked, topology: Topology, database: DistributionDatabase) -> Iterator[ReplicationError]:
     yield from _position_problems(topology)
     with topology.publisher(_APPLICATION) as publisher:
-        checked.warnings.extend(publisher.warnings())
-        refused = list(publisher.problems())
-        yield from refused
-        if not any(isinstance(it, MustBeReinitializedError) for it in refused):
-            yield from _continuity(checked, topology, publisher)
-        tables = publisher.describe([article.source for article in publication.articles])
-        for article in publication.articles:
-            table = tables.get(article.source)
-            if table is None:
-                yield publisher.no_such_table(article.source)
-                continue
-            problems = list(publisher.article_problems(article, table))
-            yield from problems
-            if not problems:
-                checked.tables.append((article, table))
-
-
-def _publisher_rights(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
-    """Yield the rights that setup lacks at the Publisher, once all tables can be published: setup acts on all of
-    them."""
-    if len(checked.tables) == len(topology.publication.articles):
-        with topology.publisher(_APPLICATION) as publisher:
+        yield from _tables(checked, topology.publication, database, publisher)
+        # Setup acts on all of them.
+        if len(checked.tables) == len(topology.publication.articles):
             yield from publisher.right_problems(checked.tables, _read_by_snapshots(topology.publication))
+
+
+def _tables(
+    checked: Checked, publication: Publication, database: DistributionDatabase, publisher: Publisher
+) -> Iterator[ReplicationError]:
+    checked.warnings.extend(publisher.warnings())
+    refused = list(publisher.problems())
+    yield from refused
+    if not any(isinstance(it, MustBeReinitializedError) for it in refused):
+        yield from _continuity(checked, publication, database, publisher)
+    tables = publisher.describe([article.source for article in publication.articles])
+    for article in publication.articles:
+        table = tables.get(article.source)
+        if table is None:
+            yield publisher.no_such_table(article.source)
+            continue
+        problems = list(publisher.article_problems(article, table))
+        yield from problems
+        if not problems:
+            checked.tables.append((article, table))
 
 
 def _read_by_snapshots(publication: Publication) -> list[TableName]:
@@ -243,21 +249,22 @@ def _read_by_snapshots(publication: Publication) -> list[TableName]:
     return [it.source for it in publication.articles] if automatic else []
 
 
-def _distributor(topology: Topology) -> Iterator[ReplicationError]:
-    with topology.distributor() as database:
-        database.ping()
-        with connect(topology.distributor_connection, _APPLICATION, autocommit=True) as session:
-            lacking = list(right_problems(session, database.where))
-        yield from lacking
-        if not lacking:
-            database.is_current()  # raises where a newer version made it
+def _distributor(database: DistributionDatabase) -> Iterator[ReplicationError]:
+    database.ping()
+    with database.session() as session:
+        lacking = list(right_problems(session, database.where))
+    yield from lacking
+    if not lacking:
+        database.is_current()  # raises where a newer version made it
 
 
-def _continuity(checked: Checked, topology: Topology, publisher: Publisher) -> Iterator[ReplicationError]:
+def _continuity(
+    checked: Checked, publication: Publication, database: DistributionDatabase, publisher: Publisher
+) -> Iterator[ReplicationError]:
     """Yield an error where what is registered does not lie on the Publisher's log. A server that does not answer is
     another problem, which its own part of the check yields."""
-    with suppress(ReplicationError), topology.distributor() as database:
-        record = _registered(topology.publication, database)
+    with suppress(ReplicationError):
+        record = _registered(publication, database)
         if record is not None and record.registered_to is not None and record.publisher_system is not None:
             checked.publisher_system = record.publisher_system
             problem = find_break(publisher, database, record)
@@ -270,7 +277,9 @@ def _registered(publication: Publication, database: DistributionDatabase) -> Pub
     return database.publications.find(publication.publication) if database.is_current() else None
 
 
-def _subscriber(checked: Checked, topology: Topology, name: str) -> Iterator[ReplicationError]:
+def _subscriber(
+    checked: Checked, topology: Topology, database: DistributionDatabase, name: str
+) -> Iterator[ReplicationError]:
     able, settings = topology.dialect(name).capabilities, topology.publication.subscription(name)
     if settings.subscription_streams > 1 and not able.streams:
         yield ConfigurationError(
@@ -292,12 +301,14 @@ def _subscriber(checked: Checked, topology: Topology, name: str) -> Iterator[Rep
         made_by = None if lacking else subscriber.tables_version()
         if made_by is not None:
             made_by.require_not_newer(subscriber.where)
-    yield from _in_the_way(checked, topology, name)
+    yield from _in_the_way(checked, topology, database, name)
 
 
-def _in_the_way(checked: Checked, topology: Topology, name: str) -> Iterator[ReplicationError]:
+def _in_the_way(
+    checked: Checked, topology: Topology, database: DistributionDatabase, name: str
+) -> Iterator[ReplicationError]:
     """Yield an error for each table with rows at the Subscriber that a snapshot would meet and must not touch."""
-    wanted = _to_be_initialized(checked, topology, topology.publication.subscription(name))
+    wanted = _to_be_initialized(checked, topology.publication, database, topology.publication.subscription(name))
     chosen = [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
         for article, table in checked.tables
@@ -310,15 +321,17 @@ def _in_the_way(checked: Checked, topology: Topology, name: str) -> Iterator[Rep
             yield from target.problems(chosen)
 
 
-def _to_be_initialized(checked: Checked, topology: Topology, subscription: Subscription) -> frozenset[TableName]:
+def _to_be_initialized(
+    checked: Checked, publication: Publication, database: DistributionDatabase, subscription: Subscription
+) -> frozenset[TableName]:
     """Return the articles of which a snapshot will be taken, by source, as far as the distribution database can say."""
     keeps_rows = checked.purpose is CheckPurpose.LOG_READER_REINITIALIZATION
     if keeps_rows or subscription.sync_type is not SyncType.AUTOMATIC:
         return frozenset()
     if checked.purpose is CheckPurpose.REINITIALIZATION:
-        return frozenset(it.source for it in topology.publication.articles)
-    with suppress(ReplicationError), topology.distributor() as database:
-        return _waiting(checked, topology.publication, database, subscription)
+        return frozenset(it.source for it in publication.articles)
+    with suppress(ReplicationError):
+        return _waiting(checked, publication, database, subscription)
     return frozenset()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -82,15 +83,18 @@ def set_session(session: Session) -> None:
 
     By SET: a query would take a snapshot first, for which a deferrable transaction waits.
     """
-    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS}
-    if session.info.server_version >= _TRANSACTION_TIMEOUT_VERSION:
-        settings |= _WORK_SETTINGS_SINCE_17
-    session.execute(
-        sql.SQL("; ").join(
-            sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.SQL(", ").join(map(sql.Literal, value.split(", "))))
-            for name, value in settings.items()
-        )
+    session.execute(_set_statements(since_17=session.info.server_version >= _TRANSACTION_TIMEOUT_VERSION))
+
+
+@cache
+def _set_statements(*, since_17: bool) -> bytes:
+    """Return the settings as statements, which are the same for every session with such a server."""
+    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS, **(_WORK_SETTINGS_SINCE_17 if since_17 else {})}
+    statements = sql.SQL("; ").join(
+        sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.SQL(", ").join(map(sql.Literal, value.split(", "))))
+        for name, value in settings.items()
     )
+    return statements.as_string(None).encode()
 
 
 def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:

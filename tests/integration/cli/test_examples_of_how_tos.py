@@ -58,7 +58,7 @@ def _running_publication(
     subscriptions = [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}]
     site = Site(databases(), publications / "store", articles, SparkHere(), subscriptions)
     file = publication_file(publications, articles, subscriptions=subscriptions)
-    run_submitted_jobs_here(site, monkeypatch)
+    run_submitted_jobs_here(site.spark, monkeypatch)
     site.at_publisher(*_TABLES)
     site.set_up()
     assert typed("run", file, environment=site.databases.environment).status == 0

@@ -56,7 +56,7 @@ def failed(databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.Monk
     subscriptions = [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}]
     site = Site(databases(), folder / "store", articles, SparkHere(), subscriptions)
     file = publication_file(folder, articles, subscriptions=subscriptions)
-    run_submitted_jobs_here(site, monkeypatch)
+    run_submitted_jobs_here(site.spark, monkeypatch)
     site.at_publisher("CREATE TABLE item (id int PRIMARY KEY, note text)", "INSERT INTO item VALUES (1, 'first')")
     site.set_up()
     environment = site.databases.environment

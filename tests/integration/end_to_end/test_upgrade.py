@@ -6,15 +6,17 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.earlier_site import PUBLICATIONS, EarlierSite, unpacked
 from support.shell import typed
 from support.site import execute
+from support.submitted_here import run_submitted_jobs_here
 from tranrepl import __version__
 
-pytestmark = [pytest.mark.slow, pytest.mark.submit]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 _PUBLISHED = {"customer": "*", "orders": "order_id, customer_id, total"}
 
@@ -27,7 +29,10 @@ def site(server_folder: Path, tmp_path: Path) -> Iterator[EarlierSite]:
         yield site
 
 
-def test_a_site_of_an_earlier_version_goes_on_without_loss(site: EarlierSite) -> None:
+def test_a_site_of_an_earlier_version_goes_on_without_loss(
+    site: EarlierSite, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_submitted_jobs_here(spark, monkeypatch)
     # A snapshot that was taken again would remove it.
     execute(site.server.connection("subscriber"), "INSERT INTO customer VALUES (7777, 'the Subscriber''s own')")
     before = _watermarks(site)
@@ -41,7 +46,7 @@ def test_a_site_of_an_earlier_version_goes_on_without_loss(site: EarlierSite) ->
     # Where the deliveries of the earlier version ended, those of this one go on.
     assert _watermarks(site) == before
     for publication in PUBLICATIONS:
-        done = typed("run", str(site.file(publication)), "--master", "local[2]", environment=site.environment)
+        done = typed("run", str(site.file(publication)), environment=site.environment)
         assert done.status == 0, done.err
     for table, columns in _PUBLISHED.items():
         query = f"SELECT {columns} FROM {table} ORDER BY 1"
@@ -61,7 +66,7 @@ def test_a_site_of_an_earlier_version_goes_on_without_loss(site: EarlierSite) ->
 def _refuse_to_work(site: EarlierSite) -> None:
     """Before setup, jobs say what to type."""
     file = str(site.file("shop"))
-    refused = typed("distribute", file, "--master", "local[2]", environment=site.environment)
+    refused = typed("distribute", file, environment=site.environment)
     assert refused.status == 1
     assert f"has no current schema\n  → run `tranrepl setup {file}`" in refused.err
 

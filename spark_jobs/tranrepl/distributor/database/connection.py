@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -25,21 +26,38 @@ _LASTING_COMMITS = (
 )
 
 
+@lru_cache(maxsize=8)
+def _engine(connection: Connection) -> sa.Engine:
+    """Return the database's engine: what it learns of the server, and the statements that it compiles, serve whatever
+    this process asks there next."""
+    return sa.create_engine(
+        "postgresql+psycopg://",
+        creator=partial(_open_session, connection),
+        # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
+        pool_size=1,
+        max_overflow=-1,
+        pool_pre_ping=True,
+        hide_parameters=True,
+        use_native_hstore=False,
+    )
+
+
+def _open_session(connection: Connection) -> Session:
+    session = connect(connection, "tranrepl", autocommit=True)
+    # What is registered must be there after a crash: the Publisher's log goes on after it.
+    with translated_errors(f"distribution database {connection.database}"):
+        session.execute(_LASTING_COMMITS)
+    session.autocommit = False
+    return session
+
+
 class DatabaseConnection:
     """Sessions to the database: opened when they are first needed, closed by `close` or at the end of `with`."""
 
     def __init__(self, connection: Connection) -> None:
         self.where = f"distribution database {connection.database}"
         self._connection = connection
-        self._engine = sa.create_engine(
-            "postgresql+psycopg://",
-            creator=self._connect,
-            # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
-            pool_size=1,
-            max_overflow=-1,
-            pool_pre_ping=True,
-            hide_parameters=True,
-        )
+        self._engine = _engine(connection)
 
     def __enter__(self) -> Self:
         return self
@@ -50,14 +68,6 @@ class DatabaseConnection:
     def close(self) -> None:
         self._engine.dispose()
 
-    def _connect(self) -> Session:
-        session = connect(self._connection, "tranrepl", autocommit=True)
-        # What is registered must be there after a crash: the Publisher's log goes on after it.
-        with translated_errors(self.where):
-            session.execute(_LASTING_COMMITS)
-        session.autocommit = False
-        return session
-
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
         """Begin a transaction of its own, committed at the end. Its errors are of `tranrepl.errors`."""
@@ -66,6 +76,12 @@ class DatabaseConnection:
                 yield connection
         except DBAPIError as error:
             raise self._translate(error) from error
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Lend the session itself, in a transaction."""
+        with self.transaction() as connection:
+            yield cast("Session", connection.connection.driver_connection)
 
     def _translate(self, error: DBAPIError) -> ReplicationError:
         state = getattr(error.orig, "sqlstate", None)
@@ -82,18 +98,12 @@ class DatabaseConnection:
 
     def migrate(self) -> None:
         """Bring the schema to this version. Idempotent. Raises ConfigurationError where a newer one made it."""
-        # Nothing for jobs, which start often.
-        from alembic import command
-        from alembic.config import Config
-
         with self.transaction() as connection:
-            config = Config()
-            config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-            config.attributes["connection"] = connection
             found = find_version(connection)
             if found is not None:
                 found.require_not_newer(self.where)
-            command.upgrade(config, "head")
+            if found is None or found.revision != REVISION:
+                _upgrade(connection)
             write_version(connection)
 
     def is_current(self) -> bool:
@@ -124,3 +134,14 @@ class DatabaseConnection:
                 f"{self.where}: search_path names no schema that exists, so its tables cannot be created",
                 remedy=f"ALTER ROLE {quoted_role(self._connection.login)} SET search_path = public, or another schema",
             )
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    # Nothing for jobs, which start often, nor for a setup that finds what it would make.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from itertools import cycle, pairwise
 
 import adbc_driver_postgresql
@@ -65,9 +66,7 @@ def log_messages(
     """
     ranges = list(pairwise([start, *ends]))
     with ExitStack() as stack:
-        # One database for both: each reads the server's types for itself. Not by DB-API: its module loads pandas.
-        database = stack.enter_context(adbc_driver_postgresql.connect(_uri(connection)))
-        copies = _open_copies(stack, database, slot, min(len(ranges), sessions))
+        copies = _open_copies(stack, _database(_uri(connection)), slot, min(len(ranges), sessions))
         _refuse_moved(slot, start, [it.confirmed_lsn for it in copies])
         turns = [
             _Session(it.connection, slot, it.name, ranges[turn :: len(copies)], form) for turn, it in enumerate(copies)
@@ -174,6 +173,15 @@ class _Session:
                 self.batches.put(batch)
         except Exception as error:  # noqa: BLE001 — whatever it is, who waits for a batch must hear of it
             self.batches.put(error)
+
+
+@lru_cache(maxsize=4)
+def _database(uri: str) -> AdbcDatabase:
+    """Return the database whose sessions are opened. It holds none itself, and is kept: a new one reads all of the
+    server's types, which takes longer than reading a few changes."""
+    # Not by DB-API: its module loads pandas.
+    database: AdbcDatabase = adbc_driver_postgresql.connect(uri)
+    return database
 
 
 def _uri(connection: Connection) -> str:

@@ -6,6 +6,7 @@ Source: `MSreplication_subscriptions`, `MSreplication_objects`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -48,11 +49,17 @@ def create_model_tables(session: Session) -> None:
 
     The version is written down.
     """
-    for table in _tables():
-        for statement in _definitions(table):
+    for table, definitions in _defined_tables():
+        for statement in definitions:
             session.execute(statement.encode())
         _add_publisher_system(session, table)
     _write_version(session)
+
+
+@cache
+def _defined_tables() -> list[tuple[sa.Table, list[str]]]:
+    """Return each table with the statements that make it, or give an earlier version's what it lacks."""
+    return [(it, list(_definitions(it))) for it in _tables()]
 
 
 def _tables() -> list[sa.Table]:
