@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import POSTGRES_KINDS, Connection
@@ -31,6 +32,7 @@ def dialect_of(connection: Connection) -> Dialect:
     return SqlDialect(_sql_database(connection.kind))
 
 
+@cache
 def _sql_database(kind: str) -> SqlDatabase:
     """Import and return a database, and no other: a delivery to PostgreSQL starts sooner without them."""
     from tranrepl.subscriber.generic.database import SqlDatabase

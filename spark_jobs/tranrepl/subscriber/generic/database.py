@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,6 +44,13 @@ from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.value_conversion import Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
+
+
+@lru_cache(maxsize=8)
+def _engine(database: SqlDatabase, connection: Connection) -> sa.Engine:
+    """Return the engine for a connection: what it learns of the server, and the statements that it compiles, serve
+    whatever this process asks there next. It keeps no session."""
+    return database.configured(sa.create_engine(database.url(connection), poolclass=NullPool))
 
 
 class SqlDatabase:
@@ -107,7 +115,7 @@ class SqlDatabase:
         """Return an engine. Raises ConfigurationError where SQLAlchemy has no such dialect, or its driver is not
         installed."""
         try:
-            return self.configured(sa.create_engine(self.url(connection), poolclass=NullPool))
+            return _engine(self, connection)
         except NoSuchModuleError:
             raise ConfigurationError(
                 f"connection {connection.connection_id!r} is of type {connection.kind!r}",
