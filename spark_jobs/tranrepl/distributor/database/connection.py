@@ -26,10 +26,17 @@ _LASTING_COMMITS = (
 )
 
 
-@lru_cache(maxsize=8)
 def _engine(connection: Connection) -> sa.Engine:
-    """Return the database's engine: what it learns of the server, and the statements that it compiles, serve whatever
-    this process asks there next."""
+    """Return an engine with sessions of its own, and with what other engines of this process know of the database: its
+    server, and the statements that they have compiled."""
+    known = _first_engine(connection)
+    options = known.get_execution_options()
+    return sa.Engine(known.pool.recreate(), known.dialect, known.url, hide_parameters=True, execution_options=options)
+
+
+@lru_cache(maxsize=8)
+def _first_engine(connection: Connection) -> sa.Engine:
+    """Return the database's first engine, which opens no session itself."""
     return sa.create_engine(
         "postgresql+psycopg://",
         creator=partial(_open_session, connection),
@@ -37,8 +44,8 @@ def _engine(connection: Connection) -> sa.Engine:
         pool_size=1,
         max_overflow=-1,
         pool_pre_ping=True,
-        hide_parameters=True,
         use_native_hstore=False,
+        execution_options={"compiled_cache": {}},
     )
 
 
