@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -49,10 +50,12 @@ def _archived(output: str) -> int:
 
 @pytest.mark.submit
 def test_an_archive_is_made_once_and_used(environment: dict[str, str]) -> None:
-    made = make_archive(environment)
     # For the same Spark, but a Java that was there before.
-    where, _, _ = made.stem.rsplit("-", 2)
-    older = made.rename(made.with_name(f"{where}-0123456789abcdef-{made.stat().st_size}.jsa"))
+    where, _, _ = str(class_archive._name(environment)).rpartition("-")
+    older = Path(sys.prefix, "var", "cache", "tranrepl", f"{where}-0123456789abcdef-4.jsa")
+    shutil.rmtree(older.parent, ignore_errors=True)
+    older.parent.mkdir(parents=True)
+    older.write_bytes(b"four")
     assert start_variables(environment) == {}
     assert _archived(_version(environment).stdout) == 0
     made = make_archive(environment)
