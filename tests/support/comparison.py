@@ -27,6 +27,9 @@ class Content:
     digest: str
 
 
+_Session = psycopg.Connection[tuple[object, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One article at both ends."""
@@ -42,20 +45,25 @@ class Comparison:
 
 def compare(article: Article, publisher: Connection, subscriber: Connection) -> Comparison:
     """Compare every published column of every row, in text form."""
-    columns = article.columns or columns_of(publisher, article.source)
-    return Comparison(
-        article,
-        content_of(publisher, article.source, columns),
-        content_of(subscriber, article.destination_table, columns),
-    )
+    with _session(publisher) as source, _session(subscriber) as destination:
+        columns = article.columns or _columns(source, article.source)
+        return Comparison(
+            article,
+            _content(source, article.source, columns),
+            _content(destination, article.destination_table, columns),
+        )
 
 
 def columns_of(connection: Connection, table: TableName) -> list[str]:
     with _session(connection) as session:
-        return [str(name) for (name,) in session.execute(_COLUMNS, [table.schema, table.table])]
+        return _columns(session, table)
 
 
-def content_of(connection: Connection, table: TableName, columns: list[str]) -> Content:
+def _columns(session: _Session, table: TableName) -> list[str]:
+    return [str(name) for (name,) in session.execute(_COLUMNS, [table.schema, table.table])]
+
+
+def _content(session: _Session, table: TableName, columns: list[str]) -> Content:
     """Read a table through COPY, sorted by all the columns' text."""
     values = sql.SQL(", ").join(sql.SQL('{}::text COLLATE "C"').format(sql.Identifier(name)) for name in columns)
     order = sql.SQL(", ").join(sql.Literal(position) for position in range(1, len(columns) + 1))
@@ -63,7 +71,7 @@ def content_of(connection: Connection, table: TableName, columns: list[str]) -> 
         values, sql.Identifier(table.schema, table.table), order
     )
     rows, digest = 0, hashlib.sha256()
-    with _session(connection) as session, session.cursor().copy(statement) as copy:
+    with session.cursor().copy(statement) as copy:
         for chunk in copy:
             # COPY's text format writes a row's own line feeds as \n.
             rows += bytes(chunk).count(b"\n")
@@ -71,5 +79,5 @@ def content_of(connection: Connection, table: TableName, columns: list[str]) -> 
     return Content(rows, digest.hexdigest())
 
 
-def _session(connection: Connection) -> psycopg.Connection[tuple[object, ...]]:
+def _session(connection: Connection) -> _Session:
     return psycopg.connect(**connection.libpq_parameters("tranrepl comparison"))  # type: ignore[arg-type]
