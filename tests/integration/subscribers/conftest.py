@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import pymssql
 import pytest
 
 from conftest import DatabaseFactory
 from support.mariadb import MariaDbServer, installed
+from support.observed import wait_until
 from support.requirements import Requirement, lacking
 from support.site import execute
 from support.subscribers import KINDS, STATEMENTS, Kind, Site, mssql_execute, sqlite_execute
@@ -75,9 +77,24 @@ def _fresh_mssql_database() -> Iterator[Connection]:
     name = f"tranrepl_test_{uuid4().hex[:8]}"
     mssql_execute(server, f"create database {name}")
     yield replace(server, database=name)
+    _drop_mssql_database(server, name)
+
+
+def _drop_mssql_database(server: Connection, name: str) -> None:
     if Requirement.SINGLE_USER not in lacking(server):
         mssql_execute(server, f"alter database {name} set single_user with rollback immediate")
-    mssql_execute(server, f"drop database {name}")
+    wait_until(lambda: _is_dropped(server, name))
+
+
+def _is_dropped(server: Connection, name: str) -> bool:
+    """Drop it; not yet where a session that was closed has not ended."""
+    try:
+        mssql_execute(server, f"drop database {name}")
+    except pymssql.OperationalError as error:
+        if "in use" not in str(error):
+            raise
+        return False
+    return True
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
