@@ -39,7 +39,7 @@ _BABELFISH: Mapping[Requirement, str] = {
     Requirement.CASE_OF_COLUMN_NAMES: "Babelfish's catalogue has the names of columns in small letters",
     Requirement.NOT_FOR_REPLICATION: "Babelfish refuses NOT FOR REPLICATION",
 }
-"""What Babelfish 4.3 lacks, and how it shows."""
+"""What Babelfish 4.4 lacks, and how it shows."""
 
 
 def lacking(connection: Connection) -> Mapping[Requirement, str]:
