@@ -27,6 +27,12 @@ class Requirement(Enum):
     """The catalogue says which indexes are of some rows only."""
     CASE_OF_COLUMN_NAMES = auto()
     """The catalogue has the names of columns as they were written."""
+    CLR_TYPES = auto()
+    """`geography`, `hierarchyid`"""
+    GRANTS_TO_CREATE = auto()
+    """Rights to create tables and procedures may be granted."""
+    BLANKS_ADDED = auto()
+    """Texts that differ in blanks at the end are equal."""
     NOT_FOR_REPLICATION = auto()
     """Constraints, triggers and identities may be declared NOT FOR REPLICATION."""
 
@@ -37,6 +43,9 @@ _BABELFISH: Mapping[Requirement, str] = {
     Requirement.ROWVERSION: "Babelfish refuses rowversion unless a setting of its own allows it",
     Requirement.FILTERED_INDEXES: "Babelfish's sys.indexes has a filter for none",
     Requirement.CASE_OF_COLUMN_NAMES: "Babelfish's catalogue has the names of columns in small letters",
+    Requirement.CLR_TYPES: "Babelfish has neither geography nor hierarchyid",
+    Requirement.GRANTS_TO_CREATE: "Babelfish refuses GRANT CREATE TABLE, and GRANT ALTER ON SCHEMA",
+    Requirement.BLANKS_ADDED: "Babelfish tells texts apart that differ in blanks at the end",
     Requirement.NOT_FOR_REPLICATION: "Babelfish refuses NOT FOR REPLICATION",
 }
 """What Babelfish 4.4 lacks, and how it shows."""

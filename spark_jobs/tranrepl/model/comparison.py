@@ -41,6 +41,12 @@ class Form(Enum):
     """Without zeros at the end of the fraction."""
     FLOATING = auto()
     """Sign, digits and magnitude."""
+    DIGEST = auto()
+    """The two halves of the MD5 of bytes, as integers."""
+    DOUBLE = auto()
+    """The bytes of an 8-byte float (IEEE 754), as an integer; 0 for both zeros."""
+    SINGLE = auto()
+    """… of a 4-byte float."""
     TIMESTAMP = auto()
     DATE = auto()
     TIME = auto()

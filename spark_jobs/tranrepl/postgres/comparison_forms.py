@@ -154,12 +154,39 @@ def _floating(family: Family, here: sql.Composable) -> sql.Composable:
     ).format(here=here, number=sql.SQL("{}::text::float8").format(here))
 
 
+def _digest(family: Family, here: sql.Composable) -> sql.Composable:
+    value = here if family is Family.BYTES else sql.SQL("convert_to({}, 'UTF8')").format(output(here))
+    return sql.SQL(
+        "('x' || left(md5({0}), 16))::bit(64)::bigint::text || ',' || "
+        "('x' || right(md5({0}), 16))::bit(64)::bigint::text"
+    ).format(value)
+
+
+def _double(family: Family, here: sql.Composable) -> sql.Composable:
+    del family
+    number = sql.SQL("{}::text::float8").format(here)
+    bits = sql.SQL("('x' || encode(float8send({}), 'hex'))::bit(64)::bigint::text").format(number)
+    return sql.SQL("CASE WHEN {} = 0 THEN '0' ELSE {} END").format(number, bits)
+
+
+def _single(family: Family, here: sql.Composable) -> sql.Composable:
+    """Return the bytes of a number as 4-byte float; its text where it is larger or smaller than there are."""
+    del family
+    return sql.SQL(
+        "CASE WHEN {number} = 0 THEN '0' WHEN abs({number}) BETWEEN 1e-45 AND 3.4028235e38 "
+        "THEN ('x' || encode(float4send({here}::text::float4), 'hex'))::bit(32)::int::text ELSE {here}::text END"
+    ).format(here=here, number=sql.SQL("{}::text::float8").format(here))
+
+
 _FORMS: Mapping[Form, Callable[[Family, sql.Composable], sql.Composable]] = {
     Form.OUTPUT: _output,
     Form.CHARACTER: _character,
     Form.HEXADECIMAL: _hexadecimal,
     Form.NUMBER: _number,
     Form.FLOATING: _floating,
+    Form.DIGEST: _digest,
+    Form.DOUBLE: _double,
+    Form.SINGLE: _single,
     Form.TIMESTAMP: _timestamp,
     Form.DATE: _date,
     Form.TIME: _time,

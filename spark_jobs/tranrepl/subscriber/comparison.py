@@ -66,6 +66,11 @@ class SubscriberComparison(Protocol):
         """Return the table's end, read in parts of about that many bytes where the database can."""
         ...
 
+    @property
+    def begin(self) -> str:
+        """The statement that begins a transaction, for a person to run."""
+        ...
+
     def statement(self, correction: Correction) -> str:
         """Return the statement that makes the correction, with its values, for a person to run."""
         ...

@@ -25,6 +25,9 @@ _DOUBLE_DIGITS = 15
 """Significant digits that any decimal keeps in an 8-byte float."""
 
 
+_STRING, _FLOAT = types.String(), types.Float()
+
+
 class UnfitValueError(ValueError):
     """A value that the target column cannot hold as it is."""
 
@@ -47,10 +50,41 @@ class Decimals(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How the driver of a database takes values."""
+    """How the driver of a database takes values. `text`, `moment` (of Temporal.TEXT) and `floating` are the types that
+    such values are bound as."""
 
     temporal: Temporal = Temporal.OBJECTS
     decimals: Decimals = Decimals.EXACT
+    text: TypeEngine[Any] = _STRING
+    moment: TypeEngine[Any] = _STRING
+    floating: TypeEngine[Any] = _FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class TextStorage:
+    """How a column stores text, where its declared length does not count characters: in `unit` bytes of `encoding`, a
+    codec's name."""
+
+    encoding: str
+    unit: int = 1
+    longest: int = 1
+    """How many units a character of the basic plane takes at most."""
+
+    @property
+    def all_letters(self) -> bool:
+        return self.encoding.startswith("utf")
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The moments that a column of dates and times holds, where digits of a second do not say it."""
+
+    first: datetime
+    last: datetime
+    holds: Callable[[datetime], bool]
+    """Whether it is one of the column's steps."""
+    timespec: str
+    """How a moment is written: what `datetime.isoformat` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +99,17 @@ class ColumnType:
     with_zone: bool = False
     """Whether a timestamp has a zone, where SQLAlchemy does not say so."""
     single_precision: bool = False
+    signed: bool = True
+    """Whether an integer may be negative, where the spelling does not say it."""
     fixed_length: bool = False
     """CHAR and BINARY: values are padded, or lose their padding."""
-    only_ascii: bool = False
-    """Strings of a code page, which would replace what it lacks."""
+    storage: TextStorage | None = None
+    """None where the length counts characters, and every letter has a place."""
+    moments: Moments | None = None
+    form: re.Pattern[str] | None = None
+    """The only texts that it keeps as they are; None: all."""
+    loses: str | None = None
+    """What it keeps of no value, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +133,17 @@ def conversion(source: SourceType, target: ColumnType, binding: Binding) -> Conv
     if isinstance(kind, types.Integer):
         return Conversion(types.BigInteger(), lambda text: _integer(text, source, target))
     if isinstance(kind, types.Float):
-        return Conversion(types.Float(), lambda text: _float(text, source, target))
+        return Conversion(binding.floating, lambda text: _float(text, source, target))
     if isinstance(kind, types.Numeric):
         return _decimal_conversion(source, target, binding)
     if isinstance(kind, types.DateTime):
-        return _temporal(binding, types.DateTime(timezone=kind.timezone), lambda text: _datetime(text, target))
+        moments = types.DateTime(timezone=kind.timezone)
+        return _temporal(binding, moments, lambda text: _datetime(text, target), _timespec(target))
     if isinstance(kind, types.Date):
         return _temporal(binding, types.Date(), lambda text: _date(text, target))
     if isinstance(kind, types.Time):
         return _temporal(binding, types.Time(), lambda text: _time(text, target))
-    return Conversion(types.String(), lambda text: _text(text, source, target))
+    return Conversion(binding.text, lambda text: _text(text, source, target))
 
 
 def _unfit(text: str, target: ColumnType) -> UnfitValueError:
@@ -201,10 +243,20 @@ def _binary_decimal(text: str, source: SourceType, target: ColumnType) -> float 
     return float(number)
 
 
-def _temporal(binding: Binding, bind: TypeEngine[Any], parse: Callable[[str], date | time | datetime]) -> Conversion:
+def _temporal(
+    binding: Binding, bind: TypeEngine[Any], parse: Callable[[str], date | time | datetime], timespec: str = "auto"
+) -> Conversion:
     if binding.temporal is Temporal.OBJECTS:
         return Conversion(bind, parse)
-    return Conversion(types.String(), lambda text: parse(text).isoformat())
+    return Conversion(binding.moment, lambda text: _isoformat(parse(text), timespec))
+
+
+def _timespec(target: ColumnType) -> str:
+    return "auto" if target.moments is None else target.moments.timespec
+
+
+def _isoformat(value: date | time | datetime, timespec: str) -> str:
+    return value.isoformat(timespec=timespec) if isinstance(value, datetime) else value.isoformat()
 
 
 def _datetime(text: str, target: ColumnType) -> datetime:
@@ -216,11 +268,19 @@ def _datetime(text: str, target: ColumnType) -> datetime:
         value = datetime.fromisoformat(f"{match[1]} {match[2]}{match[3] or ''}")
     except ValueError:
         raise _unfit(text, target) from None
-    _check_fraction(value.microsecond, text, target)
     if value.tzinfo is not None:
         value = value.astimezone(UTC)
+    _check_moment(value, text, target)
     zoned = target.with_zone or getattr(target.type, "timezone", False)
     return value if zoned else value.replace(tzinfo=None)
+
+
+def _check_moment(value: datetime, text: str, target: ColumnType) -> None:
+    held = target.moments
+    if held is None:
+        _check_fraction(value.microsecond, text, target)
+    elif not (held.first <= value.replace(tzinfo=None) <= held.last and held.holds(value)):
+        raise _unfit(text, target)
 
 
 def _check_fraction(microsecond: int, text: str, target: ColumnType) -> None:
@@ -253,6 +313,18 @@ def _text(text: str, source: SourceType, target: ColumnType) -> str:
         elif text.endswith(" "):
             raise _unfit(text, target)
     length = target.type.length if isinstance(target.type, types.String) else None
-    if (length is not None and len(text) > length) or (target.only_ascii and not text.isascii()):
+    stored = _stored_length(text, target)
+    is_kept = target.form is None or target.form.fullmatch(text) is not None
+    if (length is not None and stored > length) or not is_kept:
         raise _unfit(text, target)
     return text
+
+
+def _stored_length(text: str, target: ColumnType) -> int:
+    """Return what the declared length counts. Raises UnfitValueError for letters that the column has no place for."""
+    if target.storage is None:
+        return len(text)
+    try:
+        return len(text.encode(target.storage.encoding)) // target.storage.unit
+    except UnicodeEncodeError:
+        raise _unfit(text, target) from None

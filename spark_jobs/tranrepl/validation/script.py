@@ -31,7 +31,7 @@ def write_script(
                 f"-- Subscriber {request.subscription} of publication {request.publication.publication}, compared at "
                 f"0x{point.watermark.hex()}.\n"
                 "-- Run it while nothing is delivered; it does not know of later changes.\n"
-                "START TRANSACTION;\n"
+                f"{subscriber.begin};\n"
             )
             for some in pieces:
                 chosen = (replace(it, article=by_statements(it.article)) for it in some)

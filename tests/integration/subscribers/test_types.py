@@ -66,6 +66,14 @@ VALUES: dict[str, Sequence[str]] = {
     "tsvector": ["'a fat cat'::tsvector"],
 }
 _WITHOUT_KEYS = ("json", "point")
+# Values that are one key with another one. SQL Server adds blanks and zeros to compare what has unlike lengths.
+_SAME_KEY = {
+    "numeric": ["1.100"],
+    "real": ["-0"],
+    "double precision": ["-0"],
+    "mssql bytea": ["\\x00"],
+    "mssql text": [" "],
+}
 
 
 @pytest.fixture
@@ -143,12 +151,8 @@ def test_every_value_is_found_as_a_key(unlike_site: Site, publisher: Session) ->
         if type_name in _WITHOUT_KEYS:
             continue
         texts = [text for text in _texts(publisher, type_name, expressions) if len(text) <= 255]
-        if type_name == "numeric":
-            texts.remove("1.100")
-        if type_name == "real":
-            texts.remove("-0")
-        if type_name == "double precision":
-            texts.remove("-0")
+        same = [it for name in (type_name, f"{site.kind.database} {type_name}") for it in _SAME_KEY.get(name, ())]
+        texts = [text for text in texts if text not in same]
         article = site.article(f"k{number}", [Column("value", type_name, key=1), Column("note")])
         start = site.watermark()
         history = History(xact=int.from_bytes(start, "big")).transaction()

@@ -189,4 +189,4 @@ def test_a_subscriber_without_checksums_is_refused(databases: DatabasesFactory, 
     error = site.validate("archive").error
     assert error is not None
     assert isinstance(error.to_exception(), ConfigurationError)
-    assert "allowed: a Subscriber in PostgreSQL, MariaDB or MySQL" in (error.remedy or "")
+    assert "allowed: a Subscriber in PostgreSQL, MariaDB, MySQL or SQL Server" in (error.remedy or "")

@@ -23,6 +23,15 @@ from tranrepl.subscriber.value_conversion import UnfitValueError, conversion
 mssql: Any = untyped
 
 
+_SOME_UUID = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
+
+
+def _varchar(length: int, code_page: int) -> Any:
+    found: Any = sa.VARCHAR(length)
+    found.code_page = code_page
+    return found
+
+
 def _sql_server(source: str, reflected: Any, text: str) -> Any:
     database = SqlServer()
     target = database.described_type(reflected, database.dialect())
@@ -37,7 +46,9 @@ def _sql_server(source: str, reflected: Any, text: str) -> Any:
         ("numeric(10,2)", sa.DECIMAL(10, 2), "1.10", Decimal("1.10")),
         ("money", sa.DECIMAL(19, 2), "-$1,234.50", Decimal("-1234.50")),
         ("timestamp without time zone", mssql.DATETIME2(), "2024-01-01 00:00:00.123456", "2024-01-01T00:00:00.123456"),
-        ("timestamp without time zone", sa.DATETIME(), "2024-01-01 00:00:00.12", "2024-01-01T00:00:00.120000"),
+        ("timestamp without time zone", sa.DATETIME(), "2024-01-01 00:00:00.12", "2024-01-01T00:00:00.120"),
+        ("timestamp without time zone", sa.DATETIME(), "1753-01-01 00:00:00.997", "1753-01-01T00:00:00.997"),
+        ("timestamp without time zone", mssql.SMALLDATETIME(), "2079-06-06 23:59:00", "2079-06-06T23:59:00"),
         ("timestamp with time zone", mssql.DATETIMEOFFSET(6), "2024-01-01 02:00:00+02", "2024-01-01T00:00:00+00:00"),
         ("timestamp with time zone", mssql.DATETIME2(6), "2024-01-01 02:00:00+02", "2024-01-01T00:00:00"),
         ("date", sa.DATE(), "2024-02-29", "2024-02-29"),
@@ -51,6 +62,18 @@ def _sql_server(source: str, reflected: Any, text: str) -> Any:
         ("bytea", mssql.VARBINARY("max"), "\\x00ff", b"\x00\xff"),
         ("text", mssql.NVARCHAR(), "é", "é"),
         ("text", sa.VARCHAR(10), "plain", "plain"),
+        ("text", _varchar(1, 1252), "é", "é"),
+        ("text", _varchar(4, 65001), "😀", "😀"),
+        ("text", _varchar(2, 932), "\u65e5", "\u65e5"),
+        ("text", mssql.NVARCHAR(2), "😀", "😀"),
+        (
+            "text",
+            mssql.UNIQUEIDENTIFIER(),
+            "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+            "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+        ),
+        ("numeric", mssql.MONEY(), "1.2345", Decimal("1.2345")),
+        ("integer", mssql.TINYINT(), "255", 255),
         ("character(5)", mssql.NCHAR(5), "ab   ", "ab"),
         ("real", sa.REAL(), "16777216", 16777216.0),
     ],
@@ -68,7 +91,19 @@ def test_a_value_becomes_what_sql_servers_column_takes(source: str, reflected: A
         ("numeric", sa.DECIMAL(10, 2), "1.001"),
         ("double precision", mssql.FLOAT(53), "-Infinity"),
         ("double precision", sa.REAL(), "0.1"),
-        ("timestamp without time zone", sa.DATETIME(), "2024-01-01 00:00:00.123"),
+        ("timestamp without time zone", sa.DATETIME(), "2024-01-01 00:00:00.124"),
+        ("timestamp without time zone", sa.DATETIME(), "2024-01-01 00:00:00.0033"),
+        ("timestamp without time zone", sa.DATETIME(), "1752-12-31 23:59:59"),
+        ("timestamp without time zone", mssql.SMALLDATETIME(), "2024-01-01 00:00:01"),
+        ("timestamp with time zone", mssql.SMALLDATETIME(), "2079-06-06 23:00:00-01"),
+        ("numeric", mssql.MONEY(), "1.23456"),
+        ("numeric", mssql.SMALLMONEY(), "1000000"),
+        ("text", mssql.NVARCHAR(1), "😀"),
+        ("text", _varchar(10, 1252), "\u65e5"),
+        ("text", _varchar(3, 65001), "😀"),
+        ("text", _varchar(1, 932), "\u65e5"),
+        ("text", mssql.UNIQUEIDENTIFIER(), "f81d4fae-7dec-11d0-a765-00a0c91e6bf6 and more"),
+        ("text", mssql.UNIQUEIDENTIFIER(), "{f81d4fae-7dec-11d0-a765-00a0c91e6bf6}"),
         ("timestamp without time zone", mssql.DATETIME2(0), "2024-01-01 00:00:00.5"),
         ("timestamp without time zone", mssql.DATETIME2(6), "infinity"),
         ("timestamp without time zone", mssql.DATETIME2(6), "0044-03-15 12:00:00 BC"),

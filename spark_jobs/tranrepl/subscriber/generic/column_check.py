@@ -9,12 +9,15 @@ import sqlalchemy as sa
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.commands import Method, Propagation
+from tranrepl.model.source_types import Family, source_type
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import created_type
 from tranrepl.subscriber.generic.narrower_columns import lost_values
 from tranrepl.subscriber.narrower_columns import null_warning, warning
+
+_TEXTS = (Family.TEXT, Family.CHARACTER, Family.OTHER)
 
 
 def column_problems(
@@ -60,6 +63,10 @@ def column_warnings(
         what = lost_values(column, created, described)
         if what is not None:
             yield f"{at}: {warning(column, described.spelling, what)}"
+    is_text_key = column.key_ordinal is not None and source_type(column.type_name).family in _TEXTS
+    taken_for_one = database.key_warning(there["type"]) if is_text_key else None
+    if taken_for_one is not None:
+        yield f"{at}: key column {column.name!r} {taken_for_one}"
     if not there["nullable"] and not column.not_null:
         yield f"{at}: {null_warning(column)}"
 

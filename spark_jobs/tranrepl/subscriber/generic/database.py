@@ -190,7 +190,7 @@ class SqlDatabase:
         del connect, articles, sessions
         raise ConfigurationError(
             f"{where}: rows of {self.capabilities.title} cannot be compared",
-            remedy="allowed: a Subscriber in PostgreSQL, MariaDB or MySQL",
+            remedy="allowed: a Subscriber in PostgreSQL, MariaDB, MySQL or SQL Server",
         )
 
     # Names and types
@@ -262,6 +262,11 @@ class SqlDatabase:
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
         """Return a destination column's type, as SQLAlchemy reads it from the catalogue."""
         return ColumnType(reflected, spelled(reflected, dialect))
+
+    def key_warning(self, reflected: TypeEngine[Any]) -> str | None:
+        """Return what a key's column of this type takes for one value that the Publisher tells apart, in words."""
+        del reflected
+        return None
 
     # Errors
 

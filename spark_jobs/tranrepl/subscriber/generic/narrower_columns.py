@@ -31,11 +31,12 @@ def lost_values(source: ColumnDescription, created: ColumnType, found: ColumnTyp
         charset, wanted = (getattr(it.type, "charset", None) for it in (found, created))
         if wanted is not None and charset not in (None, wanted):
             return f"letters beyond {charset}"
-        if found.only_ascii and not created.only_ascii:
-            return "letters beyond ASCII"
+        storage = found.storage
+        if storage is not None and not storage.all_letters and isinstance(created.type, types.String):
+            return f"letters beyond {storage.encoding}"
     if created.spelling == found.spelling:
         return None
-    return lost(_room(created), _room(found))
+    return lost(_room(created), _room(found)) or found.loses
 
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4, "bigint": 8}
@@ -50,7 +51,7 @@ def _room(column: ColumnType) -> Room:
 
 def _integer(column: ColumnType) -> Room:
     size = _INTEGER_BYTES.get(re.split(r"\W", column.spelling)[0])
-    return OTHER if size is None else integer_room(size, signed="unsigned" not in column.spelling)
+    return OTHER if size is None else integer_room(size, signed=column.signed and "unsigned" not in column.spelling)
 
 
 def _decimal(column: ColumnType) -> Room:
@@ -63,7 +64,9 @@ def _longest(column: ColumnType) -> float:
     if large is not None:
         return _BYTES_OF_LARGE_OBJECTS[large[1]]
     length = getattr(column.type, "length", None)
-    return length if isinstance(length, int) else math.inf
+    if not isinstance(length, int):
+        return math.inf
+    return length if column.storage is None else length // column.storage.longest
 
 
 def _seconds(column: ColumnType) -> float:

@@ -26,10 +26,11 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert
+from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
 from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import BulkRules, bulk_rules, bulk_target
-from tranrepl.subscriber.mariadb.comparison import MariaDbComparison, open_comparison
+from tranrepl.subscriber.mariadb.comparison import WAYS
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems
 from tranrepl.subscriber.mariadb.session import (
@@ -170,8 +171,8 @@ class MariaDb(NumberedDatabase):
         articles: Sequence[RegisteredArticle],
         sessions: int,
         where: str,
-    ) -> AbstractContextManager[MariaDbComparison]:
-        return open_comparison(connect, self, articles, sessions, where)
+    ) -> AbstractContextManager[SqlComparison]:
+        return open_comparison(connect, self, WAYS, articles, sessions, where)
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """Return columns with character sets and collations, which SQLAlchemy does not see where they are the

@@ -53,6 +53,8 @@ class CatalogueColumn:
     """Of a time: digits of a second's fraction."""
     nullable: bool
     collation: str | None
+    code_page: int | None
+    """Of the collation: in which `varchar` is stored."""
     default: str | None
     computed: str | None
     """The expression of a computed column."""
@@ -213,6 +215,7 @@ def _columns(session: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Cata
                 row.scale,
                 nullable=bool(row.is_nullable),
                 collation=row.collation_name,
+                code_page=row.code_page,
                 default=row.default_definition,
                 computed=row.computed_definition,
                 identity=IdentityColumn(bool(row.not_for_replication)) if row.is_identity else None,
@@ -284,7 +287,8 @@ def _of_tables(query: str) -> sa.TextClause:
 
 _COLUMNS = _of_tables(
     "select c.object_id, c.name, coalesce(b.name, t.name) as type_name, c.max_length, c.precision, c.scale, "
-    "c.is_nullable, c.collation_name, d.definition as default_definition, m.definition as computed_definition, "
+    "c.is_nullable, c.collation_name, convert(int, collationproperty(c.collation_name, 'CodePage')) as code_page, "
+    "d.definition as default_definition, m.definition as computed_definition, "
     "c.is_identity, i.is_not_for_replication as not_for_replication "
     "from sys.columns c "
     "left join sys.types t on t.user_type_id = c.user_type_id "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,25 +15,32 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ROW_NOT_FOUND, ReplicationError
+from tranrepl.errors import ROW_NOT_FOUND, ConfigurationError, ReplicationError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, NameCase
 from tranrepl.subscriber.generic.catalogue import Catalogue
+from tranrepl.subscriber.generic.comparison import SqlComparison
 from tranrepl.subscriber.generic.database import (
     NO_TRANSACTION_OF_ITS_OWN,
     UNBOUNDED_NUMERIC,
     NumberedDatabase,
     procedure_ended_transaction,
-    spelled,
 )
 from tranrepl.subscriber.generic.row_lock import RowLock
+from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
+from tranrepl.subscriber.mssql.column_types import described_type, is_binary
+from tranrepl.subscriber.mssql.comparison import compared
+from tranrepl.subscriber.mssql.connection_options import driver_options, trust_certificates
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
 from tranrepl.subscriber.mssql.driver import KIND
 from tranrepl.subscriber.mssql.driver_errors import COUNT_CHANGED, ENDED_TRANSACTION, number_of, text_of
 from tranrepl.subscriber.mssql.messages import messages_of
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
+from tranrepl.subscriber.mssql.rights import right_problems
 from tranrepl.subscriber.mssql.row_locks import locked_rows
 from tranrepl.subscriber.mssql.session import set_session
 from tranrepl.subscriber.mssql.statement_execution import configure
@@ -50,8 +59,10 @@ exec @granted = sp_getapplock @Resource = N'tranrepl_began', @LockMode = N'Share
 if @granted < 0 raiserror (N'sp_getapplock: %d', 16, 1, @granted)"""
 """A lock that nobody waits for, and that ends with the transaction."""
 _MARK_IS_THERE = "select applock_mode(N'public', N'tranrepl_began', N'Transaction')"
-_HUNDREDTHS = 2
-"""Digits of a second that `datetime` keeps; of the third, only some values."""
+_VERBATIM = Binding(temporal=Temporal.TEXT, moment=Moment(), floating=FloatingPoint())
+_CONTINUED = replace(_VERBATIM, text=Text())
+_CONTINUES_LINES = sa.text("select datalength('\\\n')")
+"""0 where a backslash and the end of the line after it are dropped."""
 
 
 class SqlServer(NumberedDatabase):
@@ -60,12 +71,19 @@ class SqlServer(NumberedDatabase):
     sql_name = "tsql"
     scripter = SqlServerScripter()
     error_codes = Codes.SQL_SERVER.value
-    binding = Binding(temporal=Temporal.TEXT)
     lock_timeouts = frozenset({"1222"})
     inserts_identities = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, continues_lines: bool = True) -> None:
+        """`continues_lines`: a backslash at the end of a line in a constant is dropped, with the end of the line."""
         super().__init__(KIND)
+        self.binding = _CONTINUED if continues_lines else _VERBATIM
+
+    def of_server(self, session: sa.Connection) -> SqlServer:
+        """Return the database as its server reads constants."""
+        with session.begin():
+            kept: int | None = session.scalar(_CONTINUES_LINES)
+        return SqlServer(continues_lines=kept == 0)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -81,7 +99,7 @@ class SqlServer(NumberedDatabase):
         )
 
     def url(self, connection: Connection) -> sa.URL:
-        options = {"login_timeout": "15", **connection.options, "charset": "UTF-8"}
+        options = driver_options(connection)
         return sa.URL.create(
             self.kind,
             connection.login,
@@ -94,7 +112,7 @@ class SqlServer(NumberedDatabase):
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
         event.listen(engine, "connect", _prepare, insert=True)
-        return configure(engine)
+        return trust_certificates(configure(engine))
 
     def catalogue(self, session: sa.Connection) -> Catalogue:
         return SqlServerCatalogue(session)
@@ -129,7 +147,7 @@ class SqlServer(NumberedDatabase):
             case mssql.SQL_VARIANT():
                 return "is a sql_variant, whose values each have a type of their own, which the Publisher has not"
             case sa.types.NullType():
-                return "is of a type that SQLAlchemy does not know"
+                return "is of a type without a text form, as geography, geometry and hierarchyid are"
             case _:
                 return None
 
@@ -153,15 +171,15 @@ class SqlServer(NumberedDatabase):
                 return mssql.NVARCHAR(_LONGEST_KEY if indexed else None, collation=_COLLATION)
 
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
-        return ColumnType(
-            reflected,
-            _spelled(reflected, dialect),
-            fraction_digits=_fraction_digits(reflected),
-            with_zone=isinstance(reflected, mssql.DATETIMEOFFSET),
-            single_precision=isinstance(reflected, sa.REAL),
-            fixed_length=isinstance(reflected, sa.CHAR | sa.NCHAR | sa.BINARY),
-            only_ascii=isinstance(reflected, sa.CHAR | sa.VARCHAR | sa.TEXT)
-            and not isinstance(reflected, sa.NCHAR | sa.NVARCHAR | mssql.NTEXT),
+        return described_type(reflected, dialect)
+
+    def key_warning(self, reflected: TypeEngine[Any]) -> str | None:
+        collation = getattr(reflected, "collation", None)
+        if collation is None or is_binary(collation):
+            return None
+        return (
+            f"has collation {collation}, which takes texts for one key that the Publisher tells apart, as those that "
+            f"differ in case; a key that setup makes has {_COLLATION}"
         )
 
     def text(self, error: BaseException) -> str:
@@ -172,6 +190,20 @@ class SqlServer(NumberedDatabase):
         if problem.report.database_code in ENDED_TRANSACTION:
             problem.report = problem.report.model_copy(update={"remedy": NO_TRANSACTION_OF_ITS_OWN})
         return problem
+
+    def right_problems(
+        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+    ) -> Iterator[ConfigurationError]:
+        return right_problems(session, where, articles, model_tables)
+
+    def comparison(
+        self,
+        connect: Callable[[], AbstractContextManager[sa.Connection]],
+        articles: Sequence[RegisteredArticle],
+        sessions: int,
+        where: str,
+    ) -> AbstractContextManager[SqlComparison]:
+        return compared(connect, self.of_server, articles, sessions, where)
 
     def number(self, error: DBAPIError) -> str | None:
         """Return the error's number: a server that lacks a message of that number raises one of ours, which begins with
@@ -206,16 +238,3 @@ _TYPES: Mapping[Family, TypeEngine[Any]] = {
     Family.TIMESTAMP_WITH_ZONE: _typed(mssql.DATETIMEOFFSET, 6),
     Family.UUID: mssql.UNIQUEIDENTIFIER(),
 }
-
-
-def _spelled(reflected: TypeEngine[Any], dialect: sa.Dialect) -> str:
-    name = spelled(reflected, dialect)
-    return "int" if name == "integer" else name
-
-
-def _fraction_digits(reflected: TypeEngine[Any]) -> int | None:
-    if isinstance(reflected, mssql.DATETIME2 | mssql.DATETIMEOFFSET | mssql.TIME):
-        # Without a number it keeps seven digits, more than there are.
-        precision: int | None = reflected.precision
-        return precision
-    return _HUNDREDTHS if isinstance(reflected, sa.DATETIME) else None

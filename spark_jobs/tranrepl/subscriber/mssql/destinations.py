@@ -106,11 +106,20 @@ def column_type(column: CatalogueColumn) -> TypeEngine[Any]:
 
 
 def _text(kind: Callable[..., TypeEngine[Any]], bytes_each: int) -> Callable[[CatalogueColumn], TypeEngine[Any]]:
-    return lambda it: kind(None if it.max_length < 0 else it.max_length // bytes_each, collation=it.collation)
+    return lambda it: _in_code_page(
+        kind(None if it.max_length < 0 else it.max_length // bytes_each, collation=it.collation), it
+    )
 
 
 def _long_text(kind: Callable[..., TypeEngine[Any]]) -> Callable[[CatalogueColumn], TypeEngine[Any]]:
-    return lambda it: kind(collation=it.collation)
+    return lambda it: _in_code_page(kind(collation=it.collation), it)
+
+
+def _in_code_page(kind: Any, column: CatalogueColumn) -> TypeEngine[Any]:
+    """Return the type with its code page, for `column_types`."""
+    kind.code_page = column.code_page
+    made: TypeEngine[Any] = kind
+    return made
 
 
 def _timed(kind: Callable[..., TypeEngine[Any]]) -> Callable[[CatalogueColumn], TypeEngine[Any]]:

@@ -35,6 +35,7 @@ class PostgresComparison:
     _place: SnapshotPlace
     _targets: Mapping[int, Target]
     """The target of each article_id."""
+    begin: str = "START TRANSACTION"
 
     def native_hashes(self) -> tuple[object, ...]:
         return native_hashes(self._session)

@@ -1,0 +1,110 @@
+"""SQL Server's column types as values are fitted to them: what each holds, and what it would change in silence."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mssql
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.subscriber.generic.database import spelled
+from tranrepl.subscriber.value_conversion import ColumnType, Moments, TextStorage
+
+_UTF_8_PAGE = 65001
+_MULTIBYTE_PAGES = frozenset({932, 936, 949, 950})
+UTF_16 = TextStorage("utf-16-le", 2)
+"""`nvarchar(n)` has room for n pairs of bytes: a character beyond the basic plane takes two of them."""
+_UTF_8 = TextStorage("utf-8", 1, 3)
+_UNKNOWN = TextStorage("ascii")
+_HUNDREDTHS = 2
+"""Digits of a second that `datetime` keeps; of the third, only some values."""
+_MICROSECONDS = 1_000_000
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999)
+
+_DATETIME = Moments(
+    datetime(1753, 1, 1),
+    _LAST,
+    # Source: "datetime (Transact-SQL)", values are rounded to .000, .003 or .007 seconds.
+    lambda it: it.microsecond % 1000 == 0 and it.microsecond // 1000 % 10 in (0, 3, 7),
+    "milliseconds",
+)
+_SMALLDATETIME = Moments(
+    datetime(1900, 1, 1), datetime(2079, 6, 6, 23, 59), lambda it: (it.second, it.microsecond) == (0, 0), "seconds"
+)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The server takes braces too, and cuts what is longer."""
+_XML_LOSES = "white space between elements, and how quotes and entities were written,"
+
+
+def described_type(reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
+    """Return a destination column's type, as SQLAlchemy reads it from the catalogue."""
+    spelling = _spelled(reflected, dialect)
+    match reflected:
+        case mssql.MONEY():
+            return ColumnType(sa.DECIMAL(19, 4), spelling)
+        case mssql.SMALLMONEY():
+            return ColumnType(sa.DECIMAL(10, 4), spelling)
+        case mssql.SMALLDATETIME():
+            loses = "seconds, and years before 1900 or after 2079"
+            return ColumnType(reflected, spelling, 0, moments=_SMALLDATETIME, loses=loses)
+        case sa.DATETIME():
+            return ColumnType(reflected, spelling, _HUNDREDTHS, moments=_DATETIME, loses="years before 1753")
+        case mssql.XML():
+            return ColumnType(reflected, spelling, loses=_XML_LOSES)
+        case mssql.UNIQUEIDENTIFIER():
+            return ColumnType(reflected, spelling, form=_UUID)
+        case mssql.TINYINT():
+            return ColumnType(reflected, spelling, signed=False)
+        case _:
+            return ColumnType(
+                reflected,
+                spelling,
+                fraction_digits=_fraction_digits(reflected),
+                with_zone=isinstance(reflected, mssql.DATETIMEOFFSET),
+                single_precision=isinstance(reflected, sa.REAL),
+                fixed_length=isinstance(reflected, sa.CHAR | sa.NCHAR | sa.BINARY),
+                storage=_storage(reflected),
+            )
+
+
+def is_binary(collation: str) -> bool:
+    """Return whether two texts are equal in this collation only where they have the same characters, but for blanks at
+    the end."""
+    parts = collation.upper().split("_")
+    return "BIN" in parts or "BIN2" in parts
+
+
+def _storage(reflected: TypeEngine[Any]) -> TextStorage | None:
+    if isinstance(reflected, sa.NCHAR | sa.NVARCHAR | sa.UnicodeText | sa.Unicode):
+        return UTF_16
+    if not isinstance(reflected, sa.CHAR | sa.VARCHAR | sa.TEXT):
+        return None
+    # What `destinations` says beside SQLAlchemy's type.
+    page: int | None = getattr(reflected, "code_page", None)
+    return _UTF_8 if page == _UTF_8_PAGE else _code_page(page)
+
+
+def _code_page(page: int | None) -> TextStorage:
+    """Return a code page as Python knows it; of one that it does not know, what all have."""
+    try:
+        name = codecs.lookup(f"cp{page}").name
+    except LookupError:
+        return _UNKNOWN
+    return TextStorage(name, longest=2 if page in _MULTIBYTE_PAGES else 1)
+
+
+def _spelled(reflected: TypeEngine[Any], dialect: sa.Dialect) -> str:
+    name = spelled(reflected, dialect)
+    return "int" if name == "integer" else name
+
+
+def _fraction_digits(reflected: TypeEngine[Any]) -> int | None:
+    if isinstance(reflected, mssql.DATETIME2 | mssql.DATETIMEOFFSET | mssql.TIME):
+        # Without a number it keeps seven digits, more than there are.
+        precision: int | None = reflected.precision
+        return precision
+    return None
