@@ -23,9 +23,9 @@ class StartRule(StrEnum):
 
     ALL_SUCCEEDED = "all_success"
     ALL_ENDED = "all_done"
-    """However they ended."""
+    """The task runs when those before it have ended, however they did."""
     ONE_RAN = "one_done"
-    """After success and after failure, and not where the task before it never ran."""
+    """The task runs after a task that succeeded or failed, and not where that never ran."""
     ONE_SUCCEEDED = "one_success"
 
 

@@ -70,7 +70,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     """
 
     subscription: str = ""
-    """Empty: the log reader's."""
+    """The subscription that the job works for; empty for the log reader."""
 
     def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", RetryWhatMayPass())

@@ -37,7 +37,7 @@ class ReplicationStopped(ReplicationFailed, SystemExit):
 
 
 class ReplicationCrashed(ReplicationFailed, AirflowException):
-    """Ended by a bug."""
+    """A job that a bug has ended."""
 
 
 class RetryWhatMayPass(RetryPolicy):

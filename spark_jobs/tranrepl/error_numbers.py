@@ -91,7 +91,7 @@ class ErrorCodes:
 
 
 class SqlServerCodes(ErrorCodes):
-    """Whose own numbers they are."""
+    """SQL Server's own codes, which need no translation."""
 
     def numbered(self, code: str | None) -> Numbers:
         return Numbers(number=code, database_code=code)

@@ -54,11 +54,11 @@ class ErrorDetails(BaseModel):
     remedy: str | None = None
     """What to do about it."""
     number: str | None = None
-    """SQL Server's."""
+    """SQL Server's number."""
     database_code: str | None = None
     """The database's own: an SQLSTATE, or its number. None where the error is not a database's."""
     xact_seqno: str | None = None
-    """In hexadecimal."""
+    """The transaction, in hexadecimal."""
     command_id: int | None = None
     article: str | None = None
     key: str | None = None

@@ -15,7 +15,7 @@ PURPOSE_OF: Mapping[Rows, CheckPurpose] = {
     Rows.SNAPSHOT: CheckPurpose.REINITIALIZATION,
     Rows.KEPT: CheckPurpose.LOG_READER_REINITIALIZATION,
 }
-"""Which check comes before it."""
+"""The check that a reinitialization needs before it, by where the rows come from."""
 
 
 def reinitialize_publication(

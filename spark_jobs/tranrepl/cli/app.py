@@ -30,7 +30,7 @@ _ORDER = (
     "teardown",
     "schema",
 )
-"""As somebody meets them, whatever the order of their modules."""
+"""Order of the verbs in the help: as a new user needs them."""
 
 
 class _Verbs(TyperGroup):

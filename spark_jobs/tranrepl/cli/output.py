@@ -20,7 +20,7 @@ out = Console(soft_wrap=not sys.stdout.isatty())
 err = Console(stderr=True, soft_wrap=True)
 
 _settings_file: ContextVar[str] = ContextVar("settings_file", default="FILE")
-"""That of this call, for errors which do not know it."""
+"""The settings file of this call, for errors that do not name it."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tranrepl.publisher.positions import Positions
 _LINE_EVERY_SECONDS = 10.0
 _SHORTEST_MEASURED_SECONDS = 1.0
 _BESIDE = 2
-"""Columns of the spinner."""
+"""Columns that the spinner takes."""
 
 
 class Backlog(Protocol):

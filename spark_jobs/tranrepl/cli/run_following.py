@@ -16,7 +16,7 @@ from tranrepl.topology import Topology
 
 _LOOKED_EVERY_SECONDS = 1.0
 _WAITED_SECONDS = 2.0
-"""For a look that is under way when the run is over: nobody waits longer for what nobody will see."""
+"""How long a query that is still running when the run ends is waited for."""
 
 Show = Callable[[Mapping[str, Any]], None]
 """Is given the run's history row."""

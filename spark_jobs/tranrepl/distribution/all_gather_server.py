@@ -44,7 +44,7 @@ class Address:
 
 @dataclass(slots=True)
 class SocketVote:
-    """One stream's end."""
+    """One stream's connection to the server."""
 
     connection: socket.socket
     file: IO[str]

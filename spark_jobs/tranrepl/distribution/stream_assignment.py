@@ -45,7 +45,7 @@ class Method(StrEnum):
     DEPENDENCIES = "dependencies"
     """Whole transactions, by the keys that they share."""
     UNDIVIDED = "undivided"
-    """All of it is stream 0's."""
+    """Division of a commit batch that stream 0 applies alone."""
 
 
 class Division(BaseModel):

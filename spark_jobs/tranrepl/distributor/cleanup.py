@@ -41,9 +41,9 @@ class Cleanup(BaseModel):
     history_rows: int = 0
     orphan_folders: int = 0
     deactivated: dict[str, ErrorReport] = {}
-    """By subscription, error 21011."""
+    """The error (21011) of each deactivated subscription, by name."""
     unreachable: dict[str, str] = {}
-    """By subscription, why its Subscriber did not answer: nothing is removed that it may need."""
+    """Why a Subscriber did not answer, by subscription: nothing is removed that it may need."""
 
 
 def remove_expired(

@@ -13,7 +13,7 @@ from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError
 
 _FOLDER = re.compile(r"[0-9a-f]{32}")
-"""As `store.new_folder` names them: whatever else lies in the store is not ours."""
+"""Pattern of the names that `store.new_folder` gives: whatever else lies in the store is left alone."""
 
 
 def store_filesystem(path: str) -> tuple[fs.FileSystem, str]:

@@ -43,7 +43,7 @@ class Registered:
     object_ids: frozenset[int]
     """Tables that are or were articles, at the Publisher."""
     identities: dict[int, OldRowSetting]
-    """That tables of the Publisher's database had before setup, by oid."""
+    """Replica identities that tables of the Publisher's database had before setup, by object id."""
     subscriptions: tuple[str, ...]
     folders: tuple[str, ...]
     """The folders of stored batches."""

@@ -69,7 +69,7 @@ class DistributionRequest(_SubscriptionRequest):
     """Deliver transactions up to this `xact_seqno`, in hexadecimal, and none after it. None: deliver all."""
     mode: ApplyMode = ApplyMode.STREAMS
     deliver_stopped: bool = False
-    """Also where an article is stopped: what follows shows whether its rows are right."""
+    """Whether to deliver also where an article is stopped, so that a validation can compare its rows."""
 
 
 class SnapshotRequest(_SubscriptionRequest):

@@ -55,7 +55,7 @@ class JobResult(BaseModel):
     """Watermark after the job, in hexadecimal."""
     commands_by_article: dict[str, int] = {}
     latency_ms: int | None = None
-    """From the last transaction's commit at the Publisher to the end of what this job does with it."""
+    """Milliseconds from the last transaction's commit at the Publisher until this job was done with it."""
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
     in_bulk: int = 0

@@ -15,9 +15,9 @@ COUNTS_EQUAL = "counts equal; contents not compared"
 
 class Difference(StrEnum):
     MISSING = "missing"
-    """At the Publisher only."""
+    """The row is at the Publisher only."""
     EXTRA = "extra"
-    """At the Subscriber only."""
+    """The row is at the Subscriber only."""
     DIFFERENT = "different"
 
 

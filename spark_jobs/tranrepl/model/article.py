@@ -31,7 +31,7 @@ class PublishedColumn(BaseModel):
     earlier_types: tuple[tuple[int, int], ...] = ()
     """Types (oid and modifier) that the column had when it was registered before: the log may still hold them."""
     earlier_names: tuple[str, ...] = ()
-    """Names that it had then."""
+    """Names that the column had under earlier definitions."""
     unique: bool = False
     """A column of the primary key, of another unique constraint or of a unique index."""
     lob: bool = False

@@ -56,7 +56,7 @@ class ForeignKeyDescription:
     referenced_columns: tuple[str, ...]
     """In the order of `columns`."""
     holds: bool
-    """For every row, and by equality."""
+    """Whether the key holds for every row, and compares by equality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class OldRowSetting:
     """Which old values of a row a Publisher's log carries: a setting of its table, as its catalogue writes it."""
 
     kind: str
-    """As its catalogue writes it: d, f, i or n."""
+    """The setting as the catalogue writes it: d, f, i or n."""
     index: str | None = None
     """Name of the index, where `kind` is i."""
 

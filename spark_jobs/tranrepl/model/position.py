@@ -32,7 +32,7 @@ class Position:
 
 
 FIRST_POSITION = Position(bytes(POSITION_BYTES))
-"""Before every transaction."""
+"""The position before every transaction."""
 
 
 def _validated(value: object) -> Position:

@@ -24,7 +24,7 @@ class SnapshotPlace:
     connection: Connection
     snapshot: str
     where: str
-    """As in messages."""
+    """The server, as messages name it."""
     own_path: bool = False
     """Names are found on the login's own path, as a row filter's are; else they are all qualified."""
     cached: bool = False

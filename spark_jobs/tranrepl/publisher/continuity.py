@@ -12,7 +12,7 @@ from tranrepl.model.position import Position
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """A server's log."""
+    """Which server's log it is, and which of its timelines."""
 
     system: str
     """The server's identifier: the same on copies of it that write no log of their own."""
@@ -51,7 +51,7 @@ class RegisteredLog(Protocol):
 
     @property
     def last_commit_time(self) -> datetime | None:
-        """By which that was committed; None where it is not known."""
+        """Return a time by which the last registered transaction was committed; None where it is not known."""
         ...
 
     def renew(self) -> None:

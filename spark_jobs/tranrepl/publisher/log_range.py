@@ -103,7 +103,7 @@ class LogRange(Protocol):
 
     @property
     def where(self) -> str:
-        """Whose log it is, as in messages."""
+        """The Publisher whose log it is, as messages name it."""
         ...
 
     @property

@@ -30,14 +30,14 @@ class LogRead(BaseModel):
     changed_transactions: int = 0
     """Transactions with a command."""
     commands_by_article: dict[int, int] = {}
-    """By `article_id`."""
+    """Numbers of commands, by `article_id`."""
     first_xact_seqno: str | None = None
     """The first command's, in hexadecimal."""
     last_xact_seqno: str | None = None
     first_commit_time: int | None = None
     """The earliest of the commands', in µs since 1970 UTC."""
     last_commit_time: int | None = None
-    """The latest."""
+    """Commit time of the latest transaction, in µs since 1970 UTC."""
     last_commit: str | None = None
     """`xact_seqno` of the last whole transaction read, in hexadecimal."""
     end: StoredPosition | None = None

@@ -26,7 +26,7 @@ Tables = Sequence[tuple[Article, TableDescription]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Before `empty_up_to` the log holds no change of a published table."""
+    """What a probe found: before `empty_up_to` the log holds no change of a published table."""
 
     found_change: bool
     empty_up_to: Position
@@ -37,7 +37,7 @@ class RetainedLog:
     """How much log a Publisher keeps for a publication."""
 
     status: str
-    """The server's own word."""
+    """The server's own word for it, as `reserved`."""
     size: int | None
     """Bytes; None where it keeps none any more."""
     left: int | None
@@ -49,7 +49,7 @@ class LogHealth:
     """How a publication's log is kept."""
 
     name: str
-    """Under which the Publisher knows what is ours."""
+    """The name that slot and publication have at the Publisher."""
     state: str | None
     """None where nothing is kept for it."""
     retained: RetainedLog | None
@@ -84,7 +84,7 @@ class Publisher(Protocol):
 
     @property
     def where(self) -> str:
-        """As in messages."""
+        """The Publisher as messages name it."""
         ...
 
     @property
@@ -92,7 +92,7 @@ class Publisher(Protocol):
 
     @property
     def name(self) -> str:
-        """Under which the server knows what is ours: no two publications have one name at one server."""
+        """The name of what setup makes at the server: no two publications have the same one there."""
         ...
 
     @property

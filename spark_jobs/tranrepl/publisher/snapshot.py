@@ -20,7 +20,7 @@ class TableRange:
 
     article: RegisteredArticle
     number: int
-    """From 1."""
+    """Number of the range, from 1."""
     share: float
     """The part of the table, from 0 to 1."""
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 LARGE_BYTES = 16 * 1024 * 1024
-"""From here on, indexes are built after the load."""
+"""Size of a table from which on its indexes are built after the load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SMALLEST_RANGE = 8 * 1024 * 1024
-"""Bytes."""
+"""Bytes of a table that a range has at least."""
 LARGEST_RANGE = 128 * 1024 * 1024
 _RANGES_A_CORE = 4
 

@@ -10,7 +10,7 @@ class NameUnit(Enum):
     """What a database counts in a name."""
 
     BYTES = auto()
-    """Bytes of UTF-8."""
+    """Names are limited in bytes of UTF-8."""
     CHARACTERS = auto()
     UTF_16 = auto()
     """Code units of UTF-16, as `nvarchar` does."""
@@ -54,7 +54,7 @@ class ForeignKeyCheck(Enum):
     """When a database checks the foreign keys that setup makes."""
 
     NONE = auto()
-    """Setup makes none there."""
+    """Setup creates no foreign keys there."""
     AT_COMMIT = auto()
     AT_ONCE = auto()
     """A cascade's own commands come after their parent's: such a key can be there only where it does not act."""

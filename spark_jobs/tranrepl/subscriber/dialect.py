@@ -112,7 +112,7 @@ class Subscriber(Protocol):
 
     @property
     def where(self) -> str:
-        """As in "Subscriber reporting"."""
+        """The Subscriber as messages name it: "Subscriber reporting"."""
         ...
 
     def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tranrepl.subscriber.generic.database import SqlDatabase
 
 SCRIPTED_KINDS = ("mariadb", "mssql", "mysql")
-"""Whose procedures can be scripted without a Subscriber."""
+"""Kinds of connection whose procedures can be scripted without a Subscriber."""
 
 
 def dialect_of(connection: Connection) -> Dialect:

@@ -86,4 +86,4 @@ VERSION = sa.Table(
     _time(),
 )
 MODEL_TABLES = tuple(METADATA.tables)
-"""Their names."""
+"""Names of the model's tables."""

@@ -62,7 +62,7 @@ class SubscriberRemoval:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """In words."""
+        """What is removed, in words."""
         words = [f"procedure {name}" for name in self.procedures]
         if self.rows or self.gone:
             words.append("the publication's rows of msreplication_subscriptions, _snapshots and _objects")
@@ -89,7 +89,7 @@ class SubscriberTeardown(Protocol):
 
     @property
     def where(self) -> str:
-        """As in "Subscriber reporting"."""
+        """The Subscriber as messages name it: "Subscriber reporting"."""
         ...
 
     def find(self, others: Destinations) -> SubscriberRemoval:

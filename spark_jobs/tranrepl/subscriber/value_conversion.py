@@ -93,7 +93,7 @@ class ColumnType:
 
     type: TypeEngine[Any]
     spelling: str
-    """As in messages: `decimal(10,2)`."""
+    """The type as messages name it: `decimal(10,2)`."""
     fraction_digits: int | None = None
     """Digits of a second's fraction; None where any number is kept."""
     with_zone: bool = False

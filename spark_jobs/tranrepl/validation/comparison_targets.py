@@ -19,7 +19,7 @@ from tranrepl.validation.reading import Reader
 from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
 
 _SMALLEST_PART = 128 * 1024 * 1024
-"""Bytes."""
+"""Bytes of a table that a part has at least."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tranrepl.subscriber.comparison import Correction, Values
 from tranrepl.validation.comparison import Found, FoundRow
 
 _ROWS_AT_ONCE = 100
-"""Whose values are in memory."""
+"""Rows whose values are in memory at the same time."""
 
 
 def not_repairable(article: RegisteredArticle) -> str | None:

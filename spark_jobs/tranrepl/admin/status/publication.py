@@ -26,7 +26,7 @@ from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
 
 PATIENCE_SECONDS = 15.0
-"""For each question to a server. Three follow on each other at most."""
+"""How long each query to a server is waited for. At most three follow one another."""
 Answer = TypeVar("Answer")
 
 

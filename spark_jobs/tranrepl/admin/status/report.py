@@ -38,9 +38,9 @@ class RetainedLogStatus(BaseModel):
     wal_status: str
     """The server's own word: reserved, extended, unreserved or lost."""
     bytes: int | None
-    """From the slot's restart_lsn to the log's end; None where the slot holds none any more."""
+    """Bytes of log from the slot's restart_lsn to the log's end; None where the slot holds none any more."""
     bytes_left: int | None
-    """That may be written before the slot is in danger of being lost; None where nothing bounds them."""
+    """Bytes of log that may be written before the slot may be lost; None where nothing bounds them."""
 
 
 class LogReaderStatus(BaseModel):
@@ -111,7 +111,7 @@ class SubscriptionStatus(BaseModel):
     undelivered_at_most: bool = False
     """The store cannot be read from here: what the watermark is inside of counts as a whole."""
     estimated_seconds: int | None = None
-    """To deliver them, at the rate of the last runs; as many as commands where no rate is known."""
+    """Seconds to deliver them, at the rate of the last runs; one for each command where no rate is known."""
     waiting_articles: list[str] = []
     """Articles that wait for their snapshot, or whose snapshot is on its way."""
     stopped_articles: dict[str, str] = {}

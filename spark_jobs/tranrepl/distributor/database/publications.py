@@ -42,7 +42,7 @@ class PublicationRecord:
     timeline: int | None = None
     """The timeline of that log, at `registered_to`."""
     registered_commit_time: datetime | None = None
-    """By which the last registered transaction was committed; None where an earlier version registered it."""
+    """A time by which the last registered transaction was committed; None where an earlier version registered it."""
 
 
 _LOG_COLUMNS = (

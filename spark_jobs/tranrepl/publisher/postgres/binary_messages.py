@@ -34,7 +34,7 @@ _MOST_PARAMETERS = 1000
 """The most of one statement: a SELECT gives 1,664 columns at most."""
 _MOST_PARAMETER_BYTES = 64 * 1024 * 1024
 _LONGEST = 2**31 - 2
-"""Bytes of an Arrow array."""
+"""The most bytes that an Arrow array can hold."""
 
 
 class TooLongError(Exception):

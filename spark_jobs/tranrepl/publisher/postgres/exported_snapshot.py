@@ -45,9 +45,9 @@ class ExportedSnapshot:
 
     connection: Connection
     name: str
-    """For SET TRANSACTION SNAPSHOT."""
+    """The name that SET TRANSACTION SNAPSHOT takes."""
     consistent_point: int
-    """LSN."""
+    """LSN: what was committed before it is in the snapshot."""
 
     @property
     def position(self) -> Position:

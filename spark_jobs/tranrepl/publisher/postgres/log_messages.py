@@ -141,7 +141,7 @@ class _Session:
     ranges: Sequence[tuple[int, int]]
     form: ValueForm
     batches: queue.Queue[pa.BinaryArray | Exception | None] = field(default_factory=lambda: queue.Queue(AHEAD))
-    """None ends a range."""
+    """Batches of messages; None ends a range."""
     closed: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 

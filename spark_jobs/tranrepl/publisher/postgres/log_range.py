@@ -55,7 +55,7 @@ class PostgresLogRange:
     ends: Sequence[int]
     limits: Limits
     form: ValueForm = ValueForm.TEXT
-    """In which the server gives values; what becomes of them is the same."""
+    """The form in which the server gives values; the commands are the same."""
     sessions: int = 2
     converted: bool = False
     """The server knows the encoding of its text, and so checks it."""

@@ -56,7 +56,7 @@ class LongMessage:
     read_up_to: int | None
     """Where the last whole transaction before it ends; None where there is none."""
     tables: tuple[int, ...]
-    """Whose change it may be: object ids, the likeliest first."""
+    """Tables that the change may be of: object ids, the likeliest first."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ SELECT c.oid::bigint, c.relfilenode::bigint, c.relreplident::text,
 @dataclass(slots=True)
 class PublishedTable:
     replica_identity: str
-    """As the catalogue and the log write it: d, f, i or n."""
+    """The table's replica identity as the catalogue and the log write it: d, f, i or n."""
     identified: frozenset[int]
     """Columns that an old row in the log has, where it does not have all of them; by ordinal."""
     is_published: bool

@@ -19,7 +19,7 @@ class RelationColumn:
     type_oid: int
     type_modifier: int
     identified: bool
-    """Old rows have it."""
+    """Whether old rows in the log have the column."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class IdentifiedTable:
     table: TableName
     identity: OldRowSetting
     owned: bool
-    """Our role may alter it."""
+    """Whether our role may alter the table."""
     other_publication: str | None
     """Another publication of tranrepl's that has the table."""
     indexes: tuple[str, ...]

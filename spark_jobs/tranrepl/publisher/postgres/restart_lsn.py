@@ -10,7 +10,7 @@ from psycopg.errors import QueryCanceled
 from tranrepl.postgres.session import Session
 
 _WORTH_PASSING_OVER = 32 * 1024 * 1024
-"""Bytes of log."""
+"""Bytes of log between `restart_lsn` and what is confirmed, from which on it is moved."""
 _SECONDS = 2.0
 
 

@@ -104,7 +104,7 @@ class PostgresRowFilters:
 
     session: Session
     collations: Mapping[int, Mapping[str, sql.Identifier]]
-    """By article_id and column, where it is not that of the column's type."""
+    """Collations by article_id and column, where they are not those of the columns' types."""
     _remembered: dict[int, _Remembered] = field(default_factory=dict)
 
     @classmethod

@@ -19,7 +19,7 @@ from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
 
 PLUGIN = "pgoutput"
 _ADVANCE_TIMEOUT = "30min"
-"""To pass over the log takes nearly as long as to decode it."""
+"""Advancing a slot takes nearly as long as decoding the log in between."""
 _SLOT_TIMEOUT = "60s"
 STANDBY_SECONDS = 60.0
 REINITIALIZE = (

@@ -30,7 +30,7 @@ _TABLE_LOCK_TIMEOUT = "60s"
 class PostgresSnapshotSource:
     connection: Connection
     name: str
-    """The exported snapshot's."""
+    """The name of the exported snapshot."""
 
     @contextmanager
     def session(self, application_name: str) -> Iterator[PostgresSnapshotSession]:

@@ -14,7 +14,8 @@ AS_IT_IS = (
     f"SELECT pg_catalog.set_config('client_encoding', '{SQL_ASCII}', false) "
     f"WHERE pg_catalog.current_setting('server_encoding') = '{SQL_ASCII}'"
 )
-"""For a session that reads such text unchecked: a server that checks it says neither table nor key."""
+"""The client encoding of a session that reads such text unchecked: a server that checks it names neither table nor
+key."""
 
 _NOT_IN_REPERTOIRE = "22021"
 

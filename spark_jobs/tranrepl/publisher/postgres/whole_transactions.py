@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 Bools = npt.NDArray[np.bool_]
 Tables = npt.NDArray[np.int64]
-"""Object ids."""
+"""Object ids of tables."""
 
 HELD_BYTES = 8 * 1024 * 1024
 MOST_HELD_BYTES = 960 * 1024 * 1024

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tranrepl.model.row_images import NULL
 
 _BACKSLASH = "\\\\"
-"""As a cell has it: escaped."""
+"""A backslash as a cell has it: escaped."""
 
 
 def array_elements(cells: pa.StringArray) -> pa.StringArray:

@@ -41,7 +41,7 @@ class Piece:
     commands: pa.Table
     transactions: int
     ends_commit_batch: bool
-    """After these commands the Subscriber commits, and `last_xact_seqno` is the watermark."""
+    """Whether the Subscriber commits after these commands, with `last_xact_seqno` as the watermark."""
     last_xact_seqno: bytes
 
 

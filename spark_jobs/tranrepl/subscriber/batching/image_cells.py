@@ -19,7 +19,7 @@ class ImageCells:
     """`starts` has one entry an image."""
 
     values: pa.StringArray
-    """As the images have them, escaped."""
+    """The values as the images have them, escaped."""
     starts: Ints
 
     @classmethod
