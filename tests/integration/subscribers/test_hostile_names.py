@@ -4,6 +4,7 @@ custom procedures, TRUNCATE."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from support.in_process import deliver_stored, read_log_into_store, replicate
 from support.mariadb import MariaDbServer
 from support.observed import stored_commands
 from support.site import Site, execute
-from support.subscribers import Execute
+from support.subscribers import Execute, mssql_execute
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.model.names import TableName
@@ -32,7 +33,7 @@ def _value(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mssql"])
 def test_names_and_values_are_no_sql(
     request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, kind: str
 ) -> None:
@@ -44,6 +45,9 @@ def test_names_and_values_are_no_sql(
         schema = request.getfixturevalue("mariadb_database")
         ends, quoted = replace(ends, subscriber=server.connection(schema)), "`" + NAME.replace("`", "``") + "`"
         run = _of_mariadb(server, schema)
+    if kind == "mssql":
+        ends, schema, quoted = replace(ends, subscriber=request.getfixturevalue("mssql_database")), "dbo", f"[{NAME}]"
+        run = partial(mssql_execute, ends.subscriber)
     article = {
         "source": str(TableName("public", NAME)),
         "destination": str(TableName(schema, NAME)),

@@ -62,8 +62,8 @@ class SqlServerScripter:
         return f"if object_id({literal(_named(name))}, N'P') is not null\n    drop procedure {_named(name)}"
 
     def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
-        """Return the procedure's text as the catalogue has it; that of a system procedure, or one WITH ENCRYPTION, is
-        empty."""
+        """Return the procedure's text as the catalogue has it, without blank lines of the script around it; that of a
+        system procedure, or one WITH ENCRYPTION, is empty."""
         text: str | None = session.scalar(
             sa.text(
                 "select case when found.id is null then null else coalesce(object_definition(found.id), N'') end "
@@ -71,7 +71,7 @@ class SqlServerScripter:
             ),
             {"own": _named(name), "system": qualified("sys", name.name)},
         )
-        return text
+        return None if text is None else text.strip()
 
     def made(self, create: str, body: str) -> bool:
         return create == body
