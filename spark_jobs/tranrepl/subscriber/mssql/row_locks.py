@@ -27,14 +27,19 @@ def locked_rows(
     """Lock the rows that the query finds, and return them as they are then. Raises TransientError where another
     session holds one of them for longer than this one waits (`lock_timeout`)."""
     keys = session.execute(query.with_only_columns(*table.primary_key.columns)).all()
-    for resource in sorted(_resource(table, key) for key in keys):
+    database = session.engine.url.database
+    for resource in sorted(_resource(database, table, key) for key in keys):
         _take(session, table.name, resource, lock)
     return session.execute(query).all()
 
 
-def _resource(table: sa.Table, key: Sequence[object]) -> str:
-    """Return the name of a row's lock: a lock's name has at most 255 characters, and a key may have more."""
-    return f"{table.name} {sha256(repr(tuple(key)).encode()).hexdigest()}"
+def _resource(database: str | None, table: sa.Table, key: Sequence[object]) -> str:
+    """Return the name of a row's lock.
+
+    A lock's name has at most 255 characters, and a key may have more. The database is part of it: in SQL Server each
+    has locks of its own, in other servers all databases share them.
+    """
+    return f"{table.name} {sha256(repr((database, *key)).encode()).hexdigest()}"
 
 
 def _take(session: sa.Connection, table: str, resource: str, lock: RowLock) -> None:
