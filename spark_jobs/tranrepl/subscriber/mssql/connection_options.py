@@ -83,6 +83,16 @@ def _check(connection: Connection, name: str, value: str) -> None:
         raise ConfigurationError(f"{at}: option {name} is {value!r}", remedy=wrong)
 
 
+def certificate_remedy(connection: Connection) -> str | None:
+    """Return what may be wrong with certificates where a connection does not come about: the driver does not say."""
+    if _CA_FILE not in connection.options:
+        return None
+    return (
+        f"the server's certificate must be signed by one of {connection.options[_CA_FILE]} ({_CA_FILE}), and be for "
+        f"the host {connection.host}"
+    )
+
+
 def trust_certificates(engine: sa.Engine) -> sa.Engine:
     """Return the engine, whose sessions trust the certificates that its connection names, and the server's name."""
     event.listen(engine, "do_connect", _connect)

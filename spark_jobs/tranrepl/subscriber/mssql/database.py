@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ROW_NOT_FOUND, ConfigurationError, ReplicationError
+from tranrepl.errors import ROW_NOT_FOUND, ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
@@ -34,7 +34,7 @@ from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
 from tranrepl.subscriber.mssql.column_types import described_type, is_binary
 from tranrepl.subscriber.mssql.comparison import compared
-from tranrepl.subscriber.mssql.connection_options import driver_options, trust_certificates
+from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
 from tranrepl.subscriber.mssql.driver import KIND
 from tranrepl.subscriber.mssql.driver_errors import COUNT_CHANGED, ENDED_TRANSACTION, number_of, text_of
@@ -189,6 +189,13 @@ class SqlServer(NumberedDatabase):
         problem = super().translate(where, error)
         if problem.report.database_code in ENDED_TRANSACTION:
             problem.report = problem.report.model_copy(update={"remedy": NO_TRANSACTION_OF_ITS_OWN})
+        return problem
+
+    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
+        problem = super().refused(connection, error)
+        way_on = certificate_remedy(connection)
+        if way_on is not None:
+            problem.add(ErrorDetails(remedy=way_on))
         return problem
 
     def right_problems(

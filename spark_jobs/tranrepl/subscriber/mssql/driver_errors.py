@@ -13,6 +13,8 @@ COUNT_CHANGED = "266"
 
 _OF_COMMIT = re.compile(r"Cannot (?:begin|commit|start) transaction: \((\d+),")
 _LIBRARY = "DB-Lib error message"
+_NEWS = ("Changed database context to", "Changed language setting to")
+"""Messages of every login: the driver repeats them for a connection that did not come about."""
 
 
 def number_of(error: DBAPIError) -> int | None:
@@ -34,5 +36,5 @@ def text_of(error: BaseException) -> str:
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     server, _, library = str(text).partition(_LIBRARY)
-    lines = server.strip().splitlines() or library.strip().splitlines()[1:]
+    lines = [it for it in server.strip().splitlines() if not it.startswith(_NEWS)] or library.strip().splitlines()[1:]
     return lines[0] if lines else type(error).__name__
