@@ -44,6 +44,15 @@ def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
 
 
 @pytest.fixture
+def mssql_login() -> Iterator[str]:
+    """The name of a login that a test makes. To be asked for before the database, which goes first: a login whose user
+    has rights there stays."""
+    name = f"repl_{uuid4().hex[:8]}"
+    yield name
+    mssql_execute(_mssql_server(), f"drop login {name}")
+
+
+@pytest.fixture
 def mssql_database() -> Iterator[Connection]:
     """A fresh database of the server that TRANREPL_TEST_MSSQL names, as in mssql://sa:password@127.0.0.1:1433/master"""
     with _fresh_mssql_database() as connection:
@@ -69,11 +78,15 @@ def mssql_site(shared_mssql_database: Connection) -> Site:
     return site
 
 
-@contextmanager
-def _fresh_mssql_database() -> Iterator[Connection]:
+def _mssql_server() -> Connection:
     if not os.environ.get(MSSQL_VARIABLE):
         pytest.skip(f"{MSSQL_VARIABLE} holds no connection to a SQL Server")
-    server = from_environment("subscriber", {"AIRFLOW_CONN_SUBSCRIBER": os.environ[MSSQL_VARIABLE]})
+    return from_environment("subscriber", {"AIRFLOW_CONN_SUBSCRIBER": os.environ[MSSQL_VARIABLE]})
+
+
+@contextmanager
+def _fresh_mssql_database() -> Iterator[Connection]:
+    server = _mssql_server()
     name = f"tranrepl_test_{uuid4().hex[:8]}"
     mssql_execute(server, f"create database {name}")
     yield replace(server, database=name)

@@ -204,9 +204,9 @@ def test_what_a_mariadb_login_may_not_is_told_with_the_grant(
 
 
 def test_a_sql_server_subscriber_needs_no_more_than_documented(
-    databases: DatabasesFactory, mssql_database: Connection, tmp_path: Path
+    databases: DatabasesFactory, mssql_login: str, mssql_database: Connection, tmp_path: Path
 ) -> None:
-    owners, login = replace(databases(), subscriber=mssql_database), f"repl_{uuid4().hex[:8]}"
+    owners, login = replace(databases(), subscriber=mssql_database), mssql_login
     articles = [{**it, "destination": str(it["source"]).replace("public", "dbo")} for it in ARTICLES]
     site = Site(owners, tmp_path / "store", articles)
     site.at_publisher(*TABLES)
@@ -219,13 +219,12 @@ def test_a_sql_server_subscriber_needs_no_more_than_documented(
     assert mssql_execute(mssql_database, "SELECT * FROM customer ORDER BY 1") == [(1, "first"), (2, "two")]
     assert mssql_execute(mssql_database, "SELECT id FROM orders ORDER BY 1") == [(1,), (20,)]
     assert check(limited.topology).problems == []
-    mssql_execute(mssql_database, f"DROP USER {login}", f"DROP LOGIN {login}")
 
 
 def test_what_a_sql_server_login_may_not_is_told_with_the_grant(
-    databases: DatabasesFactory, mssql_database: Connection, tmp_path: Path
+    databases: DatabasesFactory, mssql_login: str, mssql_database: Connection, tmp_path: Path
 ) -> None:
-    login, password = f"newcomer_{uuid4().hex[:8]}", f"A1{uuid4().hex}"
+    login, password = mssql_login, f"A1{uuid4().hex}"
     mssql_execute(
         mssql_database,
         f"CREATE LOGIN {login} WITH PASSWORD = '{password}'",
@@ -251,4 +250,3 @@ def test_what_a_sql_server_login_may_not_is_told_with_the_grant(
     site.at_publisher("INSERT INTO ticket VALUES (1, 'one')")
     replicate(site)
     assert mssql_execute(mssql_database, "SELECT * FROM sales.ticket") == [(1, "one")]
-    mssql_execute(mssql_database, f"DROP USER {login}", f"DROP LOGIN {login}")
