@@ -82,6 +82,8 @@ class Capabilities:
     """When a foreign key that setup makes is checked."""
     not_for_replication: bool = False
     """A session can keep foreign keys (and, where the database can, triggers) from acting."""
+    why_for_replication: str = ""
+    """Why a session cannot, where there is more to say than that."""
     script_start: str = ""
     """What a script of procedures begins with, for the database's own shell."""
     script_end: str = ";\n\n"

@@ -31,16 +31,23 @@ VENDOR = [
 ]
 ONE: Image = ["1", "one", "10", "first"]
 TWO: Image = ["2", "two", "20", None]
+_NO_TRANSACTION = {
+    "postgres": "decode(repeat('00', 8), 'hex')",
+    "mariadb": "UNHEX(REPEAT('00', 8))",
+    "mssql": "0x0000000000000000",
+}
 NINE: Image = ["9", "nine", None, r"back\slash 'quoted' %s :p"]
 
 
-@pytest.fixture(params=[it.name for it in KINDS if it.database in ("postgres", "mariadb")])
+@pytest.fixture(params=[it.name for it in KINDS if it.database in ("postgres", "mariadb", "mssql")])
 def bulk_site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
     """Every database that applies in bulk, by every way there."""
     return make_site(request.param)
 
 
-@pytest.fixture(params=["postgres procedures", "mariadb procedures", "mariadb statements"])
+@pytest.fixture(
+    params=["postgres procedures", "mariadb procedures", "mariadb statements", "mssql procedures", "mssql statements"]
+)
 def plain_bulk_site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
     """In one call syntax."""
     return make_site(request.param)
@@ -53,7 +60,7 @@ def _bulk_operations(site: Site, options: ApplierOptions = AS_CONFIGURED) -> dic
 
 def _deliver_anew(site: Site, history: History, apply: Apply, before: Sequence[str]) -> JobResult:
     """From the start, after `before` has put the tables into their first state."""
-    zeros = "decode(repeat('00', 8), 'hex')" if site.kind.database == "postgres" else "UNHEX(REPEAT('00', 8))"
+    zeros = _NO_TRANSACTION[site.kind.database]
     site.execute(f"UPDATE msreplication_subscriptions SET transaction_timestamp = {zeros}", *before)
     return site.deliver(history, options=ApplierOptions(apply=apply))
 
@@ -100,9 +107,10 @@ def _random_history(article: RegisteredArticle, seed: int, rows: dict[str, Image
 
 def test_random_histories_go_in_bulk_and_end_in_the_same_rows(bulk_site: Site) -> None:
     site = bulk_site
+    text, moment = ("nvarchar", "datetime2") if site.kind.database == "mssql" else ("varchar", "timestamp")
     site.execute(
-        "CREATE TABLE vendor (id int PRIMARY KEY, own varchar(20) DEFAULT 'own', "
-        "name varchar(40) NOT NULL, rating int, note varchar(20), at_subscriber timestamp(6) NULL)"
+        f"CREATE TABLE vendor (id int PRIMARY KEY, own varchar(20) DEFAULT 'own', "
+        f"name {text}(40) NOT NULL, rating int, note {text}(20), at_subscriber {moment}(6) NULL)"
     )
     vendor = site.article("vendor", VENDOR)
     before = ["DELETE FROM vendor"]

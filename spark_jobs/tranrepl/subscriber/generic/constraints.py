@@ -89,6 +89,7 @@ def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[Con
     """Yield a problem where sessions of this database cannot keep foreign keys from acting."""
     if not able.not_for_replication:
         yield ConfigurationError(
-            f"{where}: not_for_replication: a session of {able.title} cannot keep foreign keys from acting",
-            remedy="not_for_replication: false; drop what must not act at the Subscriber's tables",
+            f"{where}: not_for_replication: "
+            + (able.why_for_replication or f"a session of {able.title} cannot keep foreign keys from acting"),
+            remedy="not_for_replication: false; drop or disable what must not act at the Subscriber's tables",
         )

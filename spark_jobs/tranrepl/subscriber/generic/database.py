@@ -36,6 +36,7 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.dialect import ApplierOptions
+from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue
 from tranrepl.subscriber.generic.identifiers import Identifiers
@@ -63,6 +64,8 @@ class SqlDatabase:
     """sqlglot's name of its SQL; empty for the standard's."""
     counts_together = False
     """The driver's row count of many executions is the sum of theirs. PEP 249 leaves it open."""
+    statements_together = 1
+    """How many statements of any shape `execute_together` takes; 1 where it takes none."""
     holds_what_is_declared = True
     """A column holds values of its declared type and length, and no others."""
     alters_primary_keys = True
@@ -70,6 +73,8 @@ class SqlDatabase:
     error_codes: ErrorCodes = Codes.OTHER.value
     inserts_identities = False
     """An INSERT may give an identity column a value, where it is told so."""
+    errors_end_transactions = False
+    """Some errors roll back the whole transaction, with its savepoints and locks."""
     lock_timeouts: frozenset[str] = frozenset()
     """Numbers of the error that a wait for a lock has taken too long."""
 
@@ -156,6 +161,19 @@ class SqlDatabase:
         """Return what a procedure's call said without failing. SQL Server's driver keeps it to itself."""
         del session, result
         return []
+
+    def execute_together(self, session: sa.Connection, statements: Sequence[BoundStatement]) -> list[str]:
+        """Execute statements in one round trip; return what procedures said without failing.
+
+        Raises SQLAlchemy's error where one failed or did not meet a row that it must meet. What the others did is then
+        to be rolled back.
+        """
+        raise NotImplementedError
+
+    def in_transaction(self, session: sa.Connection) -> bool:
+        """Return whether what was done in the transaction is still there after an error (`errors_end_transactions`)."""
+        del session
+        return True
 
     def right_problems(
         self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import quoted_name
 
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
-from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
@@ -288,13 +288,13 @@ class SqlLoader:
         rows = size = 0
         for chunk in filter(None, chunks):
             images = chunk_images(chunk)
-            if in_bulk is None or not self._insert_in_bulk(in_bulk, images):
+            if in_bulk is None or not self._insert_in_bulk(at, prepared, in_bulk, images):
                 self._insert_by_values(at, prepared, images)
             rows += len(images)
             size += len(chunk)
         return LoadedRange(str(article.source), number, rows, size)
 
-    def _insert_in_bulk(self, insert: BulkInsert, images: pa.StringArray) -> bool:
+    def _insert_in_bulk(self, at: SqlTarget, prepared: Statement, insert: BulkInsert, images: pa.StringArray) -> bool:
         """Insert all of the rows, or none: an error of one row is known when it goes by itself. Return whether they
         were inserted."""
         savepoint = self._session.begin_nested()
@@ -307,6 +307,7 @@ class SqlLoader:
             problem = self._database.translate(self._where, error)
             if not isinstance(problem, DataError | ConfigurationError):
                 raise problem from error
+            self._require_transaction(at, prepared, images.to_pylist(), problem)
             savepoint.rollback()
             return False
         savepoint.commit()
@@ -323,10 +324,22 @@ class SqlLoader:
                 problem = self._database.translate(self._where, error)
                 if not isinstance(problem, DataError):
                     raise problem from error
+                self._require_transaction(at, prepared, lines, problem)
                 savepoint.rollback()
                 self._insert_row_by_row(at, prepared, lines)
             else:
                 savepoint.commit()
+
+    def _require_transaction(
+        self, at: SqlTarget, prepared: Statement, lines: Sequence[str], problem: ReplicationError
+    ) -> None:
+        """Raise the problem where its error has ended the transaction, with the range's rows; of a row, if it is one
+        row's."""
+        if self._database.in_transaction(self._session):
+            return
+        self._session.rollback()
+        self._insert_row_by_row(at, prepared, lines)
+        raise problem
 
     def _insert_row_by_row(self, at: SqlTarget, prepared: Statement, lines: Sequence[str]) -> None:
         """Insert each row by itself. Raises DataError that names the row which does not go in."""

@@ -1,7 +1,7 @@
-"""What can be applied in bulk at a MariaDB or MySQL Subscriber: where no trigger or procedure depends on commit order.
+"""What can be applied in bulk at a MariaDB or MySQL Subscriber, read from `information_schema`.
 
-The same rules as PostgreSQL's (`postgres.bulk_rules`), read from `information_schema`, which shows a login only what it
-has rights for. A trigger or a procedure's text that it may not see counts as one that depends on it.
+That shows a login only what it has rights for: a trigger or a procedure's text that it may not see counts as one that
+depends on commit order.
 """
 
 from __future__ import annotations
@@ -10,70 +10,48 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import Method, Operation
+from tranrepl.model.commands import Operation
 from tranrepl.model.source_types import source_type
-from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import parents_first
-from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, Literals, literals
+from tranrepl.subscriber.generic.bulk_rules import Place, TableFacts, allowed_operations, unedited_operations
+from tranrepl.subscriber.generic.staged_bulk import BulkRules, BulkTarget, StagedColumn
+from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, literals
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, ends_with_body
-from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 from tranrepl.subscriber.replication_tables import OBJECTS
 
-Place = tuple[str, str]
-"""Schema and name of a table."""
 _CONSTANT = re.compile(r"NULL|-?[0-9.]+(e[+-]?[0-9]+)?|[bx]?'([^'\\]|''|\\.)*'", re.IGNORECASE | re.DOTALL)
 _NOW = re.compile(r"(current_timestamp|curdate|curtime|now)(\([0-9]*\))?", re.IGNORECASE)
 """A moment of the statement: it depends on no order."""
 _NO_ACTION = frozenset({"RESTRICT", "NO ACTION"})
 
 
-@dataclass(frozen=True, slots=True)
-class BulkTarget:
-    """An article's table, as far as bulk statements name it."""
-
-    article: RegisteredArticle
-    place: Place
-    columns: tuple[ColumnDeclaration, ...]
-    """In the article's order."""
-    literals: tuple[Literals, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BulkRules:
-    """What one Subscriber lets bulk apply do, as its catalogue is now."""
-
-    operations: Mapping[int, Operations] = field(default_factory=dict)
-    """The operations of each article_id."""
-    targets: Mapping[int, BulkTarget] = field(default_factory=dict)
-    parents_first: Mapping[int, int] = field(default_factory=dict)
-    """Rank of each article: one that a foreign key refers to comes before the one that refers."""
-
-
 def bulk_rules(
     session: sa.Connection, articles: Mapping[int, RegisteredArticle], places: Mapping[int, Place]
-) -> BulkRules:
+) -> BulkRules[pa.StringArray]:
     """Read the catalogue, for all articles at once; `places` are their tables'."""
     catalogue = _Catalogue.read(session, sorted(set(places.values())))
-    unedited = _unedited(session, articles)
+    unedited = unedited_operations(articles, PROCEDURE_NAMES, partial(_still_as_made, session))
     operations, targets = {}, {}
     for number, article in articles.items():
         table = catalogue.tables.get(places[number])
         target = table.target(article) if table is not None else None
         if table is None or target is None:
             continue
-        allowed = frozenset(it for it in PREFIXES if table.allows(it, article) and (number, it) in unedited)
+        allowed = allowed_operations(article, table.facts(), unedited)
         if allowed:
             operations[number], targets[number] = allowed, target
     return BulkRules(operations, targets, parents_first(places, catalogue.references))
 
 
-def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget | None:
+def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget[pa.StringArray] | None:
     """Return the article's table, where all of its columns have literals; else None."""
     table = _Catalogue.read(session, [place]).tables.get(place)
     return None if table is None else table.target(article)
@@ -82,40 +60,39 @@ def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place
 @dataclass(slots=True)
 class _Table:
     place: Place
-    has_constant_defaults: _HasConstantDefault
+    has_constant_default: _HasConstantDefault
     columns: dict[str, ColumnDeclaration] = field(default_factory=dict)
     unique_keys: dict[str, set[str]] = field(default_factory=dict)
     trigger_events: set[str] = field(default_factory=set)
     cascades: bool = False
 
-    def target(self, article: RegisteredArticle) -> BulkTarget | None:
-        declared = [self.columns.get(column.name) for column in article.columns]
-        found = tuple(it for it in declared if it is not None)
-        if len(found) < len(declared):
-            return None
-        ways = [literals(source_type(it.type_name), to) for it, to in zip(article.columns, found, strict=True)]
-        known = tuple(it for it in ways if it is not None)
-        return BulkTarget(article, self.place, found, known) if len(known) == len(ways) else None
+    def target(self, article: RegisteredArticle) -> BulkTarget[pa.StringArray] | None:
+        staged = []
+        for column in article.columns:
+            declared = self.columns.get(column.name)
+            values = None if declared is None else literals(source_type(column.type_name), declared)
+            if declared is None or values is None:
+                return None
+            text = declared.collation is not None
+            staged.append(StagedColumn(declared.name, _declaration(declared), values, spelled=text))
+        return BulkTarget(article, self.place, tuple(staged))
 
-    def allows(self, operation: Operation, article: RegisteredArticle) -> bool:
-        key = {article.columns[at].name for at in article.key_positions}
-        if operation.name in self.trigger_events or not any(unique <= key for unique in self.unique_keys.values()):
-            return False
-        match operation:
-            case Operation.INSERT:
-                return self._fills_nothing(article, key)
-            case Operation.UPDATE:
-                return not self.cascades and not any(_fills_at_update(it) for it in self.columns.values())
-            case _:
-                return not self.cascades
-
-    def _fills_nothing(self, article: RegisteredArticle, key: set[str]) -> bool:
-        """Return whether no column gets a value that depends on the order of rows."""
-        published = {column.name for column in article.columns}
-        return all(
-            self.has_constant_defaults(it) if it.name not in published else it.name in key or not _counts_up(it)
-            for it in self.columns.values()
+    def facts(self) -> TableFacts:
+        return TableFacts(
+            [frozenset(it) for it in self.unique_keys.values()],
+            frozenset(it for it in Operation if it.name in self.trigger_events),
+            self.cascades,
+            filled_in_order=frozenset(it.name for it in self.columns.values() if not self.has_constant_default(it)),
+            counting=frozenset(it.name for it in self.columns.values() if _counts_up(it)),
+            filled_at_update=any(_fills_at_update(it) for it in self.columns.values()),
         )
+
+
+def _declaration(column: ColumnDeclaration) -> str:
+    """Declare a column of the same type, so that an index serves and a comparison is the same."""
+    if column.charset is None:
+        return f"{column.column_type} NULL"
+    return f"{column.column_type} CHARACTER SET {column.charset} COLLATE {column.collation} NULL"
 
 
 def _counts_up(column: ColumnDeclaration) -> bool:
@@ -209,28 +186,12 @@ class _Reader:
         return self.session.execute(query, bound).all()
 
 
-def _unedited(session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> set[tuple[int, Operation]]:
-    """Return what is applied by a statement, or by a generated procedure that is still as setup made it."""
-    generated: dict[str, list[tuple[int, Operation]]] = {}
-    plain = set()
-    for number, article in articles.items():
-        for operation in PREFIXES:
-            propagation = article.propagation(operation)
-            if generates(propagation):
-                name = procedure_name(operation, article.destination, PROCEDURE_NAMES)
-                generated.setdefault(name, []).append((number, operation))
-            elif propagation.method is Method.STATEMENT:
-                plain.add((number, operation))
-    unedited = [
-        name for name, text, body in _procedures(session, list(generated)) if body and ends_with_body(text, body)
-    ]
-    return plain.union(*(generated.get(name, ()) for name in unedited))
+def _still_as_made(session: sa.Connection, names: Sequence[str]) -> list[str]:
+    return [name for name, text, body in _procedures(session, names) if body and ends_with_body(text, body)]
 
 
 def _procedures(session: sa.Connection, names: Sequence[str]) -> Sequence[Sequence[Any]]:
     """Return what setup registered, and the body that is there; nothing where the login may not look."""
-    if not names:
-        return []
     try:
         return session.execute(_PROCEDURES, {"names": names}).all()
     except DBAPIError:

@@ -28,8 +28,9 @@ from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
 from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
+from tranrepl.subscriber.generic.staged_bulk import BulkRules
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
-from tranrepl.subscriber.mariadb.bulk_rules import BulkRules, bulk_rules, bulk_target
+from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.comparison import WAYS
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems

@@ -14,6 +14,15 @@ import pyarrow.compute as pc
 
 from tranrepl.model.row_images import NULL, contents
 from tranrepl.model.source_types import Family, SourceType
+from tranrepl.subscriber.batching.cell_values import (
+    BYTES,
+    BYTES_PREFIX,
+    DATE,
+    IN_UTC,
+    TIME,
+    fraction,
+    require_matching,
+)
 from tranrepl.subscriber.batching.steps import MismatchError
 
 Literals = Callable[[pa.StringArray], pa.StringArray]
@@ -24,12 +33,7 @@ _BLOBS = frozenset({"tinyblob", "blob", "mediumblob", "longblob"})
 _WHOLE = frozenset({Family.SMALLINT, Family.INTEGER, Family.BIGINT})
 _EXACT_AS_DOUBLE = frozenset({Family.REAL, Family.DOUBLE, Family.SMALLINT, Family.INTEGER})
 _NO_NUMBER = frozenset({Family.BITS, Family.BOOLEAN, Family.BYTES})
-_NULL_PATTERN = r"\\N"
-_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = r"([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
 _UTC = "+00"
-_BYTES_PREFIX = r"\\x"
-"""The prefix of bytea's text form, escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +96,9 @@ def _or_null(cells: pa.StringArray, given: pa.StringArray) -> pa.StringArray:
     return pc.if_else(null, "NULL", given) if pc.any(null).as_py() else given
 
 
-def _require(cells: pa.StringArray, pattern: str) -> None:
-    fits = pc.match_substring_regex(cells, rf"\A({pattern}|{_NULL_PATTERN})\z")
-    if not pc.all(fits).as_py():
-        raise MismatchError("a value may not fit as it is")
-
-
 def _matching(pattern: str) -> Literals:
     def convert(cells: pa.StringArray) -> pa.StringArray:
-        _require(cells, pattern)
+        require_matching(cells, pattern)
         return quoted(cells)
 
     return convert
@@ -115,7 +113,7 @@ def _integers(source: SourceType) -> Literals | None:
 
 
 def _truth_values(cells: pa.StringArray) -> pa.StringArray:
-    _require(cells, "t|f")
+    require_matching(cells, "t|f")
     return _or_null(cells, pc.if_else(pc.equal(cells, "t"), "1", "0"))
 
 
@@ -133,16 +131,16 @@ def _doubles(source: SourceType) -> Literals | None:
 
 
 def _temporal(family: Family, kind: str, digits: int) -> Literals | None:
-    fraction = rf"(\.[0-9]{{1,{digits}}})?" if digits else ""
+    second = fraction(digits)
     match family, kind:
         case Family.DATE, "date" | "datetime" | "timestamp":
-            return _matching(_DATE)
+            return _matching(DATE)
         case Family.TIME, "time":
-            return _matching(_TIME + fraction)
+            return _matching(TIME + second)
         case Family.TIMESTAMP, "datetime" | "timestamp":
-            return _matching(f"{_DATE} {_TIME}{fraction}")
+            return _matching(f"{DATE} {TIME}{second}")
         case Family.TIMESTAMP_WITH_ZONE, "datetime" | "timestamp":
-            return _in_utc(f"{_DATE} {_TIME}{fraction}")
+            return _in_utc(f"{DATE} {TIME}{second}")
         case _:
             return None
 
@@ -151,7 +149,7 @@ def _in_utc(pattern: str) -> Literals:
     """Return the conversion of moments in UTC, in which the Publisher is read."""
 
     def convert(cells: pa.StringArray) -> pa.StringArray:
-        _require(cells, pattern + r"\+00")
+        require_matching(cells, pattern + IN_UTC)
         return quoted(pc.replace_substring(cells, _UTC, ""))
 
     return convert
@@ -198,8 +196,8 @@ def _require_length(cells: pa.StringArray, length: int) -> None:
 
 def _bytes(length: int | None) -> Literals:
     def convert(cells: pa.StringArray) -> pa.StringArray:
-        _require(cells, r"\\\\x([0-9a-f]{2})*")
-        digits = pc.replace_substring(cells, _BYTES_PREFIX, "", max_replacements=1)
+        require_matching(cells, BYTES)
+        digits = pc.replace_substring(cells, BYTES_PREFIX, "", max_replacements=1)
         if length is not None and (pc.max(pc.binary_length(digits)).as_py() or 0) > 2 * max(length, 1):
             raise MismatchError("a value may not fit as it is")
         return _or_null(cells, hexadecimal(digits))

@@ -10,9 +10,9 @@ from sqlglot.tokens import Tokenizer
 
 from tranrepl.subscriber.generic.identifiers import Identifiers
 
-_IDENTIFIERS = Identifiers("mysql")
-quoted_name = _IDENTIFIERS.quoted
-qualified_name = _IDENTIFIERS.qualified
+IDENTIFIERS = Identifiers("mysql")
+quoted_name = IDENTIFIERS.quoted
+qualified_name = IDENTIFIERS.qualified
 
 
 def tokenizer(sql_mode: str) -> type[Tokenizer]:

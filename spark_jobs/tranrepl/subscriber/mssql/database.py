@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,6 +23,8 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, NameCase
+from tranrepl.subscriber.generic.bound_statement import BoundStatement
+from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Catalogue
 from tranrepl.subscriber.generic.comparison import SqlComparison
 from tranrepl.subscriber.generic.database import (
@@ -31,7 +34,11 @@ from tranrepl.subscriber.generic.database import (
     procedure_ended_transaction,
 )
 from tranrepl.subscriber.generic.row_lock import RowLock
+from tranrepl.subscriber.generic.staged_bulk import BulkRules
+from tranrepl.subscriber.mssql import statement_batches
 from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
+from tranrepl.subscriber.mssql.bulk import SqlServerBulk
+from tranrepl.subscriber.mssql.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mssql.column_types import described_type, is_binary
 from tranrepl.subscriber.mssql.comparison import compared
 from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
@@ -43,6 +50,7 @@ from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES
 from tranrepl.subscriber.mssql.rights import right_problems
 from tranrepl.subscriber.mssql.row_locks import locked_rows
 from tranrepl.subscriber.mssql.session import set_session
+from tranrepl.subscriber.mssql.sql_text import SCHEMA
 from tranrepl.subscriber.mssql.statement_execution import configure
 from tranrepl.subscriber.value_conversion import Binding, ColumnType, Temporal
 
@@ -63,6 +71,11 @@ _VERBATIM = Binding(temporal=Temporal.TEXT, moment=Moment(), floating=FloatingPo
 _CONTINUED = replace(_VERBATIM, text=Text())
 _CONTINUES_LINES = sa.text("select datalength('\\\n')")
 """0 where a backslash and the end of the line after it are dropped."""
+_WHY_FOR_REPLICATION = (
+    "the server passes over constraints and triggers declared NOT FOR REPLICATION only in a session that says in its "
+    "login packet that it is a replication agent's (`Replication=True` in a connection string), and pymssql over "
+    "FreeTDS cannot say so"
+)
 
 
 class SqlServer(NumberedDatabase):
@@ -73,6 +86,8 @@ class SqlServer(NumberedDatabase):
     error_codes = Codes.SQL_SERVER.value
     lock_timeouts = frozenset({"1222"})
     inserts_identities = True
+    errors_end_transactions = True
+    statements_together = 200
 
     def __init__(self, *, continues_lines: bool = True) -> None:
         """`continues_lines`: a backslash at the end of a line in a constant is dropped, with the end of the line."""
@@ -85,6 +100,29 @@ class SqlServer(NumberedDatabase):
             kept: int | None = session.scalar(_CONTINUES_LINES)
         return SqlServer(continues_lines=kept == 0)
 
+    def execute_together(self, session: sa.Connection, statements: Sequence[BoundStatement]) -> list[str]:
+        messages = messages_of(session)
+        messages.forget()
+        statement_batches.execute_batch(session, statements)
+        return messages.take()
+
+    def in_transaction(self, session: sa.Connection) -> bool:
+        # -1: it is there, but can only be rolled back as a whole.
+        return bool(session.exec_driver_sql("select xact_state()").scalar_one() == 1)
+
+    def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> SqlServerBulk | None:
+        places = {number: self._known_place(it.destination) for number, it in articles.items()}
+        rules = bulk_rules(session, articles, places)
+        return SqlServerBulk(session, rules) if rules.operations else None
+
+    def bulk_insert(self, session: sa.Connection, article: RegisteredArticle) -> BulkInsert | None:
+        found = bulk_target(session, article, self._known_place(article.destination))
+        return None if found is None else partial(SqlServerBulk(session, BulkRules()).insert, found)
+
+    def _known_place(self, table: TableName) -> tuple[str, str]:
+        schema, name = self.place(table)
+        return schema or SCHEMA, name
+
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -95,6 +133,7 @@ class SqlServer(NumberedDatabase):
             name_case=NameCase.INSENSITIVE,
             streams=True,
             schemas=True,
+            why_for_replication=_WHY_FOR_REPLICATION,
             script_end="\ngo\n\n",
         )
 
@@ -112,7 +151,7 @@ class SqlServer(NumberedDatabase):
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
         event.listen(engine, "connect", _prepare, insert=True)
-        return trust_certificates(configure(engine))
+        return trust_certificates(statement_batches.configure(configure(engine)))
 
     def catalogue(self, session: sa.Connection) -> Catalogue:
         return SqlServerCatalogue(session)

@@ -47,7 +47,7 @@ class PymssqlDialect(MSDialect_pymssql):
 
     def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
         if _ESCAPED in statement:
-            cursor.execute(_complete(statement, parameters))
+            cursor.execute(complete(statement, parameters))
         else:
             super().do_execute(cursor, statement, parameters, context)  # type: ignore[no-untyped-call]
 
@@ -56,10 +56,10 @@ class PymssqlDialect(MSDialect_pymssql):
             super().do_executemany(cursor, statement, parameters, context)  # type: ignore[no-untyped-call]
             return
         for each in parameters:
-            cursor.execute(_complete(statement, each))
+            cursor.execute(complete(statement, each))
 
 
-def _complete(statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> str:
+def complete(statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return the statement with its values in it, written as the driver writes them."""
     if isinstance(parameters, Mapping):
         return statement % {name: _literal(value) for name, value in parameters.items()}

@@ -40,7 +40,7 @@ def _execute(cursor: Any, statement: str, parameters: Any, context: Any) -> bool
     changes = context.isinsert or context.isupdate or context.isdelete
     if table is None and not changes:
         return False
-    written = statement if table is None else _with_identity(statement, table)
+    written = statement if table is None else with_identity(statement, table)
     context.dialect.do_execute(cursor, written, parameters, context)
     _drain(cursor)
     return True
@@ -50,11 +50,11 @@ def _execute_many(cursor: Any, statement: str, parameters: Any, context: Any) ->
     """Execute an INSERT of identities many times; return whether it was one."""
     table = context.execution_options.get(SETS_IDENTITY)
     if table is not None:
-        context.dialect.do_executemany(cursor, _with_identity(statement, table), parameters, context)
+        context.dialect.do_executemany(cursor, with_identity(statement, table), parameters, context)
     return table is not None
 
 
-def _with_identity(statement: str, table: tuple[str | None, str]) -> str:
+def with_identity(statement: str, table: tuple[str | None, str]) -> str:
     name = qualified(*table)
     return f"set identity_insert {name} on\n{statement}\nset identity_insert {name} off"
 

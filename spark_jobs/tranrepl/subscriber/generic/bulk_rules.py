@@ -1,0 +1,80 @@
+"""What lets a table be written in bulk: where no trigger or procedure depends on commit order.
+
+Bulk gives up the order of rows, and calls no procedure. So a procedure must be the generated one, no trigger may fire,
+no cascade may act, no column may fill itself with a value that depends on the order, and the key must be unique, so
+that the number of rows that a statement meets proves that each was met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Method, Operation
+from tranrepl.subscriber.batching.steps import Operations
+from tranrepl.subscriber.capabilities import NameLimit
+from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
+
+Place = tuple[str, str]
+"""Schema and name of a table."""
+OfArticle = tuple[int, Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a Subscriber's catalogue says of a table that can be written in bulk at all."""
+
+    unique_keys: Sequence[frozenset[str]]
+    trigger_events: frozenset[Operation]
+    """Operations that fire a trigger."""
+    cascades: bool
+    """A foreign key of another table acts on an UPDATE or DELETE."""
+    filled_in_order: frozenset[str]
+    """Columns that an INSERT may leave out, and that are then filled with a value that depends on the order of rows."""
+    counting: frozenset[str] = frozenset()
+    """Columns that may count up even where an INSERT gives them a value."""
+    filled_at_update: bool = False
+    """An UPDATE fills a column that it does not set."""
+
+    def allows(self, operation: Operation, article: RegisteredArticle) -> bool:
+        """Return whether bulk and commit order come to the same rows."""
+        key = {article.columns[at].name for at in article.key_positions}
+        if operation in self.trigger_events or not any(unique <= key for unique in self.unique_keys):
+            return False
+        match operation:
+            case Operation.INSERT:
+                published = {column.name for column in article.columns}
+                return self.filled_in_order <= published and self.counting & published <= key
+            case Operation.UPDATE:
+                return not self.cascades and not self.filled_at_update
+            case _:
+                return not self.cascades
+
+
+def allowed_operations(article: RegisteredArticle, facts: TableFacts, unedited: frozenset[OfArticle]) -> Operations:
+    """Return the operations of the article that may go in bulk."""
+    return frozenset(it for it in PREFIXES if (article.article_id, it) in unedited and facts.allows(it, article))
+
+
+def unedited_operations(
+    articles: Mapping[int, RegisteredArticle],
+    names: NameLimit,
+    still_as_made: Callable[[Sequence[str]], Iterable[str]],
+) -> frozenset[OfArticle]:
+    """Return what is applied by a statement, or by a generated procedure that is still as setup made it.
+
+    `still_as_made` looks at the catalogue: of the names of generated procedures, it returns those of the unedited.
+    """
+    generated: dict[str, list[OfArticle]] = {}
+    plain = set[OfArticle]()
+    for number, article in articles.items():
+        for operation in PREFIXES:
+            propagation = article.propagation(operation)
+            if generates(propagation):
+                name = procedure_name(operation, article.destination, names)
+                generated.setdefault(name, []).append((number, operation))
+            elif propagation.method is Method.STATEMENT:
+                plain.add((number, operation))
+    unedited = still_as_made(list(generated)) if generated else ()
+    return frozenset(plain.union(*(generated.get(name, ()) for name in unedited)))
