@@ -27,19 +27,14 @@ def locked_rows(
     """Lock the rows that the query finds, and return them as they are then. Raises TransientError where another
     session holds one of them for longer than this one waits (`lock_timeout`)."""
     keys = session.execute(query.with_only_columns(*table.primary_key.columns)).all()
-    database = session.engine.url.database
-    for resource in sorted(_resource(database, table, key) for key in keys):
+    for resource in sorted(_resource(table, key) for key in keys):
         _take(session, table.name, resource, lock)
     return session.execute(query).all()
 
 
-def _resource(database: str | None, table: sa.Table, key: Sequence[object]) -> str:
-    """Return the name of a row's lock.
-
-    A lock's name has at most 255 characters, and a key may have more. The database is part of it: in SQL Server each
-    has locks of its own, in other servers all databases share them.
-    """
-    return f"{table.name} {sha256(repr((database, *key)).encode()).hexdigest()}"
+def _resource(table: sa.Table, key: Sequence[object]) -> str:
+    """Return the name of a row's lock: a lock's name has at most 255 characters, and a key may have more."""
+    return f"{table.name} {sha256(repr(tuple(key)).encode()).hexdigest()}"
 
 
 def _take(session: sa.Connection, table: str, resource: str, lock: RowLock) -> None:
@@ -54,9 +49,11 @@ def _take(session: sa.Connection, table: str, resource: str, lock: RowLock) -> N
 
 
 _GET_LOCK = sa.text(
-    "declare @result int, @timeout int\n"
+    "declare @result int, @timeout int, @resource nvarchar(255)\n"
     "set @timeout = @@lock_timeout\n"
-    "exec @result = sp_getapplock @Resource = :resource, @LockMode = :mode, @LockOwner = N'Transaction', "
+    "set @resource = :resource + N' ' + db_name()\n"
+    "exec @result = sp_getapplock @Resource = @resource, @LockMode = :mode, @LockOwner = N'Transaction', "
     "@LockTimeout = @timeout\n"
     "select @result"
 )
+"""In SQL Server each database has locks of its own. Other servers share them, so that its name is part of a lock's."""
