@@ -47,9 +47,10 @@ def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
 def mssql_login() -> Iterator[str]:
     """The name of a login that a test makes. To be asked for before the database, which goes first: a login whose user
     has rights there stays."""
-    name = f"repl_{uuid4().hex[:8]}"
+    server, name = _mssql_server(), f"repl_{uuid4().hex[:8]}"
     yield name
-    mssql_execute(_mssql_server(), f"drop login {name}")
+    if mssql_execute(server, f"select 1 from sys.server_principals where name = N'{name}'"):
+        mssql_execute(server, f"drop login {name}")
 
 
 @pytest.fixture
