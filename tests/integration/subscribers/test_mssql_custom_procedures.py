@@ -72,7 +72,7 @@ def test_the_documents_procedures_of_vendor_work_as_they_are(mssql_site: Site) -
     assert not [it for it in made if "Vendor" in it]
     assert _problems(site, "Vendor", columns, **commands) == []
 
-    one = ["1", "ACME001", "Acme", "1", "t", "t", None, "2024-01-01 10:20:30"]
+    one = ["1", "ACME001", "Acme", "1", "t", "t", None, "2024-01-01 10:20:30.12"]
     two = ["2", "BIKE002", "Bikes", "5", "f", "t", "http://bikes", "2024-01-02 00:00:00"]
     history = History().insert(vendor, one).insert(vendor, two).insert(vendor, ["3", *two[1:]])
     changed = ["1", "ACME001", "Acme's", "2", "t", "f", "http://acme", "2024-01-03 00:00:00"]
