@@ -27,6 +27,7 @@ _MORE: Mapping[str, str] = {
     "cleanup": "[Retention](../explanation/architecture.md#retention)",
     "validate": "[Validate](../how-to/validate.md)",
     "reinitialize": "[Snapshot](../how-to/snapshot.md#reinitialize), [Restore a database](../how-to/restore.md)",
+    "sequences": "[Move to the Subscriber](../how-to/move-to-the-subscriber.md)",
     "teardown": "[Remove a publication](../how-to/remove-a-publication.md)",
     "schema": "[Settings](settings.md)",
 }

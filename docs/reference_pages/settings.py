@@ -59,6 +59,7 @@ _MORE: Mapping[str, str] = {
     "subscriptions[].commit_batch_threshold": "[Tuning](../performance/tuning.md)",
     "subscriptions[].not_for_replication": "[Foreign keys and triggers](../explanation/foreign-keys-and-triggers.md)",
     "subscriptions[].foreign_keys": "[Foreign keys and triggers](../explanation/foreign-keys-and-triggers.md)",
+    "subscriptions[].sequences": "[Move to the Subscriber](../how-to/move-to-the-subscriber.md)",
     "log_reader.read_batch_size": "[Tuning](../performance/tuning.md)",
     "alerts[].notifier": "[Alerts](../how-to/alerts.md)",
     "alerts[].arguments": "[Alerts](../how-to/alerts.md)",

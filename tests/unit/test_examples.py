@@ -23,6 +23,10 @@ _RUN_BY = {
     "docs/how-to/restore.md": (_HOW_TOS, "how-to/restore.md"),
     "docs/how-to/validate.md": (_HOW_TOS, "how-to/validate.md"),
     "docs/how-to/change-a-table-or-a-file.md": (_HOW_TOS, "how-to/change-a-table-or-a-file.md"),
+    "docs/how-to/move-to-the-subscriber.md": (
+        "tests/integration/cli/test_move_to_the_subscriber.py",
+        "how-to/move-to-the-subscriber.md",
+    ),
     "docs/how-to/remove-a-publication.md": (_HOW_TOS, "how-to/remove-a-publication.md"),
     "docs/reference/status.md": (_HOW_TOS, "reference/status.md"),
 }

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
+from tranrepl.distribution.sequences import lacking_rights
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
@@ -30,13 +31,16 @@ from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
+from tranrepl.model.sequences import FoundSequences
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
 from tranrepl.subscriber.capabilities import Capabilities
+from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
+from tranrepl.subscriber.sequences import SequenceScope
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.topology import Topology
 
@@ -298,10 +302,27 @@ def _subscriber(
                 yield from subscriber.custom_problems(registered_article(article, table), table)
         lacking = list(subscriber.right_problems([article for article, _ in checked.tables]))
         yield from lacking
+        if not lacking:
+            checked.warnings.extend(_sequence_warnings(checked, topology, subscriber, settings))
         made_by = None if lacking else subscriber.tables_version()
         if made_by is not None:
             made_by.require_not_newer(subscriber.where)
     yield from _in_the_way(checked, topology, database, name)
+
+
+def _sequence_warnings(
+    checked: Checked, topology: Topology, subscriber: Subscriber, settings: Subscription
+) -> Iterator[str]:
+    """Yield what keeps the Subscriber's sequences from following the Publisher's; deliveries go on without."""
+    if subscriber.sequences is None or settings.sequences is False:
+        return
+    articles = [registered_article(article, table) for article, table in checked.tables]
+    scope = SequenceScope.ALL if settings.sequences else SequenceScope.CREATED
+    found = FoundSequences() if subscriber.tables_version() is None else subscriber.sequences.find(articles, scope)
+    yield from lacking_rights(subscriber.where, found.grants)
+    if found.by_column or not all(subscriber.has_destination(it.destination) for it in articles):
+        with topology.publisher(_APPLICATION) as publisher:
+            yield from lacking_rights(publisher.where, publisher.sequences(articles).grants)
 
 
 def _in_the_way(

@@ -212,7 +212,8 @@ def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tab
     destinations = [article.destination_table for article, _ in tables]
     new = {name for name in destinations if not subscriber.has_destination(name)}
     for article, table in tables:
-        yield from subscriber.set_up_destination(article, table, keys.columns_of(article.destination_table))
+        wanted = table.without_sequences() if subscription.sequences is False else table
+        yield from subscriber.set_up_destination(article, wanted, keys.columns_of(article.destination_table))
     yield from keys.left_out
     for key in keys.wanted:
         yield from subscriber.set_up_foreign_key(key, new=key.table in new)

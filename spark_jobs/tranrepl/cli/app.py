@@ -27,6 +27,7 @@ _ORDER = (
     "cleanup",
     "validate",
     "reinitialize",
+    "sequences",
     "teardown",
     "schema",
 )

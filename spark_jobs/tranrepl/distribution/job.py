@@ -16,6 +16,7 @@ from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import READ_TOGETHER, SORTED_TOGETHER, Group, cut_after, deliverable, groups
 from tranrepl.distribution.progress_reports import ReportedRun
+from tranrepl.distribution.sequences import follow_sequences
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stored_batches import (
     Commands,
@@ -48,14 +49,17 @@ log = logging.getLogger(__name__)
 def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Deliver what is registered, up to the request's bound. The result, error or not, is in the history."""
     clock = time.perf_counter()
-    with open_distribution(Topology(request.publication, connections), request.subscription) as opened:
+    topology = Topology(request.publication, connections)
+    with open_distribution(topology, request.subscription) as opened:
         row = opened.database.history.begin_run(opened.record, opened.subscription)
 
         def record_progress(so_far: JobResult) -> None:
             opened.database.history.record_progress(row, _timed(so_far, clock))
 
         try:
-            result = _timed(_deliver(spark, request, opened, row, record_progress), clock)
+            result = _timed(
+                _with_sequences(_deliver(spark, request, opened, row, record_progress), topology, opened), clock
+            )
         except ReplicationError as error:
             opened.database.history.end_run(row, _timed(JobResult(error=error.report), clock))
             raise
@@ -65,6 +69,17 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
 
 def _timed(result: JobResult, clock: float) -> JobResult:
     return result.model_copy(update={"seconds": time.perf_counter() - clock})
+
+
+def _with_sequences(result: JobResult, topology: Topology, opened: OpenDistribution) -> JobResult:
+    """Let the Subscriber's sequences follow where commands were delivered."""
+    if not result.commands:
+        return result
+    settings = topology.publication.subscription(opened.subscription.subscription)
+    articles = opened.database.articles.registered(opened.record)
+    return result.noticing(
+        follow_sequences(opened.subscriber, settings, articles, lambda: topology.publisher("tranrepl distribution"))
+    )
 
 
 def _deliver(

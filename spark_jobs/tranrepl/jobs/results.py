@@ -4,6 +4,7 @@ and not Spark's traceback."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
@@ -96,6 +97,10 @@ class JobResult(BaseModel):
             validation=later.validation or self.validation,
             error=later.error,
         )
+
+    def noticing(self, notices: Sequence[str]) -> JobResult:
+        """Return the same result with more notices."""
+        return self.model_copy(update={"notices": tuple(dict.fromkeys([*self.notices, *notices]))[:MOST_NOTICES]})
 
     def without_command(self) -> JobResult:
         """Return the same result without the failing command's values: for an XCom, and for whoever stores it."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tranrepl.model.names import TableName
+from tranrepl.model.sequences import SequenceDefinition
 from tranrepl.model.table_file import TableFile
 
 
@@ -87,6 +88,8 @@ class TableDescription:
     foreign_keys: tuple[ForeignKeyDescription, ...] = ()
     file: TableFile | None = None
     """None where it was not queried."""
+    sequences: Mapping[str, SequenceDefinition] = field(default_factory=dict)
+    """By column, those that belong to it: of identity and serial columns. Empty where they were not queried."""
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:
@@ -96,6 +99,10 @@ class TableDescription:
 
     def column(self, name: str) -> ColumnDescription | None:
         return next((column for column in self.columns if column.name == name), None)
+
+    def without_sequences(self) -> TableDescription:
+        """Return the table as one whose columns are all filled by statements."""
+        return replace(self, sequences={})
 
     def publishable(self) -> tuple[ColumnDescription, ...]:
         """Return the columns that can travel as values. A generated column is computed at the Subscriber."""

@@ -13,6 +13,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
+from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, LogRange
@@ -106,6 +107,10 @@ class Publisher(Protocol):
 
     def table_bytes(self, article: RegisteredArticle) -> int:
         """Return how large the article's table is."""
+        ...
+
+    def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
+        """Return the sequences of the articles' columns as they are now. Waits a few seconds for them at most."""
         ...
 
     def files(self, articles: Sequence[RegisteredArticle]) -> Mapping[int, TableFile]:

@@ -287,6 +287,10 @@ class Subscription(_Settings):
     foreign_keys: bool = False
     """Whether tables that `setup` creates at the Subscriber get the Publisher's foreign keys among published tables,
     checked at commit and without cascades. In MariaDB it needs `not_for_replication: true`."""
+    sequences: bool | None = None
+    """Whether sequences at a PostgreSQL Subscriber, also those of identity columns, follow the Publisher's after each
+    delivery and snapshot. Without it, those of tables that `setup` made do. `setup` makes identity columns unless it is
+    `false`."""
 
     @model_validator(mode="after")
     def _lsn_where_it_is_asked_for(self) -> Subscription:

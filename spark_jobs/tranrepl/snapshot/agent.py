@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
+from tranrepl.distribution.sequences import follow_sequences
 from tranrepl.distributor.database import DistributionDatabase, RunRow
 from tranrepl.distributor.database.history_rows import snapshot_comments
 from tranrepl.errors import ReplicationError
@@ -45,9 +46,17 @@ def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
     clock, opened = time.perf_counter(), plan.opened
     row = opened.database.history.begin_run(opened.record, opened.subscription)
     with _ending(plan, row, clock):
-        result = _timed(initialize(plan, runner, _History(opened.database, row, clock)), clock)
+        taken = initialize(plan, runner, _History(opened.database, row, clock))
+        result = _timed(taken.noticing(_follow_sequences(plan)), clock)
     opened.database.history.end_run(row, result)
     return result
+
+
+def _follow_sequences(plan: OpenSnapshot) -> tuple[str, ...]:
+    """Set the sequences of the tables that were copied. The Publisher's session is open already."""
+    settings = plan.request.publication.subscription(plan.request.subscription)
+    articles = [it.article for it in plan.articles]
+    return follow_sequences(plan.opened.subscriber, settings, articles, lambda: nullcontext(plan.publisher))
 
 
 @dataclass(slots=True)

@@ -117,6 +117,8 @@ def open_snapshot(
             raise problem
         sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
         articles = _described(publisher, publication.articles, waiting.articles, sizes)
+        if publication.subscription(request.subscription).sequences is False:
+            articles = tuple(replace(it, source=it.source.without_sequences()) for it in articles)
         states = opened.database.snapshots.article_states(opened.subscription)
         articles = tuple(
             replace(it, earlier_filter=states[it.name].earlier_filter) if it.name in states else it for it in articles

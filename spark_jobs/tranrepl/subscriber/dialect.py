@@ -24,6 +24,7 @@ from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
 from tranrepl.subscriber.tables_version import TablesVersion
 from tranrepl.subscriber.teardown import SubscriberTeardown
@@ -179,6 +180,11 @@ class Subscriber(Protocol):
 
     def set_up_streams(self, streams: int) -> None:
         """Create a row for each stream, before any of them writes: so that whoever comes later can wait for it."""
+        ...
+
+    @property
+    def sequences(self) -> SubscriberSequences | None:
+        """Sequences that can be set; None where tables number their rows by themselves, or nobody has tried it."""
         ...
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:

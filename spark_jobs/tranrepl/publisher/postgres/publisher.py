@@ -14,6 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
+from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.postgres.catalogue import describe_tables
 from tranrepl.postgres.session import Session, translated_errors
@@ -38,6 +39,7 @@ from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.postgres.retained_log import retained_log
+from tranrepl.publisher.postgres.sequences import own_sequences, published_sequences
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
 from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState, object_name
@@ -77,13 +79,23 @@ class PostgresPublisher:
     def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
         with translated_errors(self.where):
             found = describe_tables(self.session, tables)
+            sequences = own_sequences(self.session, [it.object_id for it in found.values()])
         now = self._published([it.object_id for it in found.values()])
         return {
-            name: replace(it, file=now[it.object_id].file) if it.object_id in now else it for name, it in found.items()
+            name: replace(
+                it,
+                file=now[it.object_id].file if it.object_id in now else it.file,
+                sequences=sequences.get(it.object_id, {}),
+            )
+            for name, it in found.items()
         }
 
     def table_bytes(self, article: RegisteredArticle) -> int:
         return table_size(self.session, article).bytes
+
+    def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
+        with translated_errors(self.where):
+            return published_sequences(self.session, articles)
 
     def files(self, articles: Sequence[RegisteredArticle]) -> Mapping[int, TableFile]:
         tables = self._published([it.source_object_id for it in articles])

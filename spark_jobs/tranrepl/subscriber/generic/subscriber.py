@@ -354,6 +354,10 @@ class SqlSubscriber:
         self._watermark.forget_streams()
         self._watermark.advance(xact_seqno)
 
+    @property
+    def sequences(self) -> None:
+        return None
+
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         """Return unique keys and foreign keys of the articles' tables."""
         with self._transaction():

@@ -29,6 +29,7 @@ from tranrepl.subscriber.postgres.replication_tables import (
     key_values,
 )
 from tranrepl.subscriber.postgres.rights_check import right_problems
+from tranrepl.subscriber.postgres.sequences import PostgresSequences
 from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
 from tranrepl.subscriber.postgres.watermark import Watermark
@@ -107,6 +108,10 @@ class PostgresSubscriber:
         return [it.create().as_string(self._session) for it in procedures]
 
     # Deliveries
+
+    @property
+    def sequences(self) -> PostgresSequences:
+        return PostgresSequences(self._session, self._key, self.where)
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         return constraints_of(self._session, self.where, find_targets(self._session, self.where, articles))

@@ -1,0 +1,32 @@
+"""What is asked of a Subscriber's sequences: the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.model.sequences import FoundSequences, SequenceState
+
+
+class SequenceScope(Enum):
+    """Of which destinations the sequences are looked at."""
+
+    CREATED = auto()
+    """Tables that setup made for this subscription."""
+    ALL = auto()
+
+
+class SubscriberSequences(Protocol):
+    """Sequences that fill columns of the articles' destinations."""
+
+    def find(self, articles: Sequence[RegisteredArticle], scope: SequenceScope) -> FoundSequences:
+        """Return how far they are. Waits a few seconds for them at most."""
+        ...
+
+    def advance(self, targets: Mapping[TableName, SequenceState]) -> list[TableName]:
+        """Set sequences, by their names, and return those that were set: one that has meanwhile come as far stays as it
+        is. Waits a few seconds for them at most."""
+        ...
