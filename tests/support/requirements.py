@@ -33,6 +33,8 @@ class Requirement(Enum):
     """Rights to create tables and procedures may be granted."""
     BLANKS_ADDED = auto()
     """Texts that differ in blanks at the end are equal."""
+    LOCK_TIMEOUT_NUMBER = auto()
+    """A statement that has waited too long for a row is error 1222."""
     NOT_FOR_REPLICATION = auto()
     """Constraints, triggers and identities may be declared NOT FOR REPLICATION."""
 
@@ -46,6 +48,7 @@ _BABELFISH: Mapping[Requirement, str] = {
     Requirement.CLR_TYPES: "Babelfish has neither geography nor hierarchyid",
     Requirement.GRANTS_TO_CREATE: "Babelfish refuses GRANT CREATE TABLE, and GRANT ALTER ON SCHEMA",
     Requirement.BLANKS_ADDED: "Babelfish tells texts apart that differ in blanks at the end",
+    Requirement.LOCK_TIMEOUT_NUMBER: "Babelfish gives that error its general number, 33557097",
     Requirement.NOT_FOR_REPLICATION: "Babelfish refuses NOT FOR REPLICATION",
 }
 """What Babelfish 4.4 lacks, and how it shows."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from support.command_history import Column, History, seqno
+from support.requirements import Requirement, require
 from support.subscribers import KEY, Site
 from support.thread_streams import DyingVote, deliver_in_threads
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
@@ -214,6 +215,7 @@ def test_dependencies_keep_a_unique_value_in_one_stream(stream_site: Site) -> No
 def test_two_streams_that_block_each_other_give_up(stream_site: Site) -> None:
     """No database sees it: one waits for a row, the other one for the vote."""
     site = stream_site
+    require(site.connection, Requirement.LOCK_TIMEOUT_NUMBER)
     vendor = site.article("vendor", VENDOR)
     site.execute("INSERT INTO vendor VALUES (1, 'a')")
     history = History().update(vendor, ["1", "a"], ["1", "b"])
