@@ -136,7 +136,7 @@ def broken_message(dag: DAG) -> str:
             "publication: broken\nsubscribtions: []\n",
             "broken.yaml:2: subscribtions: unknown key; did you mean subscriptions?",
         ),
-        ("publication: broken\nsubscriptions: [{apply: bulk}]\n", "apply: 'bulk': allowed: auto, serial, commands"),
+        ("publication: broken\nsubscriptions: [{apply: bulk}]\n", "apply: 'bulk': allowed: auto, serial"),
     ],
 )
 def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path, text: str, message: str) -> None:

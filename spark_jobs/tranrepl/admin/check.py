@@ -42,6 +42,7 @@ from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.sequences import SequenceScope
 from tranrepl.subscriber.snapshot import SnapshotArticle
+from tranrepl.subscriber.tables_version import REVISION
 from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl check"
@@ -303,22 +304,26 @@ def _subscriber(
         lacking = list(subscriber.right_problems([article for article, _ in checked.tables]))
         yield from lacking
         if not lacking:
-            checked.warnings.extend(_sequence_warnings(checked, topology, subscriber, settings))
-        made_by = None if lacking else subscriber.tables_version()
-        if made_by is not None:
-            made_by.require_not_newer(subscriber.where)
+            made_by = subscriber.tables_version()
+            if made_by is not None:
+                made_by.require_not_newer(subscriber.where)
+            are_current = made_by is not None and made_by.revision == REVISION
+            checked.warnings.extend(
+                _sequence_warnings(checked, topology, subscriber, settings, tables_are_current=are_current)
+            )
     yield from _in_the_way(checked, topology, database, name)
 
 
 def _sequence_warnings(
-    checked: Checked, topology: Topology, subscriber: Subscriber, settings: Subscription
+    checked: Checked, topology: Topology, subscriber: Subscriber, settings: Subscription, *, tables_are_current: bool
 ) -> Iterator[str]:
-    """Yield what keeps the Subscriber's sequences from following the Publisher's; deliveries go on without."""
+    """Yield what keeps the Subscriber's sequences from following the Publisher's; deliveries go on without. Which
+    tables setup created, only the model's tables of this version say."""
     if subscriber.sequences is None or settings.sequences is False:
         return
     articles = [registered_article(article, table) for article, table in checked.tables]
     scope = SequenceScope.ALL if settings.sequences else SequenceScope.CREATED
-    found = FoundSequences() if subscriber.tables_version() is None else subscriber.sequences.find(articles, scope)
+    found = subscriber.sequences.find(articles, scope) if tables_are_current else FoundSequences()
     yield from lacking_rights(subscriber.where, found.grants)
     if found.by_column or not all(subscriber.has_destination(it.destination) for it in articles):
         with topology.publisher(_APPLICATION) as publisher:

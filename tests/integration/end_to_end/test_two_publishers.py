@@ -142,6 +142,7 @@ def _as_before(site: Site, statements: Sequence[str]) -> None:
 _WATERMARK_KEY = "publisher_db, publication, subscription, stream"
 _SNAPSHOT_KEY = "publisher_db, publication, subscription, article, range_number"
 _OLD_TABLES = (
+    "DROP TABLE msrepl_version",
     "ALTER TABLE msreplication_subscriptions DROP COLUMN publisher_system",
     f"ALTER TABLE msreplication_subscriptions ADD PRIMARY KEY ({_WATERMARK_KEY})",
     "ALTER TABLE msreplication_snapshots DROP COLUMN publisher_system",
