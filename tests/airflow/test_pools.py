@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from airflow.cli.cli_parser import get_parser
 from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
 from airflow.utils.session import create_session
@@ -32,17 +36,30 @@ def _forget_pools() -> None:
         session.execute(delete(Pool).where(Pool.pool.startswith("replication_")))
 
 
+def _run_here(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    """Run an `airflow` command in this process, which has imported Airflow already."""
+    told = io.StringIO()
+    with redirect_stdout(told):
+        arguments = get_parser().parse_args(command[1:])
+        arguments.func(arguments)
+    return subprocess.CompletedProcess(command, 0, told.getvalue(), "")
+
+
 def _create_pool(name: str, slots: int) -> None:
     with create_session() as session:
         session.add(Pool(pool=name, slots=slots, description="", include_deferred=False))
 
 
-def test_setup_creates_missing_pools_and_teardown_removes_them(airflow_home: Path, publication: Publication) -> None:
-    """One that is there keeps its slots. Each `airflow pools` takes as long as Airflow's start."""
+def test_setup_creates_missing_pools_and_teardown_removes_them(
+    airflow_home: Path, publication: Publication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is there keeps its slots. After the first, Airflow's own commands run in this process: a process of each
+    takes as long as Airflow's start."""
     _forget_pools()
     audit, reporting = "replication_purchasing_audit", "replication_purchasing_reporting"
     _create_pool(audit, slots=3)
     assert missing_pools(publication) == [reporting]
+    monkeypatch.setattr(subprocess, "run", _run_here)
     said: list[str] = []
     set_up_pools(publication, said.append)
     assert said == [f"created pool {reporting} in Airflow"]

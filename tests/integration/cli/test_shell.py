@@ -57,7 +57,7 @@ def _done(outcome: Outcome) -> str:
 
 
 def test_help_and_wrong_use_end_with_their_status() -> None:
-    text = _done(tranrepl("run", "--help", environment={"COLUMNS": "80"}))
+    text = _done(typed("run", "--help", environment={"COLUMNS": "80"}))
     assert "Example: tranrepl run dags/publications/purchasing.yaml" in text
     outcome = tranrepl("chekc", environment={"COLUMNS": "80"})
     assert (outcome.status, outcome.out) == (2, "")
@@ -65,7 +65,7 @@ def test_help_and_wrong_use_end_with_their_status() -> None:
 
 
 def test_a_file_that_is_not_there_is_told_with_status_1(tmp_path: Path) -> None:
-    outcome = tranrepl("check", tmp_path / "absent.yaml", environment={})
+    outcome = typed("check", tmp_path / "absent.yaml", environment={})
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.errors[0].startswith(f"{tmp_path}/absent.yaml: there is no such file")
 
@@ -88,12 +88,12 @@ NO_POOLS = (
 def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None:
     file = publication_file(tmp_path, ARTICLES)
     environment = {**site.databases.environment, "AIRFLOW_HOME": str(tmp_path / "no airflow")}
-    assert _done(tranrepl("check", file, environment=environment)) == (
+    assert _done(typed("check", file, environment=environment)) == (
         f"purchasing: 2 articles, 1 subscription, nothing to mend\n{NO_POOLS}\n"
     )
     checked = json.loads(_done(typed("check", file, "--json", environment=environment)))
     assert checked == {"problems": [], "warnings": [], "not_checked": [NO_POOLS]}
-    scripted = _done(tranrepl("script", file, environment=environment))
+    scripted = _done(typed("script", file, environment=environment))
     set_up = tranrepl("setup", file, environment=environment)
     warning, remedy = set_up.err.splitlines()
     assert (set_up.status, warning) == (
@@ -116,7 +116,7 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
         f"  created replication slot {_slot(site)} at Publisher {publisher.database}",
         "purchasing: set up",
     ]
-    assert tranrepl("setup", file, environment=environment).out == "purchasing: nothing to do\n"
+    assert typed("setup", file, environment=environment).out == "purchasing: nothing to do\n"
     # What is scripted is what setup made, and may be run by hand.
     made = "SELECT proname, md5(prosrc) FROM pg_proc WHERE proname LIKE 'sp_MS%' ORDER BY 1"
     before = site.at_subscriber(made)
@@ -211,7 +211,7 @@ def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: 
     held = f"commands of 0x{seqnos[0]} to 0x{seqnos[-1]} are stored"
     assert (outside.status, outside.err) == (0, f"no stored command is in this selection; {held}\n")
     # At any width each command stands whole in its line, below its transaction.
-    lines = _done(tranrepl("browse", file, environment={**environment, "COLUMNS": "40"})).splitlines()
+    lines = _done(typed("browse", file, environment={**environment, "COLUMNS": "40"})).splitlines()
     assert [it.split("  ")[0] for it in lines if it.startswith("0x")] == [f"0x{it}" for it in dict.fromkeys(seqnos)]
     assert [it.strip() for it in lines if it.startswith(" ")] == [
         f"{it['command_id']}  {it['command']}" for it in stored
@@ -229,7 +229,7 @@ def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: 
     assert status["log_reader"]["registered_xact_seqno"] == seqnos[-1]
     assert status["log_reader"]["last_run"]["status"] == "succeed"
     assert (subscription["undelivered_transactions"], subscription["undelivered_commands"]) == (4, 5)
-    text = _done(tranrepl("status", file, environment={**environment, "COLUMNS": "80"}))
+    text = _done(typed("status", file, environment={**environment, "COLUMNS": "80"}))
     assert f"0x{seqnos[-1]}" in text
     assert "5 commands" in text
     # Committed later than the bound, on whichever clock it is told: no Spark job is started.
@@ -319,7 +319,7 @@ def test_a_run_goes_all_the_way_through_spark_submit(
     for verb, steps in verbs.items():
         results = json.loads(_done(typed(verb, file, "--json", *NOWHERE, environment=environment)))
         assert {name: result["commands"] for name, result in results.items()} == dict.fromkeys(steps, 0)
-    table = _done(tranrepl("run", file, *NOWHERE, environment=environment))
+    table = _done(typed("run", file, *NOWHERE, environment=environment))
     (row,) = [line for line in table.splitlines() if "log reader" in line]
     assert [cell.strip() for cell in row.split("│")[1:5]] == ["log reader", "nothing to do", "0", "0"]
     runs = "SELECT runstatus, delivered_commands FROM {} ORDER BY id"
