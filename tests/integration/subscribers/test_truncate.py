@@ -29,18 +29,18 @@ from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
-COLUMNS = (Column("id", "integer", key=1), Column("within", "integer"))
+COLUMNS = (Column("id", "integer", key=1), Column("inside", "integer"))
 TABLES = ("area", "shelf", "item")
 """Each refers to the one before it."""
 LIMITS = CommitLimits(1000, 10_000)
 
 
 def _tables(site: Site, *more: str) -> list[RegisteredArticle]:
-    """With rows, each within one of the table before."""
+    """With rows, each inside one of the table before."""
     site.execute(
-        "CREATE TABLE area (id int PRIMARY KEY, within int)",
-        "CREATE TABLE shelf (id int PRIMARY KEY, within int, FOREIGN KEY (within) REFERENCES area (id))",
-        "CREATE TABLE item (id int PRIMARY KEY, within int, FOREIGN KEY (within) REFERENCES shelf (id))",
+        "CREATE TABLE area (id int PRIMARY KEY, inside int)",
+        "CREATE TABLE shelf (id int PRIMARY KEY, inside int, FOREIGN KEY (inside) REFERENCES area (id))",
+        "CREATE TABLE item (id int PRIMARY KEY, inside int, FOREIGN KEY (inside) REFERENCES shelf (id))",
         *more,
         *(f"INSERT INTO {table} VALUES ({number}, {number})" for table in TABLES for number in range(1, 4)),
     )
@@ -51,8 +51,8 @@ def _content(site: Site) -> list[object]:
     return [site.rows(table) for table in TABLES]
 
 
-def _row(number: int, within: int | None) -> Image:
-    return [str(number), None if within is None else str(within)]
+def _row(number: int, inside: int | None) -> Image:
+    return [str(number), None if inside is None else str(inside)]
 
 
 def _emptied_and_filled(articles: Sequence[RegisteredArticle]) -> History:
@@ -168,8 +168,8 @@ def test_tables_that_do_not_refer_to_one_another_are_emptied_in_order(plain_site
         pytest.skip("its triggers are written otherwise")
     site = plain_site
     site.execute(
-        "CREATE TABLE area (id int PRIMARY KEY, within int)",
-        "CREATE TABLE gone (id int PRIMARY KEY, within int)",
+        "CREATE TABLE area (id int PRIMARY KEY, inside int)",
+        "CREATE TABLE gone (id int PRIMARY KEY, inside int)",
         *_TELLING[site.kind.database],
         "INSERT INTO area VALUES (1, 1), (2, 2)",
         "INSERT INTO gone VALUES (7, 7)",
@@ -186,12 +186,12 @@ def test_tables_that_do_not_refer_to_one_another_are_emptied_in_order(plain_site
 _TELLING = {
     "postgres": (
         """CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN INSERT INTO gone VALUES (OLD.id, OLD.within); RETURN OLD; END $$""",
+        BEGIN INSERT INTO gone VALUES (OLD.id, OLD.inside); RETURN OLD; END $$""",
         "CREATE TRIGGER tell AFTER DELETE ON area FOR EACH ROW EXECUTE FUNCTION tell()",
     ),
-    "mariadb": ("CREATE TRIGGER tell AFTER DELETE ON area FOR EACH ROW INSERT INTO gone VALUES (OLD.id, OLD.within)",),
+    "mariadb": ("CREATE TRIGGER tell AFTER DELETE ON area FOR EACH ROW INSERT INTO gone VALUES (OLD.id, OLD.inside)",),
     "sqlite": (
-        "CREATE TRIGGER tell AFTER DELETE ON area FOR EACH ROW BEGIN INSERT INTO gone VALUES (OLD.id, OLD.within); END",
+        "CREATE TRIGGER tell AFTER DELETE ON area FOR EACH ROW BEGIN INSERT INTO gone VALUES (OLD.id, OLD.inside); END",
     ),
 }
 
@@ -212,10 +212,10 @@ class _Place:
 
 
 _REFERRING = (
-    "ALTER TABLE shelf ADD CONSTRAINT shelf_within FOREIGN KEY (within) REFERENCES area (id)",
-    "ALTER TABLE item ADD CONSTRAINT item_within FOREIGN KEY (within) REFERENCES shelf (id)",
+    "ALTER TABLE shelf ADD CONSTRAINT shelf_inside FOREIGN KEY (inside) REFERENCES area (id)",
+    "ALTER TABLE item ADD CONSTRAINT item_inside FOREIGN KEY (inside) REFERENCES shelf (id)",
 )
-_ROUND = "ALTER TABLE area ADD CONSTRAINT area_within FOREIGN KEY (within) REFERENCES item (id)"
+_ROUND = "ALTER TABLE area ADD CONSTRAINT area_inside FOREIGN KEY (inside) REFERENCES item (id)"
 _WITHIN_ITSELF = "ALTER TABLE item ADD CONSTRAINT item_after FOREIGN KEY (after) REFERENCES item (id)"
 
 
@@ -239,7 +239,7 @@ def _place(
     ]
     subscription = {"name": "reporting", "connection": "subscriber", **more}
     site = WholeSite(ends, home / "store", articles, subscriptions=[subscription])
-    site.at_publisher(*(f"CREATE TABLE {it} (id int PRIMARY KEY, within int, after int)" for it in TABLES))
+    site.at_publisher(*(f"CREATE TABLE {it} (id int PRIMARY KEY, inside int, after int)" for it in TABLES))
     site.set_up()
     _fill(site)
     replicate(site)
@@ -339,9 +339,9 @@ def test_a_table_whose_truncate_is_an_error_stops_all_of_the_statement(request: 
 
 def test_a_trigger_on_delete_sees_every_row_once(request: pytest.FixtureRequest, kind: str) -> None:
     place = _place(request, kind)
-    place.execute("CREATE TABLE gone (id int, within int)")
+    place.execute("CREATE TABLE gone (id int, inside int)")
     place.execute(*(it.replace("area", "item") for it in _TELLING[kind]))
-    items = place.execute("SELECT id, within FROM item ORDER BY 1")
+    items = place.execute("SELECT id, inside FROM item ORDER BY 1")
     place.site.at_publisher("TRUNCATE area CASCADE")
     replicate(place.site)
     assert place.differing() == []

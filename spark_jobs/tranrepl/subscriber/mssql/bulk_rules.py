@@ -203,6 +203,8 @@ _PROPERTIES = sa.text(
     "from sys.tables as t join sys.schemas as s on s.schema_id = t.schema_id where t.object_id in :ids"
 ).bindparams(sa.bindparam("ids", expanding=True))
 _PROCEDURES = sa.text(
-    f"select o.object_name, o.object_text, object_definition(object_id(quotename(:schema) + N'.' "
-    f"+ quotename(o.object_name), N'P')) from {OBJECTS.name} as o where o.object_name in :names"
+    f"select o.object_name, o.object_text, modules.definition from {OBJECTS.name} as o "
+    "left join sys.sql_modules as modules "
+    "on modules.object_id = object_id(quotename(:schema) + N'.' + quotename(o.object_name), N'P') "
+    "where o.object_name in :names"
 ).bindparams(sa.bindparam("names", expanding=True))

@@ -64,14 +64,15 @@ class SqlServerScripter:
     def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
         """Return the procedure's text as the catalogue has it, without blank lines of the script around it; that of a
         system procedure, or one WITH ENCRYPTION, is empty."""
-        text: str | None = session.scalar(
+        number, text = session.execute(
             sa.text(
-                "select case when found.id is null then null else coalesce(object_definition(found.id), N'') end "
-                "from (select coalesce(object_id(:own, N'P'), object_id(:system, N'P')) as id) as found"
+                "select found.id, modules.definition "
+                "from (select coalesce(object_id(:own, N'P'), object_id(:system, N'P')) as id) as found "
+                "left join sys.sql_modules as modules on modules.object_id = found.id"
             ),
             {"own": _named(name), "system": qualified("sys", name.name)},
-        )
-        return None if text is None else text.strip()
+        ).one()
+        return None if number is None else (text or "").strip()
 
     def made(self, create: str, body: str) -> bool:
         return create == body
