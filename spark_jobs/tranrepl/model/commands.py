@@ -26,6 +26,10 @@ class Operation(IntEnum):
     UPDATE = 2
     DELETE = 3
     TRUNCATE = 4
+    SCHEMA = 5
+    """A schema change (`tranrepl.model.schema_change`): its `after` image is JSON, and its article the one before."""
+    SCRIPT = 6
+    """A script for the Subscribers: its `after` image is JSON. It is of no article, and its `article_id` is 0."""
 
 
 class Method(StrEnum):

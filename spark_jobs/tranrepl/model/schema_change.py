@@ -1,0 +1,95 @@
+"""Schema changes: what became of an article's table, as the command that brings it to the Subscribers says it.
+
+A schema change is a stored command of `Operation.SCHEMA` with its own (`xact_seqno`, `command_id`). Commands before it
+are of the article's definition `article_id`, commands after it of `new_article_id`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tranrepl.model.names import Table
+
+
+class ColumnAction(StrEnum):
+    """What is done to one column of the destination."""
+
+    ADD = "add"
+    DROP = "drop"
+    RENAME = "rename"
+    RETYPE = "retype"
+    DROP_NOT_NULL = "drop not null"
+
+
+class LabelAction(StrEnum):
+    """What is done to one label of an enumerated type."""
+
+    ADD = "add"
+    RENAME = "rename"
+
+
+class ColumnChange(BaseModel):
+    """One thing that is done to one column; those of a change are done in their order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: ColumnAction
+    column: str
+    """Its name before; of a column that is added, the name that it gets."""
+    new_name: str | None = None
+    """Of a column that is renamed."""
+    type_name: str | None = None
+    """Of a column that is added or retyped: the type in SQL, as the Publisher's catalogue formats it."""
+    collation: str | None = None
+    """Of a column that is added or retyped: its collation in SQL, where it is not the type's."""
+    existing_value: str | None = None
+    """Of a column that is added: the value that rows have which were there before, in the Publisher's text form."""
+    default: str | None = None
+    """Of a column that is added: its default in the Publisher's SQL."""
+    generation_expression: str | None = None
+    """Of a generated column that is added: what it is generated from, in the Publisher's SQL. It does not travel."""
+
+
+class LabelChange(BaseModel):
+    """One thing that is done to one label of an enumerated type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: LabelAction
+    type_name: str
+    """The type in SQL, as the Publisher's catalogue formats it."""
+    label: str
+    """Its name before; of a label that is added, the name that it gets."""
+    new_label: str | None = None
+    """Of a label that is renamed."""
+    before: str | None = None
+    """Of a label that is added: the label that follows it; None where it is the last."""
+
+
+class SchemaChange(BaseModel):
+    """One schema change of one article. It is stored as JSON, as the `after` image of its command."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Table
+    """The article, as it is named in the publication."""
+    article_id: Annotated[int, Field(ge=1)]
+    """The definition of the commands before."""
+    new_article_id: Annotated[int, Field(ge=1)] | None
+    """The definition of the commands after; None where the article ends here, and its destination stays as it is."""
+    tag: str
+    """The Publisher's command tag, as `ALTER TABLE`."""
+    columns: tuple[ColumnChange, ...] = ()
+    labels: tuple[LabelChange, ...] = ()
+    rows_unknown: str | None = None
+    """Why the log does not say which rows the table has now: the article is reinitialized. None where it does."""
+    notes: tuple[str, ...] = ()
+    """What was changed at the Publisher and is left alone at the Subscribers, in words."""
+
+    @property
+    def changes_destination(self) -> bool:
+        """Say whether there is anything to do at a Subscriber's table or its types."""
+        return bool(self.columns or self.labels)
