@@ -15,6 +15,8 @@ TABLES: Mapping[str, str] = {
     "msarticle_subscriptions": "A row for each article of each subscription: what its snapshot holds, and what it "
     "waits for.",
     "msrepl_batches": "A row for each stored batch. A folder of the store without a row does not exist for any reader.",
+    "msschema_changes": "A row for each stored schema change: the command that carries it, and the article's "
+    "definitions before and after.",
     "msrepl_errors": "A row for each error of an agent, and for each skipped command.",
     "mslogreader_history": "A row for each run of the log reader; later states of the run replace it.",
     "msdistribution_history": "A row for each run of a delivery, a snapshot or a validation; later states replace it.",

@@ -112,6 +112,8 @@ msarticles = sa.Table(
         _Seqno,
         comment="Position at which it was reinitialized: earlier changes that do not fit are skipped",
     ),
+    sa.Column("source_definition", sa.JSON, comment="The source table as setup or the last schema change left it"),
+    sa.Column("file_names", sa.JSON, comment="Names in the article's file when setup last read it"),
 )
 
 msreplica_identities = sa.Table(
@@ -173,6 +175,22 @@ msrepl_batches = sa.Table(
     sa.Column("log_bytes", sa.BigInteger, nullable=False),
     sa.Column("entry_time", _Time, nullable=False, server_default=sa.func.now()),
     sa.UniqueConstraint("publication_id", "first_xact_seqno"),
+)
+
+msschema_changes = sa.Table(
+    "msschema_changes",
+    metadata,
+    sa.Column("publication_id", sa.ForeignKey("mspublications.publication_id"), primary_key=True),
+    sa.Column("xact_seqno", _Seqno, primary_key=True),
+    sa.Column("command_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("article_id", sa.ForeignKey("msarticles.article_id"), nullable=False, comment="Definition before"),
+    sa.Column(
+        "new_article_id",
+        sa.ForeignKey("msarticles.article_id", name="fk_msschema_changes_msarticles_new"),
+        comment="Definition after",
+    ),
+    sa.Column("change", sa.JSON, nullable=False, comment="What changed, as the command has it"),
+    sa.Column("entry_time", _Time, nullable=False, server_default=sa.func.now()),
 )
 
 

@@ -20,13 +20,22 @@ from tranrepl.distributor.tables import (
     msrepl_batches,
     msrepl_errors,
     msreplica_identities,
+    msschema_changes,
     mssubscriptions,
 )
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.model.names import TableName
 
-_OWN = (msdistribution_history, mslogreader_history, msrepl_errors, mssubscriptions, msrepl_batches, msarticles)
+_OWN = (
+    msdistribution_history,
+    mslogreader_history,
+    msrepl_errors,
+    mssubscriptions,
+    msrepl_batches,
+    msschema_changes,
+    msarticles,
+)
 """Tables with rows of one publication each, those that refer to others first."""
 _OWNED = (
     "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class "

@@ -11,6 +11,7 @@ from tranrepl.model.commands import Operation, Propagation
 from tranrepl.model.names import Table
 from tranrepl.model.position import FIRST_POSITION, StoredPosition
 from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
+from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
 
 
@@ -36,6 +37,18 @@ class PublishedColumn(BaseModel):
     """A column of the primary key, of another unique constraint or of a unique index."""
     lob: bool = False
     """Its before image does not travel where it is not part of the key."""
+
+
+class ArticleNames(BaseModel):
+    """What an article's file names: it stays as it is when a schema change gives them other names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Table
+    columns: tuple[str, ...] | None
+    """None where the file does not choose columns: then the article gains those that are added."""
+    filter: str | None
+    lob_columns: tuple[str, ...]
 
 
 class RegisteredArticle(BaseModel):
@@ -64,6 +77,11 @@ class RegisteredArticle(BaseModel):
     begins_after: StoredPosition = FIRST_POSITION
     """Position at which the article was reinitialized, at every subscription: changes committed before it that do not
     fit the definition are skipped."""
+    definition: TableDefinition | None = None
+    """The source table as setup found it, or the last schema change left it; None where an earlier version registered
+    the article."""
+    file_names: ArticleNames | None = None
+    """The names in the article's file when setup last read it; None likewise."""
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:
@@ -88,4 +106,5 @@ class RegisteredArticle(BaseModel):
         return self._definition() == other._definition()
 
     def _definition(self) -> RegisteredArticle:
-        return self.model_copy(update={"article_id": 0, "file": None, "begins_after": FIRST_POSITION})
+        unlike = {"article_id": 0, "file": None, "begins_after": FIRST_POSITION, "definition": None, "file_names": None}
+        return self.model_copy(update=unlike)

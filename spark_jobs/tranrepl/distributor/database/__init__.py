@@ -1,4 +1,4 @@
-"""The distribution database: publications, articles, subscriptions, snapshots, registered batches, errors, history."""
+"""The distribution database, with a class for each thing that it holds, and what they return."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tranrepl.distributor.database.distribution_database import DistributionData
 from tranrepl.distributor.database.errors import ErrorRow
 from tranrepl.distributor.database.history import RunRow
 from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.database.schema_changes import StoredSchemaChange
 from tranrepl.distributor.database.snapshots import ArticleState, UnknownRows
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 
@@ -17,6 +18,7 @@ __all__ = [
     "ErrorRow",
     "PublicationRecord",
     "RunRow",
+    "StoredSchemaChange",
     "SubscriptionRecord",
     "UnknownRows",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import sqlalchemy as sa
 
@@ -10,9 +10,10 @@ from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.tables import ArticleStatus, msarticles
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
 from tranrepl.settings.publication import Article, Publication
 
@@ -45,6 +46,14 @@ class Articles:
                 else:
                     _renew(connection, kept[article.source].article_id, article)
             return self._of_status(connection, record, ArticleStatus.ACTIVE)
+
+    def reserve(self, record: PublicationRecord, article: RegisteredArticle) -> RegisteredArticle:
+        """Write down a definition that is not in force yet; the article with its `article_id`. One that never comes
+        into force does no harm."""
+        values = {**_article_values(record, article), "status": ArticleStatus.INACTIVE}
+        with self._database.transaction() as connection:
+            inserted = connection.execute(msarticles.insert().values(**values).returning(msarticles.c.article_id))
+            return article.model_copy(update={"article_id": inserted.scalar_one()})
 
     def renew(self, articles: Iterable[RegisteredArticle]) -> None:
         """Register what changes without the definition: the table's file, and where the article was reinitialized."""
@@ -103,6 +112,8 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         deferrable=fields["deferrable"],
         file=TableFile.model_validate(fields["source_file"]) if fields["source_file"] else None,
         begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
+        definition=TableDefinition.model_validate(definition) if (definition := fields["source_definition"]) else None,
+        file_names=ArticleNames.model_validate(names) if (names := fields["file_names"]) else None,
     )
 
 
@@ -128,14 +139,33 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
 
 
 def _renewed_values(article: RegisteredArticle) -> dict[str, object]:
-    file = article.file.model_dump(mode="json") if article.file is not None else None
-    return {"source_file": file, "begins_after": article.begins_after.value}
+    file, definition, names = article.file, article.definition, article.file_names
+    return {
+        "source_file": file.model_dump(mode="json") if file is not None else None,
+        "begins_after": article.begins_after.value,
+        "source_definition": definition.model_dump(mode="json") if definition is not None else None,
+        "file_names": names.model_dump(mode="json") if names is not None else None,
+    }
 
 
 def _renew(connection: sa.Connection, article_id: int, article: RegisteredArticle) -> None:
     connection.execute(
         msarticles.update().where(msarticles.c.article_id == article_id).values(**_renewed_values(article))
     )
+
+
+def retire_articles(connection: sa.Connection, article_ids: Collection[int]) -> None:
+    """Let definitions be no longer in force: stored commands may still refer to them."""
+    _set_status(connection, article_ids, ArticleStatus.INACTIVE)
+
+
+def use_articles(connection: sa.Connection, article_ids: Collection[int]) -> None:
+    """Let reserved definitions be in force."""
+    _set_status(connection, article_ids, ArticleStatus.ACTIVE)
+
+
+def _set_status(connection: sa.Connection, article_ids: Collection[int], status: ArticleStatus) -> None:
+    connection.execute(msarticles.update().where(msarticles.c.article_id.in_(article_ids)).values(status=status))
 
 
 def _agrees(article: Article, registered: RegisteredArticle | None) -> bool:

@@ -6,6 +6,7 @@ the batch was read from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +15,11 @@ import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord, at_position, overtaken
+from tranrepl.distributor.database.schema_changes import (
+    StoredSchemaChange,
+    register_schema_changes,
+    remove_schema_changes,
+)
 from tranrepl.distributor.tables import mspublications, msrepl_batches
 from tranrepl.model.position import Position, seqnos_of_one_place
 
@@ -39,8 +45,15 @@ class Batches:
     def __init__(self, database: DatabaseConnection) -> None:
         self._database = database
 
-    def register(self, record: PublicationRecord, batch: Batch | None, end: Position) -> PublicationRecord:
-        """Register what was read after `record.registered_to`, in one transaction with the watermark.
+    def register(
+        self,
+        record: PublicationRecord,
+        batch: Batch | None,
+        end: Position,
+        schema_changes: Sequence[StoredSchemaChange] = (),
+    ) -> PublicationRecord:
+        """Register what was read after `record.registered_to`, in one transaction with the watermark and with the
+        schema changes in it.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster.
@@ -73,6 +86,7 @@ class Batches:
                         log_bytes=batch.log_bytes,
                     )
                 )
+            register_schema_changes(connection, record, schema_changes)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
 
     def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
@@ -134,6 +148,7 @@ class Batches:
                     .where(mspublications.c.publication_id == record.publication_id)
                     .values(removed_xact_seqno=removed[-1].last_xact_seqno)
                 )
+                remove_schema_changes(connection, record, removed[-1].last_xact_seqno)
         return removed
 
     def folders(self) -> set[str]:

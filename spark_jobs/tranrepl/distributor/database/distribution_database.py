@@ -9,6 +9,7 @@ from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.history import History
 from tranrepl.distributor.database.publications import Publications
+from tranrepl.distributor.database.schema_changes import SchemaChanges
 from tranrepl.distributor.database.snapshots import Snapshots
 from tranrepl.distributor.database.subscriptions import Subscriptions
 
@@ -23,5 +24,6 @@ class DistributionDatabase(DatabaseConnection):
         self.subscriptions = Subscriptions(self)
         self.snapshots = Snapshots(self)
         self.batches = Batches(self)
+        self.schema_changes = SchemaChanges(self)
         self.errors = Errors(self)
         self.history = History(self, self.articles, self.errors)

@@ -1,0 +1,79 @@
+"""Registered schema changes: where they stand among the stored commands, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tranrepl.distributor.database.articles import retire_articles, use_articles
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.tables import msschema_changes
+from tranrepl.model.schema_change import SchemaChange
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchemaChange:
+    """A schema change, and the command that carries it."""
+
+    xact_seqno: bytes
+    command_id: int
+    change: SchemaChange
+
+
+class SchemaChanges:
+    """What `msschema_changes` holds."""
+
+    def __init__(self, database: DatabaseConnection) -> None:
+        self._database = database
+
+    def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[StoredSchemaChange]:
+        """Return the registered schema changes of transactions after `xact_seqno`, in the order of their commands."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                sa.select(msschema_changes.c.xact_seqno, msschema_changes.c.command_id, msschema_changes.c.change)
+                .where(
+                    msschema_changes.c.publication_id == record.publication_id,
+                    msschema_changes.c.xact_seqno > xact_seqno,
+                )
+                .order_by(msschema_changes.c.xact_seqno, msschema_changes.c.command_id)
+            ).all()
+        return [
+            StoredSchemaChange(bytes(row.xact_seqno), row.command_id, SchemaChange.model_validate(row.change))
+            for row in rows
+        ]
+
+
+def register_schema_changes(
+    connection: sa.Connection, record: PublicationRecord, changes: Sequence[StoredSchemaChange]
+) -> None:
+    """Write down schema changes, and let the definitions after them be in force instead of those before."""
+    if not changes:
+        return
+    connection.execute(msschema_changes.insert(), [_values(record, it) for it in changes])
+    before = {it.change.article_id for it in changes}
+    after = {it.change.new_article_id for it in changes if it.change.new_article_id is not None}
+    retire_articles(connection, before)
+    use_articles(connection, after - before)
+
+
+def remove_schema_changes(connection: sa.Connection, record: PublicationRecord, up_to: bytes) -> None:
+    """Forget schema changes up to a transaction, whose commands are forgotten too."""
+    connection.execute(
+        msschema_changes.delete().where(
+            msschema_changes.c.publication_id == record.publication_id, msschema_changes.c.xact_seqno <= up_to
+        )
+    )
+
+
+def _values(record: PublicationRecord, stored: StoredSchemaChange) -> dict[str, object]:
+    return {
+        "publication_id": record.publication_id,
+        "xact_seqno": stored.xact_seqno,
+        "command_id": stored.command_id,
+        "article_id": stored.change.article_id,
+        "new_article_id": stored.change.new_article_id,
+        "change": stored.change.model_dump(mode="json"),
+    }

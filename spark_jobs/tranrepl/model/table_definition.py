@@ -1,0 +1,82 @@
+"""A table as its Publisher's log or catalogue defines it: what a schema change is found by.
+
+It says more than an article: columns that are not published, constraints, and labels of enumerated types are in it too.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict
+
+from tranrepl.model.catalogue import Generation
+from tranrepl.model.names import Table
+from tranrepl.model.position import FIRST_POSITION, StoredPosition
+
+
+class DefinedColumn(BaseModel):
+    """A column of a table, published or not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ordinal: int
+    """Which of the table's columns it is: a number that renaming keeps and that no later column gets."""
+    name: str
+    type_oid: int
+    type_modifier: int
+    type_name: str
+    """The type in SQL, as the Publisher's catalogue formats it."""
+    collation_oid: int | None = None
+    """The catalogue's number of the collation, where it is not the type's."""
+    not_null: bool
+    generation: Generation = Generation.NONE
+    is_identity: bool = False
+    default: str | None = None
+    """In the Publisher's SQL; of a generated column, what it is generated from. It need not be known."""
+    labels: tuple[str, ...] | None = None
+    """Of an enumerated type, in their order; None of any other type."""
+
+
+class UniqueConstraint(BaseModel):
+    """A unique index of a table, whatever it was made by."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    primary: bool
+    immediate: bool
+    """False where it is DEFERRABLE."""
+    partial: bool
+    identity: bool
+    """It is the table's replica identity."""
+    columns: tuple[int, ...]
+    """Ordinals; 0 stands for an expression."""
+
+
+class TableDefinition(BaseModel):
+    """A table as it was defined at one position of the log."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Table
+    replica_identity: str
+    """As a table's description spells it: default, full, index or nothing."""
+    persistence: str
+    """Likewise: permanent, unlogged or temporary."""
+    columns: tuple[DefinedColumn, ...]
+    unique: tuple[UniqueConstraint, ...] = ()
+    holds_from: StoredPosition = FIRST_POSITION
+    """Schema changes that were committed before this position are in it."""
+
+    @cached_property
+    def by_ordinal(self) -> dict[int, DefinedColumn]:
+        return {column.ordinal: column for column in self.columns}
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Ordinals of the primary key's columns, in key order; empty where there is none."""
+        return next((it.columns for it in self.unique if it.primary), ())
+
+    @property
+    def deferrable(self) -> bool:
+        return any(not it.immediate for it in self.unique)
