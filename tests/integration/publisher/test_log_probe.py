@@ -14,6 +14,8 @@ import pytest
 from conftest import DatabasesFactory
 from support.in_process import read_commands
 from support.site import Site, execute
+from tranrepl.jobs.requests import LogReaderRequest
+from tranrepl.log_reader.agent import idle_result
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.publisher.postgres import log_probe, restart_lsn
 
@@ -105,6 +107,44 @@ def test_one_of_other_tables_hides_nothing(site_at: SiteAt) -> None:
     assert not _is_there_any(site)
     site.at_publisher("INSERT INTO t VALUES (1, 'x')")
     assert _is_there_any(site)
+
+
+_OTHERS_MESSAGES = [
+    "SELECT pg_logical_emit_message(false, 'outbox', 'not transactional') FROM generate_series(1, 1100)",
+    "SELECT pg_logical_emit_message(true, 'outbox', 'transactional')",
+    "SELECT pg_logical_emit_message(true, 'tranrepl.schemata', 'tranrepl.schema')",
+    "SELECT pg_logical_emit_message(false, 'outbox', 'the last one')",
+]
+
+
+@pytest.mark.parametrize("server", ["postgres", "debian_postgres"])
+def test_messages_of_other_programs_are_passed_over(site_at: SiteAt, server: str, looks: list[Any]) -> None:
+    site = site_at(server)
+    for _ in range(3):
+        site.at_publisher(*_OTHERS_MESSAGES)
+    request = LogReaderRequest(publication=site.topology.publication)
+    assert idle_result(request, site.topology) is not None
+    # Not one by one.
+    assert len(looks) < 10
+    site.at_publisher(*_OTHERS_MESSAGES, "INSERT INTO t VALUES (1, 'x')")
+    assert idle_result(request, site.topology) is None
+
+
+@pytest.mark.parametrize("prefix", ["tranrepl.schema", "tranrepl.script"])
+def test_a_message_of_ours_counts_as_a_change(site_at: SiteAt, prefix: str) -> None:
+    site = site_at("postgres")
+    site.at_publisher(f"SELECT pg_logical_emit_message(true, '{prefix}', '')")
+    assert _is_there_any(site)
+
+
+def test_a_message_of_ours_is_found_within_a_large_transaction(site_at: SiteAt, looks: list[Any]) -> None:
+    site = site_at("postgres")
+    site.at_publisher(
+        "BEGIN", "SELECT pg_logical_emit_message(true, 'tranrepl.schema', '')", f"INSERT INTO other {_MUCH}", "COMMIT"
+    )
+    assert _is_there_any(site)
+    assert looks[0].streamed is not None
+    assert len(looks) == 1
 
 
 _LONG_LOG = "SELECT pg_logical_emit_message(false, 'test', repeat('x', 1000000)) FROM generate_series(1, 40)"

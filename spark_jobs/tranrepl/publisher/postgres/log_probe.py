@@ -1,4 +1,7 @@
-"""A look at the log before it is read: does it hold a change of a published table at all?"""
+"""A look at the log before it is read: does it hold anything for us, a change of a published table or a message?
+
+Other programs write messages into the log too. They are counted by the server, and passed over.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,43 @@ from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text, position_of
 from tranrepl.publisher.publisher import Probe
 
-_MESSAGES_BEFORE_15 = 1000
+_FIRST = 1
+_PART = 1000
+"""Output messages after which a look ends, with the transaction that reaches them, where what is not ours is shown."""
 _PROBE_SECONDS = 2.0
 _ROW_MESSAGES = b"IUDT"
 _STREAM_START = b"S"
-_WHOLE = ("proto_version", "1")
-_AS_IT_IS_DECODED = ("proto_version", "2", "streaming", "on")
+_LOGICAL_MESSAGE = b"M"
+_OUR_PREFIXES = (b"tranrepl.schema\0", b"tranrepl.script\0")
+_WHOLE = ("messages", "true", "proto_version", "1")
+_AS_IT_IS_DECODED = ("messages", "true", "proto_version", "2", "streaming", "on")
 _STREAMED_FROM = "4MB"
 """A transaction of more shows its changes before its end is decoded."""
 _XIDS = 1 << 32
 
 
 _FOUND = Probe(True, FIRST_POSITION)
+# A message begins with its kind, in a streamed transaction an id of four bytes, flags of one byte and a position of
+# eight; its prefix comes next.
+_QUERY = """
+WITH shown AS (
+SELECT lsn, data, get_byte(data, 0) AS kind
+  FROM pg_catalog.pg_logical_slot_peek_binary_changes(%(slot)s, %(up_to)s::pg_lsn, %(messages)s,
+                                                      VARIADIC %(options)s::text[]))
+SELECT count(*),
+       coalesce(bool_or(kind = ANY(%(changes)s) OR kind = %(logical_message)s AND (
+           substr(data, 11, %(length)s) = ANY(%(prefixes)s) OR substr(data, 15, %(length)s) = ANY(%(prefixes)s)
+       )), false),
+       coalesce(max(lsn), '0/0'::pg_lsn)::text,
+       (array_agg(substr(data, 2, 4)) FILTER (WHERE kind = %(stream_start)s))[1]
+  FROM shown
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _ProbedMessages:
-    """The first messages: how many, whether a change is among them, where the last one stands, and the transaction
-    that they are a part of, where they are one."""
+    """The first messages: how many, whether a change or a message of ours is among them, where the last one stands,
+    and the transaction that they are a part of, where they are one."""
 
     messages: int
     found_change: bool
@@ -43,28 +65,48 @@ class _ProbedMessages:
 
 
 def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Probe:
-    """Look for the first change of a published table before `up_to`, reading no further than that.
+    """Look for the first change of a published table, or message of ours, before `up_to`, reading no further than that.
 
     A look that takes longer than `_PROBE_SECONDS` counts as one that found some. A large transaction is not decoded to
     its end for it, where it is known to be committed; of any other, nothing counts before its end.
     """
-    messages = 1 if session.info.server_version >= 150000 else _MESSAGES_BEFORE_15
+    # Before PostgreSQL 15 the log shows transactions that changed nothing of ours; messages of other programs, always.
+    limits = (_FIRST, _PART) if session.info.server_version >= 150000 else (_PART,)
+    for messages in limits:
+        look = _look_once(session, slot, publication, up_to, messages)
+        if look is None or look.found_change:
+            return _FOUND
+        if look.messages < messages:
+            return Probe(False, position_of(up_to))
+    return Probe(False, position_of(lsn_number(look.last)))
+
+
+def _look_once(session: Session, slot: str, publication: str, up_to: int, messages: int) -> _ProbedMessages | None:
+    """Probe the log for so many messages; return None where it takes too long to say."""
     arguments = (slot, lsn_text(up_to), messages)
     look = _look(session, arguments, [*_AS_IT_IS_DECODED, "publication_names", publication])
-    if look is not None and look.streamed is not None:
-        if look.found_change and _is_committed(session, int.from_bytes(look.streamed, "big")):
-            return _FOUND
-        look = _look(session, arguments, [*_WHOLE, "publication_names", publication])
-    if look is None or look.found_change:
-        return _FOUND
-    # Before PostgreSQL 15 the log shows transactions that changed nothing of ours: pass over them part by part.
-    return Probe(False, position_of(up_to if look.messages < messages else lsn_number(look.last)))
+    if look is None or look.streamed is None:
+        return look
+    if look.found_change and _is_committed(session, int.from_bytes(look.streamed, "big")):
+        return look
+    return _look(session, arguments, [*_WHOLE, "publication_names", publication])
 
 
 def _look(session: Session, arguments: tuple[str, str, int], options: list[str]) -> _ProbedMessages | None:
     """Probe the log once; return None where it takes too long, a change is longer than a server's buffer, or text
     cannot be shown to the session."""
-    timeout = str(int(_PROBE_SECONDS * 1000))
+    timeout, (slot, up_to, messages) = str(int(_PROBE_SECONDS * 1000)), arguments
+    parameters = {
+        "slot": slot,
+        "up_to": up_to,
+        "messages": messages,
+        "options": options,
+        "changes": list(_ROW_MESSAGES),
+        "logical_message": _LOGICAL_MESSAGE[0],
+        "stream_start": _STREAM_START[0],
+        "prefixes": list(_OUR_PREFIXES),
+        "length": len(_OUR_PREFIXES[0]),
+    }
     try:
         with session.transaction():
             session.execute(
@@ -72,13 +114,7 @@ def _look(session: Session, arguments: tuple[str, str, int], options: list[str])
                 "pg_catalog.set_config('logical_decoding_work_mem', %s, true)",
                 [timeout, _STREAMED_FROM],
             )
-            row = session.execute(
-                "SELECT count(*), coalesce(bool_or(get_byte(data, 0) = ANY(%s)), false), "
-                "coalesce(max(lsn), '0/0'::pg_lsn)::text, "
-                "(array_agg(substr(data, 2, 4)) FILTER (WHERE get_byte(data, 0) = ANY(%s)))[1] "
-                "FROM pg_catalog.pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, VARIADIC %s::text[])",
-                [list(_ROW_MESSAGES), list(_STREAM_START), *arguments, options],
-            ).fetchone()
+            row = session.execute(_QUERY, parameters).fetchone()
     except (
         QueryCanceled,
         ProgramLimitExceeded,
