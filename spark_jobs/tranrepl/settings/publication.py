@@ -319,6 +319,10 @@ class Publication(_Settings):
     it."""
     articles: Annotated[list[Article], Field(min_length=1)]
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
+    replicate_ddl: Annotated[bool, Field(strict=True)] = True
+    """Whether schema changes of published tables are replicated (`@replicate_ddl` of sp_addpublication). `setup` then
+    makes event triggers at the Publisher that tell them; without them, and where it is `false`, they stop the
+    publication."""
     log_reader: LogReaderSettings = LogReaderSettings()
     """How much of the log one stored batch holds."""
     alerts: list[Alert] = []

@@ -71,14 +71,15 @@ def probe_log(session: Session, slot: str, publication: str, up_to: int) -> Prob
     its end for it, where it is known to be committed; of any other, nothing counts before its end.
     """
     # Before PostgreSQL 15 the log shows transactions that changed nothing of ours; messages of other programs, always.
-    limits = (_FIRST, _PART) if session.info.server_version >= 150000 else (_PART,)
+    last, limits = up_to, (_FIRST, _PART) if session.info.server_version >= 150000 else (_PART,)
     for messages in limits:
         look = _look_once(session, slot, publication, up_to, messages)
         if look is None or look.found_change:
             return _FOUND
         if look.messages < messages:
             return Probe(False, position_of(up_to))
-    return Probe(False, position_of(lsn_number(look.last)))
+        last = lsn_number(look.last)
+    return Probe(False, position_of(last))
 
 
 def _look_once(session: Session, slot: str, publication: str, up_to: int, messages: int) -> _ProbedMessages | None:
