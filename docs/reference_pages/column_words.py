@@ -25,6 +25,8 @@ TABLES: Mapping[str, str] = {
     "msreplication_snapshots": "A row for each range of rows that a snapshot has copied, and one (range 0) for each "
     "article. PostgreSQL's table has two more columns: `created` (whether `setup` made the table) and `deferred` (what "
     "is created after the rows).",
+    "mssubscription_articles": "A row for each article: the definition that its table and generated procedures stand "
+    "at. A schema change moves it.",
     "msreplication_objects": "A row for each generated procedure, with the text that `setup` gave it: a procedure with "
     "another text was edited by hand.",
 }
@@ -48,6 +50,7 @@ COLUMNS: Mapping[str, str] = {
     "mspublications.slot_name": "The replication slot at the Publisher",
     "mspublications.store": "Where its commands are stored",
     "mspublications.time": "When it was set up",
+    "mssubscription_articles.article_id": "The definition, a row of `msarticles`",
     "msarticles.article_id": "A number, which stored commands carry",
     "source_owner": "Schema of the source table",
     "source_object": "Name of the source table",

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from reference_pages.column_words import COLUMNS, TABLES
 from reference_pages.markdown import paragraph, table
 from tranrepl.distributor.tables import metadata
-from tranrepl.subscriber.replication_tables import OBJECTS, SNAPSHOTS, WATERMARKS
+from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, WATERMARKS
 
 
 def distribution_tables() -> str:
@@ -19,7 +19,7 @@ def distribution_tables() -> str:
 
 def subscriber_tables() -> str:
     """Return a section for each table that a Subscriber has."""
-    return "\n\n".join(_sections((WATERMARKS, SNAPSHOTS, OBJECTS)))
+    return "\n\n".join(_sections((WATERMARKS, SNAPSHOTS, ARTICLES, OBJECTS)))
 
 
 def _sections(tables: Iterable[sa.Table]) -> Iterator[str]:

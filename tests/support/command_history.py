@@ -14,6 +14,7 @@ from tranrepl.model.call_syntax import Values, sent
 from tranrepl.model.catalogue import ColumnDescription, Generation, Identity, TableDescription
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation, encode_changed
 from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import registered_article
 
@@ -89,6 +90,25 @@ class History:
 
     def truncate(self, article: RegisteredArticle) -> History:
         return self._add(article, Operation.TRUNCATE, None, None)
+
+    def schema(self, change: SchemaChange) -> History:
+        """A schema change as a command: what comes before is of the old definition, what comes after of the new one."""
+        if self.xact == 0:
+            self.transaction()
+        self.command_id += 1
+        self.rows.append(
+            {
+                "xact_seqno": seqno(self.xact),
+                "command_id": self.command_id,
+                "commit_time": datetime(2024, 1, 1, tzinfo=UTC),
+                "article_id": change.article_id,
+                "operation": int(Operation.SCHEMA),
+                "before": None,
+                "after": change.model_dump_json(),
+                "changed": None,
+            }
+        )
+        return self
 
     def table(self) -> pa.Table:
         return pa.Table.from_pylist(self.rows, ROW_LAYOUT)

@@ -91,8 +91,22 @@ class Site:
             subscriber.set_up_tables()
             subscriber.set_up_destination(article, described)
             subscriber.set_up_procedures([made])
+            subscriber.record_definitions([made])
             subscriber.set_up_watermark()
         return made
+
+    def next_definition(self, old: RegisteredArticle, columns: Sequence[Column]) -> RegisteredArticle:
+        """Return the article's definition after a schema change, as a log reader registers it: nothing is set up."""
+        described = table_description(old.source, columns)
+        commands = {"ins_cmd": str(old.ins_cmd), "upd_cmd": str(old.upd_cmd), "del_cmd": str(old.del_cmd)}
+        article = Article.model_validate({"source": old.source, "destination": old.destination, **commands})
+        made = registered(article, described, len(self.articles) + 1)
+        self.articles[made.article_id] = made
+        return made
+
+    def definitions(self) -> dict[str, int]:
+        with dialect_of(self.connection).subscriber(self.connection, KEY, "test") as subscriber:
+            return subscriber.definitions()
 
     def watermark(self) -> bytes:
         with dialect_of(self.connection).subscriber(self.connection, KEY, "test") as subscriber:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
+from tranrepl.admin.recorded_definitions import record_definitions
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, why_unknown
@@ -74,6 +75,8 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
         for subscription in publication.subscriptions:
             _set_up_subscription(topology, database, record, subscription, say)
+            with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
+                record_definitions(database, record, subscriber)
 
 
 def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, RegisteredArticle]) -> UnknownRows | None:

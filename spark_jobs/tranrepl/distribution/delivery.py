@@ -22,6 +22,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import MOST_SKIPPED_REPORTED, JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.batching.steps import Bulkable, Steps
 from tranrepl.subscriber.command_text import command_key, command_text
@@ -34,6 +35,7 @@ from tranrepl.subscriber.dialect import (
     UnfinishedBatch,
 )
 from tranrepl.subscriber.registry import dialect_of
+from tranrepl.subscriber.schema_changes import change_text
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"
@@ -246,7 +248,11 @@ def describe_command(report: ErrorReport, commands: pa.Table, delivery: Delivery
     )
     names = dialect_of(delivery.connection).capabilities.procedure_names
     for row in commands.filter(named).to_pylist():
-        article, operation = delivery.articles[row["article_id"]], Operation(row["operation"])
+        operation = Operation(row["operation"])
+        if operation is Operation.SCHEMA:
+            text = change_text(SchemaChange.model_validate_json(row["after"]))
+            return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})
+        article = delivery.articles[row["article_id"]]
         key = command_key(article, operation, row)
         text = command_text(article, operation, row, names)[:_LONGEST_COMMAND]
         return report.model_copy(update={"key": key, "command": text})

@@ -8,13 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.all_gather_server import AllGatherServer
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
-from tranrepl.distribution.plan import READ_TOGETHER, SORTED_TOGETHER, Group, cut_after, deliverable, groups
+from tranrepl.distribution.plan import (
+    READ_TOGETHER,
+    SORTED_TOGETHER,
+    Group,
+    around_schema_changes,
+    cut_after,
+    deliverable,
+    groups,
+)
 from tranrepl.distribution.progress_reports import ReportedRun
 from tranrepl.distribution.sequences import follow_sequences
 from tranrepl.distribution.skipped import SkippedCommands
@@ -34,10 +43,10 @@ from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationEr
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.settings.publication import CommandOrder, StreamAssignment
+from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import ApplierOptions, UnfinishedBatch
+from tranrepl.subscriber.dialect import ApplierOptions, CommandPlace, UnfinishedBatch
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
@@ -92,6 +101,7 @@ def _deliver(
     job = _Job(spark, request, opened, row)
     position = opened.subscriber.position()
     job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
+    job.applied_before = position.applied_before
     opened.refuse_incomplete(position.watermark)
     total = JobResult(last_xact_seqno=position.watermark.hex(), notices=job.notices)
     if position.unfinished is not None:
@@ -99,6 +109,8 @@ def _deliver(
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
         registered = opened.database.batches.after(opened.record, watermark)
+        schema_changes = {it.xact_seqno for it in opened.database.schema_changes.after(opened.record, watermark)}
+        job.read_definitions()
         job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
         batches, before = deliverable(
             registered,
@@ -108,7 +120,8 @@ def _deliver(
         last = None if request.up_to is None else bytes.fromhex(request.up_to)
         record = opened.record
         most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
-        for group in groups(*cut_after(batches, before, last), most, partial(is_intact, record)):
+        together = groups(*cut_after(batches, before, last), most, partial(is_intact, record))
+        for group in chain.from_iterable(around_schema_changes(it, schema_changes) for it in together):
             total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             if total.error is not None:
                 total = job.deliver_before(total.error, group, total)
@@ -134,17 +147,24 @@ class _Job:
         self._opened = opened
         self._run = ReportedRun(opened.distribution, row.id)
         self._settings = request.publication.subscription(request.subscription)
-        self._articles = opened.database.articles.by_id(opened.record)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
         self._skipped = SkippedCommands(opened.distribution, opened.record.publication, request.subscription)
-        self._own_order = _with_own_order(request, self._articles)
+        self._request = request
         wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
         cores = spark.sparkContext.defaultParallelism
         self._streams = min(wanted, cores)
         self._left_out: dict[str, bytes | None] = {}
         self.notices = (_fewer_streams(request.subscription, wanted, cores),) if cores < wanted else ()
+        self.applied_before: CommandPlace | None = None
+        """Where the first transaction to deliver is applied in part: up to a schema change."""
+        self.read_definitions()
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
+
+    def read_definitions(self) -> None:
+        """Read every definition that stored commands may have: those of batches that were registered meanwhile, too."""
+        self._articles = self._opened.database.articles.by_id(self._opened.record)
+        self._own_order = _with_own_order(self._request, self._articles)
 
     def leave_out(self, left_out: Mapping[str, bytes | None]) -> None:
         """Set the commands to leave out, which the snapshots of articles have in them, as `OpenDistribution.left_out`
@@ -163,7 +183,14 @@ class _Job:
     def _constraints(self) -> Constraints:
         if self._settings.stream_assignment is not StreamAssignment.DEPENDENCIES:
             return Constraints()
-        return self._opened.subscriber.constraints(self._opened.database.articles.registered(self._opened.record))
+        return self._opened.subscriber.constraints(self._standing())
+
+    def _standing(self) -> list[RegisteredArticle]:
+        """Return the definitions that the Subscriber's tables stand at: schema changes may be on their way to it."""
+        recorded = self._opened.subscriber.definitions()
+        if not recorded:
+            return self._opened.database.articles.registered(self._opened.record)
+        return [self._articles[it] for it in recorded.values() if it in self._articles]
 
     def _delivery(self, watermark: bytes, streams: int) -> Delivery:
         options = ApplierOptions(
@@ -188,14 +215,19 @@ class _Job:
 
     def deliver(self, group: Group, watermark: bytes) -> JobResult:
         """Deliver the group's commands after the watermark."""
-        delivery = self._delivery(watermark, self._streams)
+        streams = 1 if group.changes_schema else self._streams
+        delivery = self._delivery(watermark, streams)
+        if group.changes_schema:
+            # What may go in bulk was found out with the tables as they were before.
+            delivery = replace(delivery, options=replace(delivery.options, apply=Apply.SERIAL))
+            self.__dict__.pop("_constraints", None)
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
         with batch_errors(self._opened.record, group.batches):
-            if self._streams == 1:
+            if streams == 1:
                 return _collect(commands, delivery)
-            with AllGatherServer(*_driver_addresses(self._spark), self._streams) as gathering:
-                streams = StreamDelivery(delivery, self._streams, gathering.address)
-                return _collect_streams(commands, self._divider(), streams)
+            with AllGatherServer(*_driver_addresses(self._spark), streams) as gathering:
+                divided = StreamDelivery(delivery, streams, gathering.address)
+                return _collect_streams(commands, self._divider(), divided)
 
     def deliver_before(self, error: ErrorReport, group: Group, total: JobResult) -> JobResult:
         """Deliver what shares a commit batch with the transaction that failed, and comes before it: then it is the next
@@ -234,7 +266,9 @@ class _Job:
             for source, up_to in self._left_out.items()
             if up_to is None or up_to > after
         )
-        stored = StoredRange(self._opened.record, group.batches, after, last, group.before, left_out)
+        stored = StoredRange(
+            self._opened.record, group.batches, after, last, group.before, left_out, self.applied_before
+        )
         return stored_commands(self._spark, stored)
 
 

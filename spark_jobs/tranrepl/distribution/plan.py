@@ -1,8 +1,8 @@
-"""Which stored batches a run delivers, and up to which transaction."""
+"""Which stored batches a run delivers, up to which transaction, and which transaction goes by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,6 +22,9 @@ class Group:
 
     batches: tuple[Batch, ...]
     before: bytes | None = None
+    changes_schema: bool = False
+    """It is a single transaction that holds a schema change: it goes over one connection, in a commit batch of its
+    own, and what follows meets other tables."""
 
 
 def deliverable(
@@ -66,3 +69,26 @@ def groups(
         commands += batch.commands
     if group:
         yield Group(tuple(group), before)
+
+
+def around_schema_changes(group: Group, changes: Collection[bytes]) -> Iterator[Group]:
+    """Cut a group before and after each transaction that holds a schema change (`changes`, by `xact_seqno`)."""
+    rest = group
+    for change in sorted(changes):
+        if not _holds(rest, change):
+            continue
+        earlier = tuple(batch for batch in rest.batches if batch.first_xact_seqno < change)
+        if earlier:
+            yield Group(earlier, None if earlier[-1].last_xact_seqno < change else change)
+        own = tuple(batch for batch in rest.batches if batch.first_xact_seqno <= change <= batch.last_xact_seqno)
+        behind = tuple(batch for batch in rest.batches if batch.last_xact_seqno > change)
+        yield Group(own, following(change) if own[-1].last_xact_seqno > change else None, changes_schema=True)
+        rest = Group(behind, group.before)
+    if rest.batches:
+        yield rest
+
+
+def _holds(group: Group, xact_seqno: bytes) -> bool:
+    if group.before is not None and xact_seqno >= group.before:
+        return False
+    return any(batch.first_xact_seqno <= xact_seqno <= batch.last_xact_seqno for batch in group.batches)

@@ -113,6 +113,9 @@ class _ReadBySpark:
         for it in stored.left_out:
             later = F.lit(False) if it.last is None else F.col("xact_seqno") > F.lit(it.last)
             chosen &= ~F.col("article_id").isin(list(it.article_ids)) | later
+        if (place := stored.applied_before) is not None:
+            others = F.col("xact_seqno") != F.lit(place.xact_seqno)
+            chosen &= others | (F.col("command_id") >= F.lit(place.command_id))
         commands = _read(self.spark, stored.record, stored.batches).where(chosen).coalesce(1)
         # A batch is one file, written in order and read as one piece; several together must be put in order.
         if len(stored.batches) > 1:

@@ -20,6 +20,7 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import ROW_LAYOUT
 from tranrepl.spark.pyarrow_setup import prepare_worker
+from tranrepl.subscriber.dialect import CommandPlace
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000
@@ -47,6 +48,8 @@ class StoredRange:
     last: bytes
     before: bytes | None
     left_out: tuple[LeftOut, ...] = ()
+    applied_before: CommandPlace | None = None
+    """Commands of this one's transaction before it are applied already."""
 
     def commands(self) -> Iterator[pa.RecordBatch]:
         """Yield the commands in order (row layout). Raises ConfigurationError where a batch is gone or damaged."""
@@ -76,6 +79,10 @@ class StoredRange:
         for it in self.left_out:
             others = pc.invert(pc.is_in(rows["article_id"], value_set=pa.array(it.article_ids, pa.int32())))
             later = pa.scalar(False) if it.last is None else pc.greater(seqnos, _binary(it.last))
+            chosen = pc.and_(chosen, pc.or_(others, later))
+        if self.applied_before is not None:
+            others = pc.not_equal(seqnos, _binary(self.applied_before.xact_seqno))
+            later = pc.greater_equal(rows["command_id"], self.applied_before.command_id)
             chosen = pc.and_(chosen, pc.or_(others, later))
         return rows if pc.all(chosen).as_py() else rows.filter(chosen)
 

@@ -90,11 +90,22 @@ class UnfinishedBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandPlace:
+    """A command's place in the order of all."""
+
+    xact_seqno: bytes
+    command_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionPosition:
     """Where a subscription stands: all up to `watermark` is applied, and parts of the `unfinished` batch after it."""
 
     watermark: bytes
     unfinished: UnfinishedBatch | None = None
+    applied_before: CommandPlace | None = None
+    """A schema change within the transaction after the watermark, where DDL ends a transaction: all commands before it
+    are applied, and it is the next one."""
 
 
 class Scripted(Enum):
@@ -211,6 +222,15 @@ class Subscriber(Protocol):
         """Return the last transaction applied; None where the subscription is not set up."""
         ...
 
+    def definitions(self) -> dict[str, int]:
+        """Return by article (source) the `article_id` of the definition that its table and procedures stand at; an
+        article is missing where nobody has recorded it."""
+        ...
+
+    def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
+        """Record that the tables and procedures of these articles stand at their definitions."""
+        ...
+
     def initialized_articles(self) -> dict[str, bytes]:
         """Return by article (source) the last transaction that is in the snapshot which its table began with, as the
         Subscriber itself has it."""
@@ -244,7 +264,13 @@ class Applier(Protocol):
     def apply(self, steps: Sequence[Step]) -> None:
         """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes serially.
 
-        Raises DataError with the failing command's `xact_seqno`, `command_id` and article.
+        A `SchemaStep` alters the destination, makes the generated procedures of the new definition, and records that
+        definition; from there on the applier knows nothing of the old one. What ran, and what was left alone, is told
+        by `take_notices`. Where DDL ends the transaction, what came before is committed first with the place that
+        `SubscriptionPosition.applied_before` gives back, and a new transaction goes on behind the change.
+
+        Raises DataError with the failing command's `xact_seqno`, `command_id` and article; ConfigurationError where a
+        person must do something before a schema change can be applied, TransientError where its lock is not to be had.
         """
         ...
 

@@ -1,7 +1,7 @@
 """The model's tables at a Subscriber: for every kind of database, in the types that it has.
 
-Source: `MSreplication_subscriptions`, `MSreplication_objects` and `MSrepl_version`. Deliveries to PostgreSQL do without
-this module, and start sooner.
+Source: `MSreplication_subscriptions`, `MSreplication_objects`, `MSsubscription_articles` and `MSrepl_version`.
+Deliveries to PostgreSQL do without this module, and start sooner.
 """
 
 from __future__ import annotations
@@ -78,6 +78,19 @@ SNAPSHOTS = sa.Table(
     sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
     _time(),
 )
+ARTICLES = sa.Table(
+    "mssubscription_articles",
+    METADATA,
+    sa.Column("publisher", _name(255), nullable=False),
+    sa.Column("publisher_system", _name(32), primary_key=True),
+    sa.Column("publisher_db", _name(128), primary_key=True),
+    sa.Column("publication", _name(64), primary_key=True),
+    sa.Column("subscription", _name(64), primary_key=True),
+    sa.Column("article", _name(255), primary_key=True),
+    sa.Column("article_id", sa.Integer, nullable=False),
+    _time(),
+)
+"""Which definition of each article its table and procedures stand at."""
 VERSION = sa.Table(
     "msrepl_version",
     METADATA,

@@ -364,7 +364,7 @@ def test_missing_rights_are_told_with_the_statements_before_anything_goes(
     before = _everything(site.databases)
     role = f"weak_{site.databases.publisher.database}"
     site.at_publisher(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'weak'")
-    tables = "msreplication_subscriptions, msreplication_snapshots, msreplication_objects"
+    tables = "msreplication_subscriptions, msreplication_snapshots, mssubscription_articles, msreplication_objects"
     site.at_subscriber(f"GRANT SELECT, UPDATE, DELETE ON {tables} TO {role}")
     try:
         for place, said in (

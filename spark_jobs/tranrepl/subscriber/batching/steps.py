@@ -1,22 +1,25 @@
 """A piece of commands as the steps that apply it: in bulk where that may be, serially where it must.
 
 Commands that only their own order makes right (custom procedures, triggers, TRUNCATE …) stay in their place: what goes
-in bulk before and after them is divided there. TRUNCATE of several tables at once is a step by itself.
+in bulk before and after them is divided there. TRUNCATE of several tables at once is a step by itself, and so is a
+schema change, which no other command passes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.batching.fold import NotFoldableError, fold
 from tranrepl.subscriber.batching.fold_text import FoldText
 from tranrepl.subscriber.batching.folded import Folded
@@ -62,11 +65,33 @@ class TruncateStep:
     commands: pa.Table
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaStep:
+    """A schema change: a single command. What comes before it is of the article's old definition, what comes after it
+    of the new one."""
+
+    commands: pa.Table
+    change: SchemaChange
+    old: RegisteredArticle
+    new: RegisteredArticle | None
+    """None where the article ends here."""
+
+    @property
+    def xact_seqno(self) -> bytes:
+        return bytes(self.commands["xact_seqno"][0].as_py())
+
+    @property
+    def command_id(self) -> int:
+        return int(self.commands["command_id"][0].as_py())
+
+
 class MismatchError(Exception):
     """The Subscriber's rows, or the commands' values, are not what bulk can apply: serially, they say which."""
 
 
-Step = SerialStep | BulkStep | TruncateStep
+RowStep = SerialStep | BulkStep | TruncateStep
+"""A step of rows."""
+Step = RowStep | SchemaStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +113,43 @@ class Bulkable:
 
     def steps(self, commands: pa.Table) -> Steps:
         """Divide a piece of commands (row layout, in order)."""
-        planned = self._steps(commands)
-        return replace(planned, steps=tuple(it for step in planned.steps for it in _truncated_together(step)))
+        notes, steps = Counter[str](), list[Step]()
+        changes = np.flatnonzero(commands["operation"].to_numpy() == Operation.SCHEMA).tolist()
+        for start, end in pairwise([-1, *changes, len(commands)]):
+            if end - start > 1 or not changes:
+                steps += self._steps_of_rows(commands.slice(start + 1, end - start - 1), notes)
+            if end < len(commands):
+                steps.append(self._schema_step(commands.slice(end, 1)))
+        return Steps(tuple(steps), notes)
 
-    def _steps(self, commands: pa.Table) -> Steps:
+    def _schema_step(self, commands: pa.Table) -> SchemaStep:
+        change = SchemaChange.model_validate_json(commands["after"][0].as_py())
+        wanted = [it for it in (change.article_id, change.new_article_id) if it is not None]
+        if unregistered := [it for it in wanted if it not in self.articles]:
+            raise InternalError(f"a schema change of {change.source} is of unknown article {unregistered[0]}")
+        new = None if change.new_article_id is None else self.articles[change.new_article_id]
+        return SchemaStep(commands, change, self.articles[change.article_id], new)
+
+    def _steps_of_rows(self, commands: pa.Table, notes: Counter[str]) -> Iterator[RowStep]:
+        """Yield the steps of commands without a schema change, and note why commands go serially."""
+        for step in self._undivided_truncates(commands, notes):
+            yield from _truncated_together(step)
+
+    def _undivided_truncates(self, commands: pa.Table, notes: Counter[str]) -> tuple[RowStep, ...]:
         if len(commands) == 0 or not self.operations:
-            return Steps((SerialStep(commands),))
-        operations, notes = dict(self.operations), dict[str, int]()
+            return (SerialStep(commands),)
+        operations = dict(self.operations)
         for shared in _sharing_a_table(commands, self.articles):
             operations.pop(shared, None)
         while True:
             try:
                 divided = unless_too_long(commands, lambda: self._divided(commands, operations))
-                return Steps(divided if divided is not None else (SerialStep(commands),), notes)
+                return divided if divided is not None else (SerialStep(commands),)
             except NotFoldableError as problem:
-                notes[str(problem)] = notes.get(str(problem), 0) + 1
+                notes[str(problem)] += 1
                 del operations[problem.article_id]
 
-    def _divided(self, commands: pa.Table, operations: Mapping[int, Operations]) -> tuple[Step, ...]:
+    def _divided(self, commands: pa.Table, operations: Mapping[int, Operations]) -> tuple[RowStep, ...]:
         bulk = _may_be_bulk(commands, operations)
         later = self._in_their_own_order(commands, bulk)
         if not later.any():
@@ -120,12 +164,12 @@ class Bulkable:
         own = np.intersect1d(numbers[~bulk], list(self.own_order))
         return np.asarray(np.isin(numbers, own), dtype=np.bool_)
 
-    def _runs(self, commands: pa.Table, bulk: Bools) -> tuple[Step, ...]:
+    def _runs(self, commands: pa.Table, bulk: Bools) -> tuple[RowStep, ...]:
         cuts = np.flatnonzero(bulk[1:] != bulk[:-1]) + 1
         if len(cuts) >= _FEW_STEPS and int(bulk.sum()) < FEWEST_COMMANDS * len(cuts) // 2:
             return (SerialStep(commands),)
         starts = [0, *cuts.tolist(), len(commands)]
-        steps: list[Step] = []
+        steps: list[RowStep] = []
         for start, end in pairwise(starts):
             part = commands.slice(start, end - start)
             if end > start:
@@ -133,7 +177,7 @@ class Bulkable:
         return tuple(steps)
 
 
-def _truncated_together(step: Step) -> Iterator[Step]:
+def _truncated_together(step: RowStep) -> Iterator[RowStep]:
     """Yield the step, divided where one TRUNCATE comes behind another."""
     behind = behind_another(step.commands)
     if isinstance(step, BulkStep) or not behind.any():

@@ -8,11 +8,11 @@ from functools import partial
 import pyarrow as pa
 import sqlalchemy as sa
 
-from tranrepl.errors import ErrorReport
+from tranrepl.errors import ConfigurationError, ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.batching.steps import BulkStep, Operations, Step, TruncateStep
+from tranrepl.subscriber.batching.steps import BulkStep, Operations, SchemaStep, Step, TruncateStep
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.dialect import (
     ALONE,
@@ -113,6 +113,12 @@ class SqlApplier:
         return self._attempts.take_applied() if self._attempts else Applied()
 
     def _apply(self, step: Step) -> None:
+        if isinstance(step, SchemaStep):
+            raise ConfigurationError(
+                f"{self._where}: a schema change of article {step.change.source} cannot be applied at "
+                f"{self._database.capabilities.title}",
+                article=str(step.change.source),
+            )
         if self._attempts is None or not isinstance(step, BulkStep) or not self._attempts.apply(step):
             self._serial.apply(self._in_order(step))
 

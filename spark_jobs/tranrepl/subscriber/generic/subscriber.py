@@ -34,6 +34,7 @@ from tranrepl.subscriber.generic.constraints import (
     not_for_replication_problems,
 )
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import (
     created_type,
     find_destination,
@@ -117,7 +118,6 @@ class SqlSubscriber:
             return find_destination(self._session, self._database, article.destination_table)
 
     def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
-        """Yield what is allowed, but may stop a delivery one day."""
         large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
         with self._transaction():
             yield from (f"{self.where}: {it}" for it in self._database.packet_warnings(self._session, large))
@@ -174,7 +174,6 @@ class SqlSubscriber:
     # Setup
 
     def tables_version(self) -> TablesVersion | None:
-        """Return which version made the model's tables; None where they are not there."""
         with self._transaction():
             return find_version(self._session)
 
@@ -213,7 +212,6 @@ class SqlSubscriber:
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()
     ) -> list[str]:
-        """Create the destination table where it is missing: published columns, NOT NULL, primary key."""
         name = article.destination_table
         with self._transaction():
             if find_destination(self._session, self._database, name) is not None:
@@ -322,7 +320,6 @@ class SqlSubscriber:
     # Watermark
 
     def set_up_streams(self, streams: int) -> None:
-        """Create a row for each stream, before any of them writes: so that whoever comes later can wait for it."""
         with self._transaction():
             self._watermark.start_streams(streams)
 
@@ -335,7 +332,6 @@ class SqlSubscriber:
             return position_of(self._watermark.locked())
 
     def watermark(self) -> bytes:
-        """Return the last transaction up to which all is applied."""
         found = self.find_watermark()
         if found is None:
             raise not_set_up(self.where, self._key, self._database_name)
@@ -359,7 +355,6 @@ class SqlSubscriber:
         return None
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
-        """Return unique keys and foreign keys of the articles' tables."""
         with self._transaction():
             found = targets(self._session, self._database, articles, self.where)
             return constraints_of(self._session, self._database, found)
@@ -377,8 +372,15 @@ class SqlSubscriber:
         with self._transaction():
             return self._watermark.find() if self._watermark.exists() else None
 
+    def definitions(self) -> dict[str, int]:
+        with self._transaction():
+            return Definitions(self._session, self._key).recorded()
+
+    def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
+        with self._transaction():
+            Definitions(self._session, self._key).record(articles)
+
     def has_snapshots(self) -> bool:
-        """Return whether `MSreplication_snapshots` is there."""
         with self._transaction():
             return sa.inspect(self._session).has_table(SNAPSHOTS.name)
 

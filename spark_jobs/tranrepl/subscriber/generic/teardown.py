@@ -18,7 +18,7 @@ from tranrepl.subscriber.generic.procedures import ProcedureName, ProcedureScrip
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import model_tables
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
-from tranrepl.subscriber.replication_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 
@@ -52,7 +52,7 @@ class SqlTeardown:
     def _there(self) -> list[sa.Table]:
         """Return the model's tables that exist, and are ours."""
         there = model_tables(self._session, self._database)
-        return [it for it in (WATERMARKS, SNAPSHOTS, OBJECTS) if it in there]
+        return [it for it in (WATERMARKS, SNAPSHOTS, ARTICLES, OBJECTS) if it in there]
 
     def _of_subscriptions(self) -> list[sa.Table]:
         return [it for it in self._there() if it is not OBJECTS]

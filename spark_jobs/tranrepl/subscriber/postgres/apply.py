@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
 
@@ -15,12 +15,10 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
-from tranrepl.subscriber.batching.long_commands import (
-    unless_too_long,
-)
+from tranrepl.subscriber.batching.long_commands import unless_too_long
 from tranrepl.subscriber.batching.serial_fallback import apply_in_order
 from tranrepl.subscriber.batching.staging import census_of
-from tranrepl.subscriber.batching.steps import BulkStep, Operations, SerialStep, Step, TruncateStep
+from tranrepl.subscriber.batching.steps import BulkStep, Operations, SchemaStep, SerialStep, Step, TruncateStep
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.dialect import (
     ALONE,
@@ -37,6 +35,7 @@ from tranrepl.subscriber.postgres.bulk_rules import bulk_rules, unedited_procedu
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all_together
 from tranrepl.subscriber.postgres.savepoint import why_undone
+from tranrepl.subscriber.postgres.schema_change import SchemaChangeApply
 from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.postgres.watermark import Watermark
@@ -56,8 +55,10 @@ class PostgresApplier:
         key: SubscriptionKey,
         articles: Mapping[int, RegisteredArticle],
         prefetch: Prefetch,
+        connect: Callable[[], Session],
         options: ApplierOptions = AS_CONFIGURED,
     ) -> None:
+        """Set what is applied where; `connect` opens another session, in autocommit."""
         self._session = session
         self._prefetch = prefetch
         # Cleared from a transaction's begin until the Subscriber has something to do.
@@ -82,6 +83,7 @@ class PostgresApplier:
         self._bulk = BulkApply(session, targets, rules.parents_first)
         self.bulk_operations: Mapping[int, Operations] = rules.operations if options.apply is Apply.AUTO else {}
         self._attempts = BulkAttempts(self._bulk, self._why_undone)
+        self._schema = SchemaChangeApply(session, key, self._where, connect)
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         self._at_work.clear()
@@ -91,7 +93,9 @@ class PostgresApplier:
     def apply(self, steps: Sequence[Step]) -> None:
         try:
             for step in steps:
-                if isinstance(step, TruncateStep):
+                if isinstance(step, SchemaStep):
+                    self._change_schema(step)
+                elif isinstance(step, TruncateStep):
                     self._empty(step)
                 elif isinstance(step, SerialStep):
                     self._serial.apply(step)
@@ -104,13 +108,20 @@ class PostgresApplier:
         if isinstance(step, BulkStep):
             texts = unless_too_long(step.commands, lambda: tuple(map(fold_text, step.folded)))
             return replace(step, texts=texts) if texts is not None else SerialStep(step.commands)
-        if isinstance(step, TruncateStep):
+        if not isinstance(step, SerialStep):
             return step
         # Both threads want the interpreter, and until the Subscriber is at work, it waits for the other one.
         self._at_work.wait(_LONGEST_TURN)
         text = self._serial.staged_text(step.commands)
         self._prefetch.read(step.commands)
         return replace(step, text=text)
+
+    def _change_schema(self, step: SchemaStep) -> None:
+        self._at_work.set()
+        self._schema.apply(step)
+        # What was made for the old definition.
+        self._serial.forget()
+        self._targets.forget()
 
     def take_applied(self) -> Applied:
         return self._attempts.take_applied()
@@ -153,7 +164,7 @@ class PostgresApplier:
         return self._serial.take_skipped()
 
     def take_notices(self) -> list[str]:
-        return self._serial.take_notices()
+        return [*self._schema.take_notices(), *self._serial.take_notices()]
 
     def ready(self) -> None:
         with translated_errors(self._where):
@@ -162,7 +173,7 @@ class PostgresApplier:
     def rollback(self) -> None:
         with translated_errors(self._where):
             self._session.rollback()
-        self._serial.rolled_back()
+        self._serial.forget()
         self._bulk.rolled_back()
 
     def commit_stream(self, stream: Stream, record: StreamRecord) -> None:

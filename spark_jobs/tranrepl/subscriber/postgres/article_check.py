@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from psycopg import sql
-from psycopg.pq import ExecStatus
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
@@ -17,7 +16,8 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.narrower_columns import null_warning, warning
 from tranrepl.subscriber.postgres.destination import find_destination, intended_target
 from tranrepl.subscriber.postgres.narrower_columns import lost_values
-from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, Procedure, custom_procedures, trusted
+from tranrepl.subscriber.postgres.procedure_calls import accepts_call
+from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
 from tranrepl.subscriber.procedure_names import PREFIXES
 
 
@@ -109,7 +109,7 @@ def custom_problems(
         return
     target = intended_target(session, where, article, source)
     for custom in custom_procedures(target):
-        if not _accepts_call(session, custom):
+        if not accepts_call(session, custom):
             yield CustomProcedureError(
                 f"article {target.article.source}: {where}: there is no procedure that takes the call of "
                 f"{custom.identifier.as_string(None)}",
@@ -117,19 +117,3 @@ def custom_problems(
                 "`tranrepl script FILE --custom` prints a skeleton",
                 article=str(target.article.source),
             )
-
-
-def _accepts_call(session: Session, custom: Procedure) -> bool:
-    """Return whether the server would take the call with arguments of these types. Parsing it runs nothing."""
-    values = sql.SQL(", ").join(sql.SQL("NULL::{}").format(trusted(type_name)) for _, type_name in custom.parameters)
-    call = sql.SQL("CALL {}({})").format(custom.identifier, values).as_string(session)
-    parsed = session.pgconn.prepare(b"", call.encode())
-    if parsed.status != ExecStatus.COMMAND_OK:
-        return False
-    # An argument that gives something back has nobody to give it to.
-    giving = session.execute(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
-        "WHERE n.nspname = %s AND p.proname = %s AND p.proargmodes && '{o,b}')",
-        [custom.schema, custom.name],
-    ).fetchone()
-    return giving == (False,)

@@ -62,7 +62,8 @@ class PostgresDialect:
             configure_session(session, f"Subscriber {key.subscription}", options)
             name = f"tranrepl {key.subscription} prefetch"
             prefetch = Prefetch(partial(connect, connection, name, autocommit=True), key, articles)
-            applier = PostgresApplier(session, key, articles, prefetch, options)
+            other = partial(connect, connection, f"tranrepl {key.subscription} labels", autocommit=True)
+            applier = PostgresApplier(session, key, articles, prefetch, other, options)
             session.commit()
             with closing(prefetch):
                 yield applier

@@ -1,4 +1,4 @@
-"""Generated procedures that setup creates at a PostgreSQL Subscriber."""
+"""Generated procedures that setup creates at a PostgreSQL Subscriber, and that a schema change makes anew."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
+from tranrepl.errors import CustomProcedureError
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
-from tranrepl.subscriber.postgres.procedures import SCHEMA, Procedure, Target, generated_procedures, trusted
+from tranrepl.subscriber.postgres.procedure_calls import accepts_call
+from tranrepl.subscriber.postgres.procedures import (
+    SCHEMA,
+    Procedure,
+    Target,
+    custom_procedures,
+    ends_with_body,
+    generated_procedures,
+    trusted,
+)
 from tranrepl.subscriber.postgres.replication_tables import OBJECTS
 
 
@@ -26,18 +36,64 @@ def _create_procedure(
     session: Session, where: str, key: SubscriptionKey, target: Target, generated: Procedure
 ) -> list[str]:
     text = generated.create().as_string(session)
-    existing = session.execute(
+    existing = _existing(session, generated)
+    registered = _registered_text(session, generated)
+    if registered == text and existing:
+        edited = any(source != generated.body for _, source in existing)
+        return [f"left procedure {generated.name} alone: it was edited by hand"] if edited else []
+    return [_replace_procedure(session, where, key, target, generated)]
+
+
+def renew_procedures(session: Session, where: str, key: SubscriptionKey, target: Target) -> list[str]:
+    """Make the generated procedures of a new definition, inside the open transaction; return what was done.
+
+    Raises CustomProcedureError where a custom procedure, or one that was edited by hand, does not take the new call.
+    """
+    done: list[str] = []
+    for generated in generated_procedures(target):
+        existing, registered = _existing(session, generated), _registered_text(session, generated)
+        if existing and not all(ends_with_body(registered or "", body) for _, body in existing):
+            _require_call(session, where, target, generated, "was edited by hand, and")
+            done.append(f"{where}: left procedure {generated.name} alone: it was edited by hand")
+        elif registered != generated.create().as_string(session) or not existing:
+            done.append(_replace_procedure(session, where, key, target, generated))
+    for custom in custom_procedures(target):
+        _require_call(session, where, target, custom, "is your own, and")
+    return done
+
+
+def _require_call(session: Session, where: str, target: Target, wanted: Procedure, whose: str) -> None:
+    if accepts_call(session, wanted):
+        return
+    raise CustomProcedureError(
+        f"article {target.article.source}: {where}: procedure {wanted.identifier.as_string(None)} {whose} does not "
+        "take the calls that come after the schema change, which was not applied",
+        remedy=f"create it beside the one that is there, as PROCEDURE {wanted.signature().as_string(None)}; "
+        "`tranrepl script FILE --custom` prints a skeleton of a custom one. The delivery goes on by itself then; drop "
+        "the other one after it",
+        article=str(target.article.source),
+    )
+
+
+def _existing(session: Session, generated: Procedure) -> list[tuple[str, str]]:
+    """Return the procedures of that name, with signature and body."""
+    return session.execute(
         "SELECT p.oid::regprocedure::text, p.prosrc FROM pg_catalog.pg_proc p "
         "JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = %s",
         [SCHEMA, generated.name],
     ).fetchall()
-    registered = session.execute(
+
+
+def _registered_text(session: Session, generated: Procedure) -> str | None:
+    row = session.execute(
         sql.SQL("SELECT object_text FROM {} WHERE object_name = %s").format(OBJECTS), [generated.name]
     ).fetchone()
-    if registered is not None and registered[0] == text and existing:
-        edited = any(source != generated.body for _, source in existing)
-        return [f"left procedure {generated.name} alone: it was edited by hand"] if edited else []
-    for signature, _ in existing:
+    return row[0] if row is not None else None
+
+
+def _replace_procedure(session: Session, where: str, key: SubscriptionKey, target: Target, generated: Procedure) -> str:
+    # By their own signatures: another list of parameters would make a second procedure.
+    for signature, _ in _existing(session, generated):
         session.execute(sql.SQL("DROP PROCEDURE {}").format(trusted(signature)))
     session.execute(generated.create())
     session.execute(
@@ -53,7 +109,7 @@ def _create_procedure(
             key.publication,
             str(target.article.source),
             generated.name,
-            text,
+            generated.create().as_string(session),
         ],
     )
-    return [f"created procedure {generated.name} at {where}"]
+    return f"created procedure {generated.name} at {where}"

@@ -1,6 +1,6 @@
 """The model's tables at a PostgreSQL Subscriber.
 
-Source: `MSreplication_subscriptions`, `MSreplication_objects`.
+Source: `MSreplication_subscriptions`, `MSreplication_objects`, `MSsubscription_articles`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WATERMARKS = sql.Identifier(SCHEMA, "msreplication_subscriptions")
 OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
 SNAPSHOTS = sql.Identifier(SCHEMA, "msreplication_snapshots")
+ARTICLES = sql.Identifier(SCHEMA, "mssubscription_articles")
 VERSION = sql.Identifier(SCHEMA, "msrepl_version")
 
 _KEY_OF = """

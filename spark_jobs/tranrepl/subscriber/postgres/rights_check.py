@@ -25,6 +25,7 @@ from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_n
 _MODEL_TABLES: Mapping[str, tuple[str, ...]] = {
     "msreplication_subscriptions": ("SELECT", "UPDATE"),
     "msreplication_snapshots": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "mssubscription_articles": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "msreplication_objects": ("SELECT",),
     "msrepl_version": ("SELECT",),
 }

@@ -186,8 +186,9 @@ class SerialApply:
         """Note that the commit emptied the staging table."""
         self._staged = False
 
-    def rolled_back(self) -> None:
-        """Forget the staging table and its dispatcher: they may be gone, where this transaction had made them."""
+    def forget(self) -> None:
+        """Forget the staging table and its dispatcher: after a rollback they may be gone, where the transaction had
+        made them; after a schema change they are of tables as they were."""
         self._layout, self._masks, self._staged = staging_layout((), self._articles, {}), {}, False
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:

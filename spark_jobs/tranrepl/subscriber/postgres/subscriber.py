@@ -17,6 +17,7 @@ from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, SubscriptionP
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
 from tranrepl.subscriber.postgres.constraints import constraints_of
+from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
 from tranrepl.subscriber.postgres.procedure_setup import create_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
@@ -130,6 +131,16 @@ class PostgresSubscriber:
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
         self._watermark.move(expected, xact_seqno)
+
+    # Definitions
+
+    def definitions(self) -> dict[str, int]:
+        with translated_errors(self.where):
+            return Definitions(self._session, self._key).recorded()
+
+    def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
+        with translated_errors(self.where), self._session.transaction():
+            Definitions(self._session, self._key).record(articles)
 
     # Snapshots
 

@@ -30,6 +30,10 @@ class Targets:
             targets = find_targets(self._session, self._where, [self._articles[it] for it in unknown])
             self._found |= dict(zip(unknown, targets, strict=True))
 
+    def forget(self) -> None:
+        """Forget what is known: a schema change has altered a table."""
+        self._found.clear()
+
     def __getitem__(self, article_id: int) -> Target:
         self.find([article_id])
         return self._found[article_id]

@@ -13,7 +13,7 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
-from tranrepl.subscriber.postgres.replication_tables import OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.postgres.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 _MINE = sql.SQL(
@@ -69,7 +69,7 @@ class PostgresTeardown:
 
     def _there(self) -> list[sql.Identifier]:
         """Return the model's tables that exist, and have rows of publications."""
-        return [it for it in (WATERMARKS, SNAPSHOTS, OBJECTS) if self._exists(it)]
+        return [it for it in (WATERMARKS, SNAPSHOTS, ARTICLES, OBJECTS) if self._exists(it)]
 
     def _exists(self, table: sql.Identifier) -> bool:
         return self._session.execute("SELECT to_regclass(%s)", [table.as_string(None)]).fetchone() != (None,)

@@ -1,0 +1,72 @@
+"""Which definition of each article its table and procedures stand at, where SQLAlchemy reaches the Subscriber.
+
+Source: `MSsubscription_articles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.replication_tables import ARTICLES
+
+
+class Definitions:
+    """One subscription's rows, read and written in whatever transaction is open."""
+
+    def __init__(self, session: sa.Connection, key: SubscriptionKey) -> None:
+        self._session = session
+        self._key = key
+        columns = ARTICLES.c
+        self._mine = sa.and_(
+            columns.publisher_system == key.publisher_system,
+            columns.publisher_db == key.publisher_db,
+            columns.publication == key.publication,
+            columns.subscription == key.subscription,
+        )
+
+    def recorded(self) -> dict[str, int]:
+        """Return the `article_id` of each article, by its source; none where an earlier version made the tables."""
+        if not sa.inspect(self._session).has_table(ARTICLES.name):
+            return {}
+        query = sa.select(ARTICLES.c.article, ARTICLES.c.article_id).where(self._mine)
+        return {row.article: row.article_id for row in self._session.execute(query)}
+
+    def record(self, articles: Iterable[RegisteredArticle]) -> None:
+        """Record that the tables and procedures of these articles stand at their definitions."""
+        found = self.recorded()
+        for article in articles:
+            source = str(article.source)
+            if source not in found:
+                self._session.execute(sa.insert(ARTICLES).values(**self._row(article)))
+            elif found[source] != article.article_id:
+                self._update(ARTICLES.c.article == source, article)
+
+    def move(self, old: RegisteredArticle, new: RegisteredArticle | None) -> None:
+        """Record that an article passed from one definition to the next; None where it ends. Idempotent."""
+        at = ARTICLES.c.article_id == old.article_id
+        if new is None:
+            self._session.execute(sa.delete(ARTICLES).where(self._mine, at))
+        else:
+            self._update(at, new)
+
+    def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> None:
+        values = {"article": str(article.source), "article_id": article.article_id}
+        self._session.execute(
+            sa.update(ARTICLES).where(self._mine, where).values(**values, time=sa.func.current_timestamp())
+        )
+
+    def _row(self, article: RegisteredArticle) -> dict[str, object]:
+        key = self._key
+        return {
+            "publisher": key.publisher,
+            "publisher_system": key.publisher_system,
+            "publisher_db": key.publisher_db,
+            "publication": key.publication,
+            "subscription": key.subscription,
+            "article": str(article.source),
+            "article_id": article.article_id,
+        }

@@ -1,0 +1,59 @@
+"""Which definition of each article its table and procedures stand at, at a PostgreSQL Subscriber.
+
+Source: `MSsubscription_articles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psycopg import sql
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.postgres.session import Session
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.postgres.replication_tables import ARTICLES, MINE, has_table, key_values
+
+
+class Definitions:
+    """One subscription's rows, read and written in whatever transaction is open."""
+
+    def __init__(self, session: Session, key: SubscriptionKey) -> None:
+        self._session = session
+        self._key = key
+
+    def recorded(self) -> dict[str, int]:
+        """Return the `article_id` of each article, by its source; none where an earlier version made the tables."""
+        if not has_table(self._session, ARTICLES):
+            return {}
+        rows = self._session.execute(
+            sql.SQL("SELECT article, article_id FROM {} WHERE {}").format(ARTICLES, MINE), key_values(self._key)[1:]
+        )
+        return dict(rows.fetchall())
+
+    def record(self, articles: Iterable[RegisteredArticle]) -> None:
+        """Record that the tables and procedures of these articles stand at their definitions."""
+        wanted = {str(it.source): it.article_id for it in articles}
+        self._session.execute(
+            sql.SQL(
+                "INSERT INTO {} AS known (publisher, publisher_system, publisher_db, publication, subscription, "
+                "article, article_id) SELECT %s, %s, %s, %s, %s, wanted.* FROM unnest(%s::text[], %s::int[]) wanted "
+                "ON CONFLICT (publisher_system, publisher_db, publication, subscription, article) "
+                "DO UPDATE SET article_id = excluded.article_id, time = now() "
+                "WHERE known.article_id <> excluded.article_id"
+            ).format(ARTICLES),
+            [*key_values(self._key), list(wanted), list(wanted.values())],
+        )
+
+    def move(self, old: RegisteredArticle, new: RegisteredArticle | None) -> None:
+        """Record that an article passed from one definition to the next; None where it ends. Idempotent."""
+        mine = [*key_values(self._key)[1:], old.article_id]
+        if new is None:
+            self._session.execute(sql.SQL("DELETE FROM {} WHERE {} AND article_id = %s").format(ARTICLES, MINE), mine)
+        else:
+            self._session.execute(
+                sql.SQL(
+                    "UPDATE {} SET article = %s, article_id = %s, time = now() WHERE {} AND article_id = %s"
+                ).format(ARTICLES, MINE),
+                [str(new.source), new.article_id, *mine],
+            )

@@ -1,0 +1,138 @@
+"""Schema changes applied at a PostgreSQL Subscriber: in the transaction of the rows before and after them, and of the
+watermark.
+
+Source: PostgreSQL documentation, `ALTER TABLE`, `ALTER TYPE`, `SET CONSTRAINTS`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psycopg
+from psycopg import sql
+
+from tranrepl.errors import ConfigurationError, DataError, TransientError
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.postgres.altered_table import PostgresTable
+from tranrepl.subscriber.postgres.definitions import Definitions
+from tranrepl.subscriber.postgres.destination import find_targets
+from tranrepl.subscriber.postgres.enum_labels import add_labels, rename_labels
+from tranrepl.subscriber.postgres.ownership import not_owned
+from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
+from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
+
+_LOCK_SECONDS = 2.0
+"""How long the lock on a table is waited for at a time: whoever comes meanwhile waits behind us."""
+_LOCK_ATTEMPTS = 6
+_BETWEEN_ATTEMPTS = 1.0
+
+
+class SchemaChangeApply:
+    """Applies schema changes, inside the open transaction."""
+
+    def __init__(self, session: Session, key: SubscriptionKey, where: str, connect: Callable[[], Session]) -> None:
+        """Set where they are applied; `connect` opens another session, in autocommit."""
+        self._session = session
+        self._key = key
+        self._where = where
+        self._connect = connect
+        self._definitions = Definitions(session, key)
+        self._said: list[str] = []
+
+    def apply(self, step: SchemaStep) -> None:
+        """Alter the destination, make its procedures anew, and record the definition that they stand at.
+
+        Raises ConfigurationError where a person must do something first, TransientError where the table's lock is not
+        to be had. Then the transaction must be rolled back.
+        """
+        with translated_errors(self._where):
+            recorded = self._definitions.recorded()
+        if standing(step, recorded, self._where) is Recorded.AFTER:
+            self._said.append(f"{self._where}: {change_text(step.change)}: the table is of that definition already")
+            return
+        self._said += told(step, self._where)
+        if step.new is not None:
+            self._alter(step)
+        with translated_errors(self._where):
+            self._definitions.move(step.old, step.new)
+
+    def take_notices(self) -> list[str]:
+        """Return what was done and what was left alone since the last call."""
+        said, self._said = self._said, []
+        return said
+
+    def _alter(self, step: SchemaStep) -> None:
+        self._change_labels(step)
+        if step.change.columns:
+            self._settle_constraints(step)
+            with translated_errors(self._where):
+                before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
+            self._lock(step)
+            table = PostgresTable(self._session, self._where, step.old.destination)
+            self._said += [*alter_columns(step.change, table)]
+            with translated_errors(self._where):
+                self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
+                self._session.execute("SET CONSTRAINTS ALL DEFERRED")
+        self._renew_procedures(step)
+
+    def _change_labels(self, step: SchemaStep) -> None:
+        if not step.change.labels:
+            return
+        with translated_errors(self._where), self._connect() as other:
+            # A label cannot be used in the transaction that adds it.
+            other.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{int(_LOCK_SECONDS * 1000)}ms"])
+            self._said += [f"{self._where}: {it}" for it in add_labels(other, step.change)]
+        with translated_errors(self._where):
+            self._said += [f"{self._where}: {it}" for it in rename_labels(self._session, step.change)]
+
+    def _settle_constraints(self, step: SchemaStep) -> None:
+        """Let deferred constraints be checked now: a table with checks pending cannot be altered."""
+        try:
+            with translated_errors(self._where):
+                self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except DataError as error:
+            raise ConfigurationError(
+                f"{error.message}: a deferred constraint does not hold where its transaction changes the schema "
+                f"({change_text(step.change)}), and it cannot wait for the commit",
+                remedy="not_for_replication: true for the subscription lets foreign keys not act on what is delivered; "
+                "or drop the constraint at the Subscriber, deliver, and add it again",
+                article=str(step.change.source),
+            ) from error
+
+    def _lock(self, step: SchemaStep) -> None:
+        """Lock the table against all others. Whoever reads it may hold that up: it is tried for a bounded time."""
+        name = step.old.destination
+        with translated_errors(self._where):
+            problem = not_owned(self._session, self._where, name)
+        if problem is not None:
+            raise problem
+        for attempt in range(_LOCK_ATTEMPTS):
+            try:
+                with self._session.transaction():
+                    milliseconds = f"{int(_LOCK_SECONDS * 1000)}ms"
+                    self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [milliseconds])
+                    self._session.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(qualified(name)))
+                # Undone with the savepoint where it failed, kept where it did not.
+                return
+            except psycopg.errors.LockNotAvailable:
+                if attempt + 1 < _LOCK_ATTEMPTS:
+                    time.sleep(_BETWEEN_ATTEMPTS)
+            except psycopg.Error as error:
+                raise translate(self._where, error) from error
+        raise TransientError(
+            f"{self._where}: table {name} is in use: {change_text(step.change)} waited {_LOCK_ATTEMPTS} times for its "
+            "lock",
+            remedy="it is tried again with the next delivery; pg_locks and pg_stat_activity show who uses the table",
+            article=str(step.change.source),
+        )
+
+    def _renew_procedures(self, step: SchemaStep) -> None:
+        if step.new is None:
+            return
+        (target,) = find_targets(self._session, self._where, [step.new])
+        with translated_errors(self._where):
+            self._said += renew_procedures(self._session, self._where, self._key, target)

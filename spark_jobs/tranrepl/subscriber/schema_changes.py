@@ -1,0 +1,206 @@
+"""Schema changes at a Subscriber: which of their parts are still to be done, whatever the database.
+
+A part that somebody has done by hand is passed over and told; one that contradicts the table that is there is refused.
+The definition that an article's table and procedures stand at is recorded at the Subscriber
+(`MSsubscription_articles`): it moves in the transaction of the change, or where DDL ends a transaction, right after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
+from tranrepl.subscriber.batching.steps import SchemaStep
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationColumn:
+    """A column of the table that is there; its type as the database spells it."""
+
+    name: str
+    type_name: str
+    not_null: bool
+
+
+class AlteredTable(Protocol):
+    """A destination table that a schema change alters. Errors are of `tranrepl.errors`."""
+
+    @property
+    def where(self) -> str:
+        """The Subscriber and the table as messages name them."""
+        ...
+
+    def columns(self) -> Mapping[str, DestinationColumn]:
+        """Return the columns that the table has now, by name."""
+        ...
+
+    def has_type(self, column: DestinationColumn, change: ColumnChange) -> bool:
+        """Return whether a column has the type that the change gives it."""
+        ...
+
+    def alter(self, change: ColumnChange) -> Iterator[str]:
+        """Do a part that is to be done, and yield the statements that ran, or what was left alone instead."""
+        ...
+
+
+class Recorded(Enum):
+    """What the recorded definition says of a schema change."""
+
+    BEFORE = auto()
+    """The table and the procedures stand at the old definition: the change is to be done."""
+    AFTER = auto()
+    """They stand at the new one or a later one."""
+
+
+def standing(step: SchemaStep, recorded: Mapping[str, int], where: str) -> Recorded:
+    """Return what the definitions recorded at a Subscriber, by article (source), say of a change.
+
+    Definitions of an article get growing numbers. Raises ConfigurationError where the table stands at an earlier one
+    than the change begins with.
+    """
+    names = [str(it.source) for it in (step.old, step.change, step.new) if it is not None]
+    found = next((recorded[it] for it in names if it in recorded), None)
+    if found is None or found == step.old.article_id:
+        return Recorded.BEFORE
+    if found > step.old.article_id:
+        return Recorded.AFTER
+    raise ConfigurationError(
+        f"article {step.change.source}: {where}: its table stands at definition {found}, and the schema change that "
+        f"comes next begins with definition {step.old.article_id}: one between was skipped",
+        remedy=f"`tranrepl reinitialize FILE -s SUBSCRIPTION --article {step.change.source}` brings the table to the "
+        "article's definition and copies its rows",
+        article=str(step.change.source),
+    )
+
+
+def alter_columns(change: SchemaChange, table: AlteredTable) -> Iterator[str]:
+    """Alter the destination, part by part, and yield what was done or left alone, in words.
+
+    Raises ConfigurationError where the table that is there contradicts the change.
+    """
+    for part in change.columns:
+        if _is_done(change, part, table):
+            if part.action is not ColumnAction.DROP_NOT_NULL:
+                yield f"{table.where}: {_in_words(part)}: it was done already"
+        else:
+            yield from table.alter(part)
+
+
+def _is_done(change: SchemaChange, part: ColumnChange, table: AlteredTable) -> bool:
+    columns = table.columns()
+    found = columns.get(part.column)
+    match part.action:
+        case ColumnAction.ADD:
+            if found is not None and not table.has_type(found, part):
+                raise _contradicts(
+                    change,
+                    part,
+                    table,
+                    f"the table has a column of that name, of type {found.type_name}",
+                    f"rename or drop column {part.column} of the destination, or give it type {part.type_name}",
+                )
+            return found is not None
+        case ColumnAction.DROP:
+            return found is None
+        case ColumnAction.RENAME:
+            return _is_renamed(change, part, table, columns)
+        case ColumnAction.RETYPE:
+            return table.has_type(_required(change, part, table, found), part)
+        case ColumnAction.DROP_NOT_NULL:
+            return not _required(change, part, table, found).not_null
+
+
+def _is_renamed(
+    change: SchemaChange, part: ColumnChange, table: AlteredTable, columns: Mapping[str, DestinationColumn]
+) -> bool:
+    new_name = part.new_name or part.column
+    if part.column in columns and new_name in columns:
+        raise _contradicts(
+            change,
+            part,
+            table,
+            f"the table has columns {part.column} and {new_name}",
+            f"rename or drop the one that is not the article's: the article's is {part.column} until then",
+        )
+    if part.column not in columns and new_name not in columns:
+        raise _missing(change, part, table)
+    return part.column not in columns
+
+
+def _required(
+    change: SchemaChange, part: ColumnChange, table: AlteredTable, found: DestinationColumn | None
+) -> DestinationColumn:
+    if found is None:
+        raise _missing(change, part, table)
+    return found
+
+
+def _missing(change: SchemaChange, part: ColumnChange, table: AlteredTable) -> ConfigurationError:
+    return _contradicts(
+        change,
+        part,
+        table,
+        f"the table has no column {part.column}",
+        f"add column {part.column} to the destination again; or where its rows do not matter, `tranrepl reinitialize "
+        f"FILE --article {change.source}` copies them",
+    )
+
+
+def _contradicts(
+    change: SchemaChange, part: ColumnChange, table: AlteredTable, problem: str, remedy: str
+) -> ConfigurationError:
+    return ConfigurationError(
+        f"article {change.source}: {table.where}: the schema change ({_in_words(part)}) cannot be applied: {problem}",
+        remedy=f"{remedy}; then deliver again",
+        article=str(change.source),
+    )
+
+
+def _in_words(part: ColumnChange) -> str:
+    """Return what is done to a column, as SQL would say it."""
+    match part.action:
+        case ColumnAction.ADD:
+            return f"ADD COLUMN {part.column} {part.type_name}"
+        case ColumnAction.DROP:
+            return f"DROP COLUMN {part.column}"
+        case ColumnAction.RENAME:
+            return f"RENAME COLUMN {part.column} TO {part.new_name}"
+        case ColumnAction.RETYPE:
+            return f"ALTER COLUMN {part.column} TYPE {part.type_name}"
+        case ColumnAction.DROP_NOT_NULL:
+            return f"ALTER COLUMN {part.column} DROP NOT NULL"
+
+
+def change_text(change: SchemaChange) -> str:
+    """Return a schema change on one line, for people to read."""
+    parts = [_in_words(it) for it in change.columns]
+    parts += [f"{it.action} label {it.label} of type {it.type_name}" for it in change.labels]
+    if change.new_article_id is None:
+        parts.append("the article ends")
+    return f"{change.tag} {change.source}: {', '.join(parts) or 'nothing for the Subscribers'}"
+
+
+def told(step: SchemaStep, where: str) -> Sequence[str]:
+    """Return what a change leaves alone at the Subscribers, in words."""
+    article = f"{where}: article {step.change.source}"
+    said = [f"{article}: {note}" for note in step.change.notes]
+    if step.new is None:
+        said.append(f"{article} ended ({step.change.tag}): table {step.old.destination} stays as it is")
+    return said
+
+
+def chain_of_changes(changes: Sequence[SchemaChange], recorded: int, wanted: int) -> list[SchemaChange] | None:
+    """Return the changes, of all in order, that lead from one definition of an article to another; None where they do
+    not lead there."""
+    chain, at = [], recorded
+    for change in changes:
+        if at == wanted:
+            break
+        if change.article_id == at and change.new_article_id is not None:
+            chain.append(change)
+            at = change.new_article_id
+    return chain if at == wanted else None

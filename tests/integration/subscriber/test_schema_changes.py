@@ -1,0 +1,210 @@
+"""Schema changes at a PostgreSQL Subscriber, from stored commands: in the transaction of the rows beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from conftest import DatabaseFactory
+from support.command_history import Column, History, seqno
+from support.site import execute
+from support.subscribers import Kind, Rows, Site
+from tranrepl.jobs.results import JobResult
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, LabelChange, SchemaChange
+from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions
+
+ID = Column("id", "integer", key=1)
+A = Column("a", "integer")
+B = Column("b", "text")
+_COLUMNS = """SELECT column_name, data_type, is_nullable, generation_expression FROM information_schema.columns
+WHERE table_schema = 'public' AND table_name = %s ORDER BY column_name"""
+_PROCEDURES = """SELECT oid::regprocedure::text, md5(prosrc) FROM pg_proc
+WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'sp_MS%' ORDER BY 1"""
+
+
+@dataclass
+class World:
+    """One Subscriber with table t, and a history of commands for it that grows."""
+
+    site: Site
+    history: History = field(default_factory=History)
+    watermark: bytes = FIRST_XACT_SEQNO
+
+    def change(
+        self, old: RegisteredArticle, new: RegisteredArticle | None, *parts: ColumnChange, **more: object
+    ) -> None:
+        self.history.schema(
+            SchemaChange(
+                source=old.source,
+                article_id=old.article_id,
+                new_article_id=None if new is None else new.article_id,
+                tag="ALTER TABLE",
+                columns=parts,
+                **more,
+            )
+        )
+
+    def deliver(self, options: ApplierOptions = AS_CONFIGURED) -> JobResult:
+        """Deliver what came since the last delivery, in one commit batch for each transaction."""
+        result = self.site.deliver(self.history, self.watermark, transactions=1, options=options)
+        if result.error is None:
+            self.watermark = seqno(self.history.xact)
+            self.history.rows.clear()
+        return result
+
+    def delivered(self) -> JobResult:
+        result = self.deliver()
+        assert result.error is None, result.error
+        return result
+
+    def columns(self, table: str = "t") -> Rows:
+        return self.site.execute(_COLUMNS.replace("%s", f"'{table}'"))
+
+    def state(self) -> tuple[Rows, Rows, bytes, dict[str, int]]:
+        return self.columns(), self.site.execute(_PROCEDURES), self.site.watermark(), self.site.definitions()
+
+
+@pytest.fixture
+def world(database: DatabaseFactory) -> World:
+    connection = database("subscriber")
+    return World(Site(Kind("postgres", {}, "postgres"), connection, lambda *it: execute(connection, *it), "public"))
+
+
+def _add(column: str, type_name: str = "integer", **more: str | None) -> ColumnChange:
+    return ColumnChange(action=ColumnAction.ADD, column=column, type_name=type_name, **more)
+
+
+def _drop(column: str) -> ColumnChange:
+    return ColumnChange(action=ColumnAction.DROP, column=column)
+
+
+def _rename(column: str, new_name: str) -> ColumnChange:
+    return ColumnChange(action=ColumnAction.RENAME, column=column, new_name=new_name)
+
+
+def _retype(column: str, type_name: str) -> ColumnChange:
+    return ColumnChange(action=ColumnAction.RETYPE, column=column, type_name=type_name)
+
+
+def test_rows_before_and_after_each_kind_of_change_arrive(world: World) -> None:
+    site, history, moment = world.site, world.history, "2024-02-03 04:05:06.789+00"
+    first = site.article("t", [ID, A, B])
+    second = site.next_definition(first, [ID, A, B, Column("c", "timestamp with time zone")])
+    third = site.next_definition(second, [ID, A, Column("note", "text"), Column("c", "timestamp with time zone")])
+    fourth = site.next_definition(third, [ID, Column("note", "text"), Column("c", "text")])
+    history.transaction().insert(first, ["1", "1", "x"])
+    history.transaction().insert(first, ["2", "2", "y"])
+    world.change(first, second, _add("c", "timestamp with time zone", existing_value=moment))
+    history.insert(second, ["3", "3", "z", None]).update(second, ["1", "1", "x", None], ["1", "10", "x", None])
+    history.transaction()
+    world.change(second, third, _rename("b", "note"))
+    history.update(third, ["2", "2", "y", None], ["2", "2", "Y", None])
+    history.transaction()
+    world.change(third, fourth, _drop("a"), _retype("c", "text"))
+    history.insert(fourth, ["4", None, "text"]).delete(fourth, ["3", "z", None])
+    result = world.delivered()
+    assert site.execute("SELECT id, note, c FROM t ORDER BY id") == [
+        (1, "x", moment),
+        (2, "Y", moment),
+        (4, None, "text"),
+    ]
+    assert world.columns() == [
+        ("c", "text", "YES", None),
+        ("id", "integer", "NO", None),
+        ("note", "text", "YES", None),
+    ]
+    assert [it for it in result.notices if "ALTER" in it] == [
+        f'Subscriber reporting: ALTER TABLE "public"."t" ADD COLUMN "c" timestamp with time zone DEFAULT \'{moment}\'',
+        'Subscriber reporting: ALTER TABLE "public"."t" ALTER COLUMN "c" DROP DEFAULT',
+        'Subscriber reporting: ALTER TABLE "public"."t" RENAME COLUMN "b" TO "note"',
+        'Subscriber reporting: ALTER TABLE "public"."t" DROP COLUMN IF EXISTS "a"',
+        'Subscriber reporting: ALTER TABLE "public"."t" ALTER COLUMN "c" TYPE text',
+    ]
+    assert site.definitions() == {"public.t": fourth.article_id}
+
+
+def test_rows_that_exist_get_the_value_that_the_publisher_gave(world: World) -> None:
+    site, history = world.site, world.history
+    first = site.article("t", [ID])
+    second = site.next_definition(first, [ID, Column("c", "integer[]"), Column("d", "text"), Column("e", "jsonb")])
+    history.transaction().insert(first, ["1"])
+    history.transaction()
+    world.change(
+        first,
+        second,
+        _add("c", "integer[]", existing_value="{1,NULL}"),
+        _add("d", "text", existing_value="it's \\ 50% \n{} new"),
+        _add("e", "jsonb", default="'{}'::jsonb"),
+    )
+    history.insert(second, ["2", None, None, None])
+    world.delivered()
+    assert site.execute("SELECT * FROM t ORDER BY id") == [
+        (1, [1, None], "it's \\ 50% \n{} new", None),
+        (2, None, None, None),
+    ]
+
+
+def test_nulls_follow_a_dropped_not_null(world: World) -> None:
+    site, history = world.site, world.history
+    first = site.article("t", [ID, Column("a", "integer", not_null=True)])
+    second = site.next_definition(first, [ID, A])
+    history.transaction()
+    world.change(first, second, ColumnChange(action=ColumnAction.DROP_NOT_NULL, column="a"))
+    history.insert(second, ["1", None])
+    world.delivered()
+    assert site.execute("SELECT * FROM t") == [(1, None)]
+
+
+def test_a_generated_column_is_made_and_goes_with_its_base(world: World) -> None:
+    site, history = world.site, world.history
+    first = site.article("t", [ID, A])
+    second = site.next_definition(first, [ID, A])
+    third = site.next_definition(second, [ID])
+    history.transaction().insert(first, ["1", "20"])
+    world.change(first, second, _add("twice", generation_expression="(a * 2)"))
+    world.change(second, second, _add("odd", generation_expression="(missing + 1)"))
+    result = world.delivered()
+    assert site.execute("SELECT * FROM t") == [(1, 20, 40)]
+    assert any("generated column odd was left out" in it for it in result.notices)
+    history.transaction()
+    world.change(second, third, _drop("a"))
+    world.delivered()
+    assert site.execute("SELECT * FROM t") == [(1,)]
+
+
+def test_labels_are_usable_in_the_transaction_that_adds_them(world: World) -> None:
+    site, history = world.site, world.history
+    site.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    first = site.article("t", [ID, Column("m", "public.mood")])
+    second = site.next_definition(first, [ID, Column("m", "public.mood")])
+    history.transaction().insert(first, ["1", "glad"])
+    labels = (
+        LabelChange(action=LabelAction.ADD, type_name="public.mood", label="so-so", before="glad"),
+        LabelChange(action=LabelAction.RENAME, type_name="public.mood", label="glad", new_label="happy"),
+    )
+    world.change(first, second, labels=labels)
+    history.insert(second, ["2", "so-so"]).insert(second, ["3", "happy"])
+    world.delivered()
+    assert site.execute("SELECT id, m::text FROM t ORDER BY t.m, id") == [(2, "so-so"), (1, "happy"), (3, "happy")]
+
+
+def test_a_failure_after_a_change_leaves_everything_as_before(world: World) -> None:
+    site, history = world.site, world.history
+    first = site.article("t", [ID, A])
+    second = site.next_definition(first, [ID, A, B])
+    history.transaction().insert(first, ["1", "1"])
+    world.delivered()
+    before = world.state()
+    history.transaction().insert(first, ["2", "2"])
+    world.change(first, second, _add("b", "text"))
+    history.update(second, ["9", "9", None], ["9", "9", "x"])
+    result = world.deliver()
+    assert result.error is not None
+    assert result.error.number == "20598"
+    assert (world.state(), site.execute("SELECT * FROM t")) == (before, [(1, 1)])
+    site.execute("INSERT INTO t VALUES (9, 9)")
+    world.delivered()
+    assert site.execute("SELECT * FROM t ORDER BY id") == [(1, 1, None), (2, 2, None), (9, 9, "x")]
