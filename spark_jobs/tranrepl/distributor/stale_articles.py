@@ -9,7 +9,10 @@ from tranrepl.model.names import TableName
 from tranrepl.settings.publication import OnUnknownRows, Publication, Subscription, SyncType
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
-REWRITTEN = "its table was rewritten, and the log does not say what its rows are now"
+_REWRITTEN = "its table was rewritten, and the log does not say what its rows are now"
+_PARTITIONS_CHANGED = (
+    "a partition with rows of its own was attached, detached or dropped, and the log does not say which rows those are"
+)
 
 
 def why_unknown(article: RegisteredArticle, known: RegisteredArticle) -> UnknownRows | None:
@@ -22,16 +25,23 @@ def why_unknown(article: RegisteredArticle, known: RegisteredArticle) -> Unknown
         "its destination is another table": article.destination != known.destination,
         f"column {', '.join(gained)} joined it": bool(gained),
         "its row filter changed": article.filter != known.filter,
-        REWRITTEN: was_rewritten(article, known),
     }
+    unseen = unseen_change(article, known)
+    if unseen is not None:
+        reasons[unseen] = True
     reason = next((it for it, holds in reasons.items() if holds), None)
     if reason is None:
         return None
     return UnknownRows(reason, None if article.filter == known.filter else known.filter or "true")
 
 
-def was_rewritten(article: RegisteredArticle, known: RegisteredArticle) -> bool:
-    return article.file is not None and known.file is not None and not article.file.holds_values_of(known.file)
+def unseen_change(article: RegisteredArticle, known: RegisteredArticle) -> str | None:
+    """Return what became of the rows of the article's table that the log does not show; None where nothing did."""
+    if article.file is None or known.file is None:
+        return None
+    if not article.file.holds_partitions_of(known.file):
+        return _PARTITIONS_CHANGED
+    return None if article.file.holds_values_of(known.file) else _REWRITTEN
 
 
 def waits_for_snapshot(publication: Publication, source: TableName, subscription: Subscription) -> bool:

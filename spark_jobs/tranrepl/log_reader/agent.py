@@ -35,7 +35,7 @@ def idle_result(
         if found_change:
             expect(empty_up_to, up_to)
             return None
-        notices += reinitialize_rewritten(opened, request.publication, articles)
+        notices += reinitialize_rewritten(opened, request.publication, articles, empty_up_to)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,

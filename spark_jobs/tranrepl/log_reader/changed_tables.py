@@ -5,28 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tranrepl.distributor.database import UnknownRows
-from tranrepl.distributor.stale_articles import REWRITTEN, reinitialize_or_stop, was_rewritten
+from tranrepl.distributor.stale_articles import reinitialize_or_stop, unseen_change
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.position import Position
 from tranrepl.settings.publication import Publication
 
 
 def reinitialize_rewritten(
-    opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle]
+    opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle], read_to: Position
 ) -> list[str]:
-    """Reinitialize or stop each article whose table was rewritten. Returns what was done, in words.
+    """Reinitialize or stop each article whose table was rewritten, or has other partitions with rows. The log is read
+    up to `read_to`. Returns what was done, in words.
 
     Raises ConfigurationError where a table does not fit its article any more.
     """
     files = opened.publisher.files(articles)
+    # After the look: what is gone by now has no row in the log from there on.
+    end_of_log = opened.publisher.end_of_log()
     done: list[str] = []
     looked_at = []
     for article in articles:
         file = files[article.source_object_id].of([column.ordinal for column in article.columns])
-        now = article.model_copy(update={"file": file})
-        if was_rewritten(now, article):
+        now = article.model_copy(update={"file": file.with_gone(article.file).without_read(read_to, end_of_log)})
+        unseen = unseen_change(now, article)
+        if unseen is not None:
             done += reinitialize_or_stop(
-                opened.database, opened.record, publication, article.source, UnknownRows(REWRITTEN)
+                opened.database, opened.record, publication, article.source, UnknownRows(unseen)
             )
             now = now.model_copy(update={"begins_after": opened.publisher.end_of_log()})
         if now != article:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LACKS_OLD_ROWS = "the log lacks old rows of its table"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -87,7 +88,7 @@ class _LogReader:
         stays."""
         while self._registered < self._up_to:
             self._read_on()
-        self._notice(reinitialize_rewritten(self._opened, self._publication, self._articles))
+        self._notice(reinitialize_rewritten(self._opened, self._publication, self._articles, self._registered))
 
     @property
     def _registered(self) -> Position:
@@ -128,17 +129,16 @@ class _LogReader:
         if read.error is not None:
             raise read.error.to_exception()
         if read.refusal is not None and read.last_commit is None:
-            if read.lacks_old_rows and self._reinitialized_without_old_rows(read.refusal):
+            reason = _LACKS_OLD_ROWS if read.lacks_old_rows else read.rows_unknown
+            if reason is not None and self._reinitialized(read.refusal, reason):
                 return
             raise read.refusal.to_exception()
         self._read_on(stop_at=None if read.last_commit is None else bytes.fromhex(read.last_commit))
 
-    def _reinitialized_without_old_rows(self, refusal: ErrorReport) -> bool:
-        """Reinitialize the article whose old rows the log lacks. Returns whether reading can go on."""
+    def _reinitialized(self, refusal: ErrorReport, reason: str) -> bool:
+        """Reinitialize the article whose rows the log does not show. Returns whether reading can go on."""
         article = next(it for it in self._articles if str(it.source) == refusal.article)
-        done = reinitialize_without_old_rows(
-            self._opened, self._publication, article, "the log lacks old rows of its table"
-        )
+        done = reinitialize_without_old_rows(self._opened, self._publication, article, reason)
         if done is None:
             return False
         self._notice(done)

@@ -141,6 +141,7 @@ class _Account:
             transform_seconds=self.transform_seconds,
             refusal=report,
             lacks_old_rows=self.refusal is not None and self.refusal.lacks_old_rows,
+            rows_unknown=None if self.refusal is None else self.refusal.rows_unknown,
         )
 
 

@@ -35,6 +35,8 @@ class Refusal:
     error: ErrorReport
     lacks_old_rows: bool = False
     """Whether changes lack old rows in the log, though the article of the error needs them."""
+    rows_unknown: str | None = None
+    """Why the log does not say which rows the article of the error has now; None where it does."""
 
 
 @dataclass(frozen=True, slots=True)

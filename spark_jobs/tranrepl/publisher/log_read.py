@@ -53,6 +53,8 @@ class LogRead(BaseModel):
     command. What came before that transaction is good."""
     lacks_old_rows: bool = False
     """The refusal is of changes whose old rows are not in the log, though an article (the refusal's) needs them."""
+    rows_unknown: str | None = None
+    """Why the log does not say which rows the article of the refusal has now; None where it does."""
     error: ErrorReport | None = None
     """Reading failed: the commands are not whole."""
     failure: ReadFailure | None = None

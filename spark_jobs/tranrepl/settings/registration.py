@@ -32,6 +32,7 @@ def registered_article(
                 lob=column.name in article.lob_columns,
             )
         )
+    file = table.file.of([column.ordinal for column in columns]) if table.file is not None else None
     return RegisteredArticle(
         article_id=0,
         source=article.source,
@@ -45,6 +46,6 @@ def registered_article(
         update_policy=article.update_policy,
         truncate=article.truncate,
         deferrable=table.deferrable,
-        file=table.file.of([column.ordinal for column in columns]) if table.file is not None else None,
+        file=file.with_partitions_of(known.file) if file is not None and known is not None else file,
         begins_after=known.begins_after if known else FIRST_POSITION,
     )

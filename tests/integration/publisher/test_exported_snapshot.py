@@ -22,7 +22,7 @@ from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.publisher.postgres.exported_snapshot import exported_snapshot
-from tranrepl.publisher.postgres.snapshot_session import article_query, hold_tables, set_search_path
+from tranrepl.publisher.postgres.snapshot_session import PostgresSnapshotSession, hold_tables
 
 
 def _site(databases: DatabasesFactory, tmp_path: Path, filter_: str | None = None) -> Site:
@@ -46,10 +46,9 @@ def _read(site: Site, name: str) -> str:
     article = _article(site)
     with snapshot_session(site.databases.publisher, name, "reader") as session:
         hold_tables(session, [article])
-        set_search_path(session, article)
-        statement = b"COPY (" + article_query(article).as_bytes(session) + b") TO STDOUT"
-        with session.cursor().copy(statement) as copy:
-            return b"".join(bytes(chunk) for chunk in copy).decode()
+        source = PostgresSnapshotSession(session)
+        chunks = [chunk for chosen in source.ranges(article, None) for chunk in source.lines(chosen)]
+        return b"".join(chunks).decode()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from tranrepl.model.commands import Method, Operation, Propagation, encode_chang
 from tranrepl.model.names import TableName
 from tranrepl.publisher.changes import Buffer, Cells, Changes
 from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.pgoutput import DecodedBatch, PgOutputDecoder
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -249,7 +250,7 @@ def _hold_together(log: Log, cuts: Sequence[int], limits: Limits) -> ReferenceDe
     reference = ReferenceDecoder(log.articles, limits)
     for message in log.messages:
         reference.read(message)
-    decoder = PgOutputDecoder(log.articles, limits)
+    decoder = PgOutputDecoder(PublishedRelations(log.articles), limits)
     changes, last = _decoded(decoder, _arrays(log.messages, cuts))
     assert changes == reference.changes
     assert (decoder.transactions, decoder.message_bytes) == (reference.transactions, reference.message_bytes)
@@ -304,7 +305,7 @@ def _changes_of(*messages: bytes, columns: Columns = _COLUMNS) -> list[tuple[obj
     announced = [pgoutput.begin(16, 1), pgoutput.relation(_ID, "public", "t1", columns), *messages]
     log = Log([_ARTICLE], [*announced, pgoutput.commit(16, 24, 1)])
     _hold_together(log, [], NO_LIMITS)
-    changes, _ = _decoded(PgOutputDecoder(log.articles, NO_LIMITS), _arrays(log.messages, []))
+    changes, _ = _decoded(PgOutputDecoder(PublishedRelations(log.articles), NO_LIMITS), _arrays(log.messages, []))
     return [
         (it["command_id"], it["operation"], it["before"], it["after"], it["changed"] and it["changed"].hex())
         for it in changes
@@ -352,7 +353,7 @@ def test_an_update_that_changed_no_published_column_is_no_change() -> None:
     ],
 )
 def test_a_mismatch_names_the_column(columns: Columns, problem: str) -> None:
-    decoder = PgOutputDecoder([_ARTICLE], NO_LIMITS)
+    decoder = PgOutputDecoder(PublishedRelations([_ARTICLE]), NO_LIMITS)
     decoded = decoder.decode(pa.array([pgoutput.relation(_ID, "public", "t1", columns)], pa.binary()))
     assert decoded.mismatch is not None
     assert (decoded.mismatch.problem, decoded.mismatch.article) == (problem, _ARTICLE)
@@ -362,11 +363,11 @@ def test_a_type_that_the_column_had_before_is_still_read() -> None:
     columns = list(_ARTICLE.columns)
     columns[2] = columns[2].model_copy(update={"type_oid": 25, "type_modifier": -1, "earlier_types": ((1043, 14),)})
     article = _ARTICLE.model_copy(update={"columns": tuple(columns)})
-    decoder = PgOutputDecoder([article], NO_LIMITS)
+    decoder = PgOutputDecoder(PublishedRelations([article]), NO_LIMITS)
     assert decoder.decode(pa.array([pgoutput.relation(_ID, "public", "t1", _COLUMNS)], pa.binary())).mismatch is None
 
 
 def test_a_tuple_of_another_width_than_its_relation_is_refused() -> None:
     messages = [pgoutput.relation(_ID, "public", "t1", _COLUMNS), pgoutput.insert(_ID, ["1", "2"])]
     with pytest.raises(ValueError, match="another number of columns"):
-        PgOutputDecoder([_ARTICLE], NO_LIMITS).decode(pa.array(messages, pa.binary()))
+        PgOutputDecoder(PublishedRelations([_ARTICLE]), NO_LIMITS).decode(pa.array(messages, pa.binary()))

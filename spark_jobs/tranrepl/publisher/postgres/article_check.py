@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from psycopg import sql
 
@@ -10,8 +10,12 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import Generation, TableDescription
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems
+from tranrepl.publisher.postgres.old_rows import FULL
+from tranrepl.publisher.postgres.partitions import Partition, partitions
 from tranrepl.publisher.postgres.row_filter_check import filter_problems
 from tranrepl.settings.publication import Article, ReplicaIdentity
+
+PARTITIONED = "partitioned table"
 
 
 def article_problems(
@@ -19,9 +23,11 @@ def article_problems(
 ) -> Iterator[ConfigurationError]:
     """Yield why this table cannot be published as the article asks, each with its remedy. `name`: the publication's."""
     at, where = f"article {article.source}", f"Publisher {session.info.dbname}"
-    if table.kind != "table" or table.persistence != "permanent":
-        what = table.kind if table.kind != "table" else f"{table.persistence} table"
-        yield ConfigurationError(f"{at}: {where}: not an ordinary table ({what})", remedy="allowed: an ordinary table")
+    if table.kind not in ("table", PARTITIONED) or table.persistence != "permanent":
+        what = f"{table.persistence} table" if table.kind in ("table", PARTITIONED) else table.kind
+        yield ConfigurationError(
+            f"{at}: {where}: not an ordinary table ({what})", remedy="allowed: an ordinary or a partitioned table"
+        )
         return
     if not table.key:
         yield ConfigurationError(
@@ -29,6 +35,9 @@ def article_problems(
             remedy=f"ALTER TABLE {article.source} ADD PRIMARY KEY (…)",
         )
         return
+    below = partitions(session, [table.object_id]) if table.kind == PARTITIONED else []
+    for it in below:
+        yield from _partition_problems(f"{at}: {where}: partition {it.table}", it, article, table)
     yield from column_problems(at, article, table)
     yield from filter_problems(session, article, table)
     if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
@@ -37,9 +46,30 @@ def article_problems(
             remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY DEFAULT, or leave replica_identity out",
         )
     if wants_full_identity(article, table):
-        yield from _full_identity_problems(session, name, article, table)
+        yield from _full_identity_problems(session, name, article, table, below)
     elif table.replica_identity != "full":
         yield from before_image_problems(at, article, table)
+
+
+def _partition_problems(
+    at: str, partition: Partition, article: Article, table: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Yield why the rows of a partition cannot be published with its table's."""
+    detach = f"ALTER TABLE {article.source} DETACH PARTITION {partition.table}"
+    if partition.kind != "r":
+        yield ConfigurationError(f"{at} is no ordinary table: its changes are not in the log", remedy=detach)
+    elif partition.persistence != "p":
+        yield ConfigurationError(
+            f"{at} is not logged: its changes are not in the log",
+            remedy=f"ALTER TABLE {partition.table} SET LOGGED, or {detach}",
+        )
+    elif not partition.has_key:
+        key = ", ".join(sql.Identifier(column.name).as_string(None) for column in table.key)
+        yield ConfigurationError(
+            f"{at} lacks the primary key of its table",
+            remedy=f"ALTER TABLE {partition.table} ADD PRIMARY KEY ({key}), and ALTER INDEX … ATTACH PARTITION it to "
+            "the table's",
+        )
 
 
 def wants_full_identity(article: Article, table: TableDescription) -> bool:
@@ -52,27 +82,30 @@ def wants_full_identity(article: Article, table: TableDescription) -> bool:
 
 
 def _full_identity_problems(
-    session: Session, name: str, article: Article, table: TableDescription
+    session: Session, name: str, article: Article, table: TableDescription, below: Sequence[Partition]
 ) -> Iterator[ConfigurationError]:
     """Yield a problem where the Publisher's own UPDATE would fail once the table has REPLICA IDENTITY FULL: for another
     publication's column list, or (from PostgreSQL 18) its silence on stored generated columns."""
     version, where = session.info.server_version // 10000, f"Publisher {session.info.dbname}"
-    if table.replica_identity == "full" or version < 15:
+    lacking = [it for it in below if it.replica_identity != FULL]
+    if (table.replica_identity == "full" and not lacking) or version < 15:
         return
     stored = any(column.generation is Generation.STORED for column in table.columns)
     silent = sql.SQL("p.pubgencols <> 's'" if version >= 18 and stored else "false")
+    names = [article.source, *(it.table for it in below)]
     affected = session.execute(
         sql.SQL(
-            "SELECT p.pubname FROM pg_catalog.pg_publication p, pg_catalog.pg_publication_tables t "
-            "WHERE t.pubname = p.pubname AND t.schemaname = %(schema)s AND t.tablename = %(name)s "
+            "SELECT DISTINCT p.pubname FROM pg_catalog.pg_publication p, pg_catalog.pg_publication_tables t "
+            "WHERE t.pubname = p.pubname "
+            "AND (t.schemaname, t.tablename) IN (SELECT * FROM unnest(%(schemas)s::text[], %(names)s::text[])) "
             "AND (p.pubupdate OR p.pubdelete) AND p.pubname <> %(ours)s "
             "AND (EXISTS (SELECT FROM pg_catalog.pg_publication_rel r "
-            "WHERE r.prpubid = p.oid AND r.prrelid = %(table)s AND r.prattrs IS NOT NULL) OR {})"
+            "WHERE r.prpubid = p.oid AND r.prrelid = ANY (%(tables)s::oid[]) AND r.prattrs IS NOT NULL) OR {})"
         ).format(silent),
         {
-            "table": table.object_id,
-            "schema": article.source.schema,
-            "name": article.source.table,
+            "tables": [table.object_id, *(it.object_id for it in below)],
+            "schemas": [it.schema for it in names],
+            "names": [it.table for it in names],
             "ours": name,
         },
     ).fetchall()

@@ -19,6 +19,7 @@ from tranrepl.postgres.comparison_forms import publisher_column
 from tranrepl.postgres.comparison_statements import PostgresSide
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, connect, translated_errors
+from tranrepl.publisher.postgres.partitions import tables_with_rows, whole_table
 from tranrepl.publisher.postgres.snapshot_session import hold_tables
 
 
@@ -42,9 +43,10 @@ class PostgresComparison:
 
     def table_bytes(self, articles: Sequence[RegisteredArticle]) -> int:
         """Return the size of all these articles' tables, in bytes."""
-        tables = [qualified(it.source).as_string(self._session) for it in articles]
         with translated_errors(self.where):
-            row = self._session.execute(_TOTAL, [tables]).fetchone()
+            tables = [it for article in articles for it in tables_with_rows(self._session, article)]
+            names = [qualified(it).as_string(self._session) for it in tables]
+            row = self._session.execute(_TOTAL, [names]).fetchone()
         return int(row[0]) if row else 0
 
     def end(
@@ -52,8 +54,10 @@ class PostgresComparison:
     ) -> ComparedEnd:
         """Return the article's end, its columns in these forms, read in parts of about that many bytes."""
         columns = tuple(publisher_column(it, form) for it, form in zip(article.columns, forms, strict=True))
-        condition = None if article.filter is None else sql.SQL(article.filter)
-        table = sql.SQL("ONLY {}").format(qualified(article.source))
+        table, condition = whole_table(article)
+        if article.filter is not None:
+            chosen = sql.SQL(article.filter)
+            condition = chosen if condition is None else sql.SQL("{} AND ({})").format(condition, chosen)
         side = PostgresSide(table, columns, article.key_positions, checksum_by, condition)
         place = SnapshotPlace(
             self.connection, self.snapshot, f"{self.where}, article {article.source}", article.filter is not None

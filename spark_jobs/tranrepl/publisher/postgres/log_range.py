@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from tranrepl.publisher.postgres.long_messages import (
 )
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, lsn_text, position_of, seqno_of
 from tranrepl.publisher.postgres.old_rows import LACKS_OLD_ROWS_REMEDY
+from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
 from tranrepl.publisher.postgres.relations import RelationMismatch
 from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
@@ -59,6 +60,8 @@ class PostgresLogRange:
     sessions: int = 2
     converted: bool = False
     """The server knows the encoding of its text, and so checks it."""
+    by_table: Mapping[int, RegisteredArticle] = field(default_factory=dict)
+    """The article of each table that the log may name, by oid: an article's own, and the partitions of it."""
 
     @property
     def where(self) -> str:
@@ -110,21 +113,21 @@ class PostgresLogRange:
 
     def find_too_long(self) -> TooLongMessage | None:
         found = find_long_message(self.connection, self.slot, self.first, self.ends[-1])
-        return None if found is None else TooLongMessage(self.connection, self.articles, found)
+        return None if found is None else TooLongMessage(self.connection, self.by_table, found)
 
     def old_rows_remedy(self, article: RegisteredArticle) -> str:
         return LACKS_OLD_ROWS_REMEDY.format(article.source)
 
     def _parts(self) -> Iterator[LogPart]:
-        decoder = PgOutputDecoder(self.articles, self.limits)
+        decoder = PgOutputDecoder(PublishedRelations(self.articles, self.by_table), self.limits)
         # A net change is that of a whole transaction.
-        held = {article.source_object_id: article for article in self.articles if article.deferrable}
+        held = {number: article for number, article in self.by_table.items() if article.deferrable}
         batches = whole_transactions(self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), held)
         while True:
             try:
                 batch = next(batches, None)
             except HeldTooLongError:
-                error = _held_too_long(held.values(), decoder.open_lsn)
+                error = _held_too_long([it for it in self.articles if it.deferrable], decoder.open_lsn)
                 yield LogPart(None, refusal=Refusal(error.report))
                 return
             if batch is None:
@@ -163,7 +166,8 @@ class TooLongMessage:
     """A message of one of these articles that no server's buffer takes."""
 
     connection: Connection
-    articles: Sequence[RegisteredArticle]
+    articles: Mapping[int, RegisteredArticle]
+    """By the oid of a table that the log names."""
     found: LongMessage
 
     @property
@@ -214,15 +218,18 @@ def _translate(log: PostgresLogRange, error: Exception) -> ReplicationError:
 
 
 def _mismatch(log: PostgresLogRange, mismatch: RelationMismatch) -> Refusal:
+    remedy = "make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup FILE`"
+    if mismatch.rows_unknown is not None:
+        remedy = "run `tranrepl setup FILE`; then `tranrepl run FILE` reinitializes the article"
+    elif mismatch.lacks_old_rows:
+        remedy = LACKS_OLD_ROWS_REMEDY.format(mismatch.table)
     error = ConfigurationError(
-        f"{log.where}: table {mismatch.article.source} was altered: {mismatch.problem}. "
+        f"{log.where}: table {mismatch.table} was altered: {mismatch.problem}. "
         "Everything committed before that is stored; nothing after it is read.",
-        remedy=log.old_rows_remedy(mismatch.article)
-        if mismatch.lacks_old_rows
-        else "make the Subscriber's table fit, change the article's columns if need be, and run `tranrepl setup FILE`",
+        remedy=remedy,
         article=str(mismatch.article.source),
     )
-    return Refusal(error.report, mismatch.lacks_old_rows)
+    return Refusal(error.report, mismatch.lacks_old_rows, mismatch.rows_unknown)
 
 
 def _held_too_long(articles: Iterable[RegisteredArticle], commit_lsn: int) -> ReplicationError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import select
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -150,11 +150,12 @@ def _next(stream: pq.abc.PGconn) -> bytes | None:
         stream.consume_input()
 
 
-def long_message_error(connection: Connection, articles: Sequence[RegisteredArticle], found: LongMessage) -> DataError:
+def long_message_error(
+    connection: Connection, by_table: Mapping[int, RegisteredArticle], found: LongMessage
+) -> DataError:
     """Return the error of a message that is too long: the transaction, and article and key as far as they can be
     known."""
-    by_table = {it.source_object_id: it for it in articles}
-    suspected = [by_table[it] for it in found.tables if it in by_table]
+    suspected = list({by_table[it].article_id: by_table[it] for it in found.tables if it in by_table}.values())
     article, key = _longest_row(connection, suspected)
     if article is None and suspected:
         article = suspected[0]
@@ -203,6 +204,6 @@ def _length_query(article: RegisteredArticle) -> sql.Composed | None:
     # Nothing is fetched for it: the length of a large value stands in its row.
     lengths = [sql.SQL("coalesce(octet_length({}), 0)::bigint").format(sql.Identifier(it)) for it in long]
     key = [sql.SQL("{}::text").format(sql.Identifier(article.columns[at].name)) for at in article.key_positions]
-    return sql.SQL("SELECT {} AS tranrepl_length, {} FROM ONLY {} ORDER BY 1 DESC LIMIT 1").format(
+    return sql.SQL("SELECT {} AS tranrepl_length, {} FROM {} ORDER BY 1 DESC LIMIT 1").format(
         sql.SQL(" + ").join(lengths), sql.SQL(", ").join(key), qualified(article.source)
     )

@@ -6,14 +6,12 @@ a batch at once; only Relation and Truncate messages, of which there are few, ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.publisher.changes import (
     LEFT_OUT,
@@ -29,6 +27,7 @@ from tranrepl.publisher.changes import (
     cells_differ,
 )
 from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.relations import Layout, RelationMismatch, fit, read_relation
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
@@ -62,7 +61,7 @@ class PgOutputDecoder:
     State between batches: the relations announced so far, the open transaction, and how much was read.
     """
 
-    articles: Sequence[RegisteredArticle]
+    relations: PublishedRelations
     limits: Limits
     transactions: int = 0
     message_bytes: int = 0
@@ -86,8 +85,10 @@ class PgOutputDecoder:
         buffer = Buffer(data)
         kinds = buffer.bytes[starts[:-1]]
         end, limit_reached = self._end(buffer, kinds, starts)
+        truncated, partly, end = self._read_truncates(buffer, kinds, starts, end)
         mismatch, end, layouts = self._read_relations(buffer, kinds, starts, end)
-        changes = self._changes(buffer, kinds[:end], starts[:end], layouts)
+        mismatch = mismatch or partly
+        changes = self._changes(buffer, kinds[:end], starts[:end], layouts, truncated)
         ended = np.flatnonzero(kinds[:end] == ord("C"))
         self.transactions += len(ended)
         self.message_bytes += int(starts[end])
@@ -113,27 +114,53 @@ class PgOutputDecoder:
 
         Ends the batch before a Relation message that does not fit its article.
         """
-        by_object_id = {article.source_object_id: article for article in self.articles}
         layouts = [(-1, layout) for layout in self._layouts.values()]
         for index in np.flatnonzero(kinds[:end] == ord("R")).tolist():
             relation = read_relation(buffer.bytes[starts[index] : starts[index + 1]].tobytes())
-            article = by_object_id.get(relation.object_id)
+            article = self.relations.article(relation.object_id)
+            commit_lsn = self._commit_lsn(buffer, kinds, starts, index)
             if article is None:
+                lost = self.relations.lost_partition(relation, commit_lsn)
+                if lost is not None:
+                    return lost, index, layouts
                 continue
-            layout = fit(article, relation, self._commit_lsn(buffer, kinds, starts, index))
+            layout = fit(article, relation, commit_lsn)
             if isinstance(layout, RelationMismatch):
                 return layout, index, layouts
             layouts.append((index, layout))
-            self._layouts[article.source_object_id] = layout
+            self._layouts[relation.object_id] = layout
         return None, end, layouts
+
+    def _read_truncates(
+        self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int
+    ) -> tuple[list[tuple[int, int]], RelationMismatch | None, int]:
+        """Read the TRUNCATEs of this batch: message index and table of each one truncated. Ends the batch before one
+        that leaves open which rows an article has."""
+        found: list[tuple[int, int]] = []
+        for index in np.flatnonzero(kinds[:end] == ord("T")).tolist():
+            count = int(buffer.uint32(starts[index : index + 1] + 1)[0])
+            named = buffer.uint32(starts[index] + 6 + 4 * np.arange(count)).tolist()
+            tables = self.relations.truncated(named, self._commit_lsn(buffer, kinds, starts, index))
+            if isinstance(tables, RelationMismatch):
+                return found, tables, index
+            found += [(index, it) for it in tables]
+        return found, None, end
 
     def _commit_lsn(self, buffer: Buffer, kinds: Bytes, starts: Ints, index: int) -> int:
         """Return the LSN of the transaction that a message is in."""
         begins = np.flatnonzero(kinds[:index] == ord("B"))
         return int(buffer.uint64(starts[begins[-1:]] + 1)[0]) if len(begins) else self._open_lsn
 
-    def _changes(self, buffer: Buffer, kinds: Bytes, starts: Ints, layouts: list[tuple[int, Layout]]) -> Changes:
-        messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts)
+    def _changes(
+        self,
+        buffer: Buffer,
+        kinds: Bytes,
+        starts: Ints,
+        layouts: list[tuple[int, Layout]],
+        truncated: list[tuple[int, int]],
+    ) -> Changes:
+        truncated = [it for it in truncated if it[0] < len(kinds)]
+        messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts, truncated)
         layout_of_row = _layouts_of_rows(messages, object_ids, layouts)
         if any(layout.passed_over_to for _, layout in layouts):
             layout_of_row = self._without_passed_over(buffer, kinds, starts, messages, layout_of_row, layouts)
@@ -291,22 +318,17 @@ def _read_tuples(buffer: Buffer, layout: Layout, at: Ints) -> tuple[Cells, Ints]
     return Cells(starts[:, layout.positions], lengths[:, layout.positions]), at
 
 
-def _change_messages(buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return for each changed row its message index, operation, table's oid, and where the tuple part starts; shape
-    (rows,) each."""
+def _change_messages(
+    buffer: Buffer, kinds: Bytes, starts: Ints, truncated: list[tuple[int, int]]
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return for each changed row, and each table `truncated`, its message index, operation, table's oid, and where the
+    tuple part starts; shape (rows,) each."""
     operation_of_kind = np.zeros(256, dtype=np.int64)
     for kind, operation in ((b"I", Operation.INSERT), (b"U", Operation.UPDATE), (b"D", Operation.DELETE)):
         operation_of_kind[kind[0]] = operation
     operations = operation_of_kind[kinds]
     rows = np.flatnonzero(operations)
     operations, object_ids, tuples = operations[rows], buffer.uint32(starts[rows] + 1), starts[rows] + 5
-    truncated = [
-        (index, object_id)
-        for index in np.flatnonzero(kinds == ord("T")).tolist()
-        for object_id in buffer.uint32(
-            starts[index] + 6 + 4 * np.arange(int(buffer.uint32(starts[index : index + 1] + 1)[0]))
-        ).tolist()
-    ]
     if not truncated:
         return rows, operations, object_ids, tuples
     more = np.array(truncated, dtype=np.int64)
@@ -321,7 +343,7 @@ def _change_messages(buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[Ints, 
 def _layouts_of_rows(rows: Ints, object_ids: Ints, layouts: list[tuple[int, Layout]]) -> Ints:
     """Return the index of the layout that holds for each row, shape (rows,): the table's latest before it; -1 for a
     table that is no article."""
-    known = np.array([layout.article.source_object_id for _, layout in layouts], dtype=np.int64)
+    known = np.array([layout.object_id for _, layout in layouts], dtype=np.int64)
     if not len(known):
         return np.full(len(rows), -1, dtype=np.int64)
     # Stable, and layouts are in the order of their announcement: `place` finds a table's first.
@@ -329,8 +351,8 @@ def _layouts_of_rows(rows: Ints, object_ids: Ints, layouts: list[tuple[int, Layo
     place = np.minimum(np.searchsorted(known[order], object_ids), len(known) - 1)
     chosen = np.where(known[order][place] == object_ids, order[place], -1)
     for index, (since, layout) in enumerate(layouts):
-        if np.count_nonzero(known == layout.article.source_object_id) > 1:
-            chosen[(object_ids == layout.article.source_object_id) & (rows > since)] = index
+        if np.count_nonzero(known == layout.object_id) > 1:
+            chosen[(object_ids == layout.object_id) & (rows > since)] = index
     return chosen
 
 

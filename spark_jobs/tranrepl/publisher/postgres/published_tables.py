@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.table_file import ColumnVersion, TableFile
+from tranrepl.model.table_file import ColumnVersion, PartitionFile, TableFile
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.postgres.old_rows import old_rows_problem
+from tranrepl.publisher.postgres.old_rows import may_lack_values, old_rows_problem
+from tranrepl.publisher.postgres.partitions import Partition, partitions
 
 _QUERY = """
-SELECT c.oid::bigint, c.relfilenode::bigint, c.relreplident::text,
+SELECT c.oid::bigint, c.relkind = 'p', c.relfilenode::bigint, c.relreplident::text,
        EXISTS (SELECT FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
                 WHERE p.pubname = %s AND r.prrelid = c.oid),
        ARRAY(SELECT unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) FROM pg_catalog.pg_index i
@@ -28,6 +29,7 @@ SELECT c.oid::bigint, c.relfilenode::bigint, c.relreplident::text,
 
 @dataclass(slots=True)
 class PublishedTable:
+    is_partitioned: bool
     replica_identity: str
     """The table's replica identity as the catalogue and the log write it: d, f, i or n."""
     identified: frozenset[int]
@@ -36,24 +38,87 @@ class PublishedTable:
     file_number: int
     ordinals: dict[str, int] = field(default_factory=dict)
     versions: dict[int, ColumnVersion] = field(default_factory=dict)
+    partitions: dict[int, PublishedPartition] = field(default_factory=dict)
+    """Those that hold the rows of a partitioned table, by oid."""
 
     @property
     def file(self) -> TableFile:
-        return TableFile(number=self.file_number, columns=self.versions)
+        files = {number: it.file for number, it in self.partitions.items()}
+        return TableFile(
+            number=self.file_number, columns=self.versions, partitions=files if self.is_partitioned else None
+        )
+
+    def in_columns_of(self, table: PublishedTable) -> PublishedTable:
+        """Return a partition with the ordinals that its columns have in its partitioned table."""
+        names = {ordinal: name for name, ordinal in self.ordinals.items()}
+        ordinal_of = {own: table.ordinals[name] for own, name in names.items() if name in table.ordinals}
+        return replace(
+            self,
+            identified=frozenset(ordinal_of[it] for it in self.identified if it in ordinal_of),
+            ordinals=table.ordinals,
+            versions={ordinal_of[own]: it for own, it in self.versions.items() if own in ordinal_of},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPartition:
+    partition: Partition
+    table: PublishedTable
+    """With the ordinals of the partitioned table's columns."""
+
+    @property
+    def file(self) -> PartitionFile:
+        return PartitionFile(
+            number=self.table.file_number,
+            columns=self.table.versions,
+            table=self.partition.table,
+            attachment=self.partition.attachment,
+            made_empty=self.partition.made_empty,
+        )
 
 
 def published_tables(session: Session, publication: str, object_ids: Collection[int]) -> Mapping[int, PublishedTable]:
     """Return the tables that exist, by oid."""
+    found = partitions(session, object_ids)
+    wanted = [*object_ids, *(it.object_id for it in found)]
     tables: dict[int, PublishedTable] = {}
-    rows = session.execute(_QUERY, [publication, list(object_ids)]).fetchall()
-    for object_id, number, identity, is_published, identified, name, ordinal, version, missing, default in rows:
+    rows = session.execute(_QUERY, [publication, wanted]).fetchall()
+    for object_id, partitioned, number, identity, published, identified, name, ordinal, *version in rows:
         table = tables.get(object_id)
         if table is None:
-            table = PublishedTable(identity, frozenset(identified), is_published, number)
+            table = PublishedTable(partitioned, identity, frozenset(identified), published, number)
             tables[object_id] = table
         table.ordinals[name] = ordinal
-        table.versions[ordinal] = ColumnVersion(version=version, missing=missing, default=default)
+        table.versions[ordinal] = _version(*version)
+    for it in found:
+        # One that went between the two queries is seen the next time.
+        if it.object_id in tables and it.root in tables:
+            root = tables[it.root]
+            root.partitions[it.object_id] = PublishedPartition(it, tables[it.object_id].in_columns_of(root))
     return tables
+
+
+def _version(version: str, missing: bool, default: int | None) -> ColumnVersion:
+    return ColumnVersion(version=version, missing=missing, default=default)
+
+
+def judged_files(
+    session: Session, tables: Mapping[int, PublishedTable], articles: Iterable[RegisteredArticle]
+) -> dict[int, TableFile]:
+    """Return the tables' files, where partitions that their articles do not know yet are looked into: one that was
+    attached without a row is as good as one that was made empty."""
+    files = {object_id: it.file for object_id, it in tables.items()}
+    for article in articles:
+        table, file = tables[article.source_object_id], files[article.source_object_id]
+        known = article.file.attached if article.file is not None else {}
+        empty = {
+            number: file.partitions[number].model_copy(update={"made_empty": not it.partition.had_rows(session)})
+            for number, it in table.partitions.items()
+            if number not in known and file.partitions is not None
+        }
+        if empty:
+            files[article.source_object_id] = file.model_copy(update={"partitions": {**file.attached, **empty}})
+    return files
 
 
 def refuse_unfit(where: str, tables: Mapping[int, PublishedTable], articles: Iterable[RegisteredArticle]) -> None:
@@ -87,5 +152,21 @@ def _problem(article: RegisteredArticle, table: PublishedTable | None) -> str | 
 
 def identity_problem(article: RegisteredArticle, table: PublishedTable) -> str | None:
     """Say why changes that are made now come without the old rows that the article needs; None where they do not."""
+    for it in table.partitions.values():
+        problem = _identity_problem(article, it.table)
+        if problem is not None:
+            return f"partition {it.partition.table}: {problem}"
+    return None if table.is_partitioned else _identity_problem(article, table)
+
+
+def _identity_problem(article: RegisteredArticle, table: PublishedTable) -> str | None:
     key = [article.columns[at].ordinal in table.identified for at in article.key_positions]
     return old_rows_problem(article, table.replica_identity, key)
+
+
+def logs_what_is_needed(article: RegisteredArticle, table: PublishedTable) -> bool:
+    """Say whether changes that are made now come with the old rows that the article needs."""
+    if identity_problem(article, table) is not None:
+        return False
+    holding_rows = [it.table for it in table.partitions.values()] if table.is_partitioned else [table]
+    return not any(may_lack_values(article, it.replica_identity) for it in holding_rows)

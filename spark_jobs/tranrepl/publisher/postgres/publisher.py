@@ -28,10 +28,11 @@ from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
-from tranrepl.publisher.postgres.old_rows import may_lack_values
+from tranrepl.publisher.postgres.partitions import articles_by_table, partitioned, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
-    identity_problem,
+    judged_files,
+    logs_what_is_needed,
     published_tables,
     refuse_unfit,
 )
@@ -44,7 +45,7 @@ from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
 from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState, object_name
 from tranrepl.publisher.postgres.suggested_tables import no_such_table
-from tranrepl.publisher.postgres.table_ranges import table_size
+from tranrepl.publisher.postgres.table_ranges import table_sizes
 from tranrepl.publisher.postgres.teardown import find_removal, remove, require_no_reader
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.publisher.postgres.written_log import flushed_to, readable_to
@@ -91,7 +92,7 @@ class PostgresPublisher:
         }
 
     def table_bytes(self, article: RegisteredArticle) -> int:
-        return table_size(self.session, article).bytes
+        return sum(it.bytes for it in table_sizes(self.session, article).values())
 
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
         with translated_errors(self.where):
@@ -100,13 +101,12 @@ class PostgresPublisher:
     def files(self, articles: Sequence[RegisteredArticle]) -> Mapping[int, TableFile]:
         tables = self._published([it.source_object_id for it in articles])
         refuse_unfit(self.where, tables, articles)
-        return {object_id: it.file for object_id, it in tables.items()}
+        with translated_errors(self.where):
+            return judged_files(self.session, tables, articles)
 
     def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
         table = self._published([article.source_object_id]).get(article.source_object_id)
-        if table is None or identity_problem(article, table) is not None:
-            return False
-        return not may_lack_values(article, table.replica_identity)
+        return table is not None and logs_what_is_needed(article, table)
 
     def _published(self, object_ids: Collection[int]) -> Mapping[int, PublishedTable]:
         with translated_errors(self.where):
@@ -141,7 +141,8 @@ class PostgresPublisher:
 
     def old_row_settings(self, object_ids: Collection[int]) -> Mapping[int, OldRowSetting]:
         with translated_errors(self.where):
-            found = identified_tables(self.session, self.name, object_ids)
+            below = [it.object_id for it in partitions(self.session, object_ids)]
+            found = identified_tables(self.session, self.name, [*object_ids, *below])
         return {object_id: it.identity for object_id, it in found.items()}
 
     def forget_log(self) -> list[str]:
@@ -164,7 +165,9 @@ class PostgresPublisher:
     def find_removal(
         self, object_ids: Collection[int], remembered: Mapping[int, OldRowSetting], unsettled: str
     ) -> Removal:
-        return find_removal(self.session, self.slot, object_ids, remembered, unsettled)
+        with translated_errors(self.where):
+            below = [it.object_id for it in partitions(self.session, object_ids)]
+        return find_removal(self.session, self.slot, [*object_ids, *below], remembered, unsettled)
 
     def remove(self, removal: Removal, say: Say) -> None:
         remove(self.session, removal, say)
@@ -214,6 +217,9 @@ class PostgresPublisher:
         self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position, limits: Limits, readers: int = 1
     ) -> PostgresLogRange:
         first = lsn_of(start)
+        with translated_errors(self.where):
+            # What the log holds was committed: a partition that is made later is in none of it.
+            found = partitions(self.session, [it.source_object_id for it in partitioned(articles)])
         return PostgresLogRange(
             self._connection,
             self.name,
@@ -223,6 +229,7 @@ class PostgresPublisher:
             limits,
             sessions=min(readers, 2),
             converted=not is_unconverted(self.session),
+            by_table=articles_by_table(articles, found),
         )
 
     def require_session(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.publisher.changes import Ints
 from tranrepl.publisher.postgres.lsn import lsn_of
@@ -32,16 +33,24 @@ class Relation:
     replica_identity: str
     columns: tuple[RelationColumn, ...]
 
+    def name_of(self, article: RegisteredArticle) -> TableName:
+        """Return the name of the article's table, as it was registered, or that of the partition of it that this is."""
+        own = self.object_id == article.source_object_id
+        return article.source if own else TableName(self.schema, self.table)
+
 
 @dataclass(frozen=True, slots=True)
 class RelationMismatch:
     """The log announced a table that no longer fits its article."""
 
     article: RegisteredArticle
-    relation: Relation
+    table: TableName
+    """The article's, or the partition of it that was announced."""
     problem: str
     lacks_old_rows: bool = False
     """It fits, but changes made under its replica identity lack what the article needs."""
+    rows_unknown: str | None = None
+    """Why the log does not say which rows the article has now; None where it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class Layout:
     """Where an article's columns stand in a relation's tuples."""
 
     article: RegisteredArticle
+    object_id: int
+    """The relation: the article's table, or a partition of it."""
     tuple_columns: int
     positions: Ints
     passed_over_to: int = 0
@@ -84,6 +95,12 @@ def fit(article: RegisteredArticle, relation: Relation, commit_lsn: int) -> Layo
     return _fit_before_beginning(fitting, article, relation)
 
 
+def fits(article: RegisteredArticle, relation: Relation) -> bool:
+    """Return whether a relation has all columns of an article, as its table or a partition of it has."""
+    fitting = _fit(article, relation)
+    return isinstance(fitting, Layout) or fitting.lacks_old_rows
+
+
 def _fit(article: RegisteredArticle, relation: Relation) -> Layout | RelationMismatch:
     """Find the article's columns in the relation. Columns that the article does not publish are passed over."""
     places = {column.name: place for place, column in enumerate(relation.columns)}
@@ -91,18 +108,18 @@ def _fit(article: RegisteredArticle, relation: Relation) -> Layout | RelationMis
     for column in article.columns:
         place = next((places[name] for name in (column.name, *column.earlier_names) if name in places), None)
         if place is None:
-            return RelationMismatch(article, relation, f"column {column.name} was dropped or renamed")
+            return RelationMismatch(article, relation.name_of(article), f"column {column.name} was dropped or renamed")
         positions.append(place)
         found = relation.columns[place]
         types = ((column.type_oid, column.type_modifier), *column.earlier_types)
         if (found.type_oid, found.type_modifier) not in types:
             problem = f"column {column.name} is no longer {column.type_name}"
-            return RelationMismatch(article, relation, problem)
+            return RelationMismatch(article, relation.name_of(article), problem)
     identified = [relation.columns[positions[at]].identified for at in article.key_positions]
     lacking = old_rows_problem(article, relation.replica_identity, identified)
     if lacking is not None:
-        return RelationMismatch(article, relation, lacking, lacks_old_rows=True)
-    return Layout(article, len(relation.columns), np.array(positions, dtype=np.int64))
+        return RelationMismatch(article, relation.name_of(article), lacking, lacks_old_rows=True)
+    return Layout(article, relation.object_id, len(relation.columns), np.array(positions, dtype=np.int64))
 
 
 def _fit_before_beginning(
@@ -114,4 +131,6 @@ def _fit_before_beginning(
         lacking = may_lack_values(article, relation.replica_identity)
         return replace(fitting, passed_over_to=lsn_of(article.begins_after)) if lacking else fitting
     nowhere = np.zeros(0, dtype=np.int64)
-    return Layout(article, len(relation.columns), nowhere, lsn_of(article.begins_after), fitting.problem)
+    return Layout(
+        article, relation.object_id, len(relation.columns), nowhere, lsn_of(article.begins_after), fitting.problem
+    )

@@ -14,12 +14,20 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.publisher.postgres.article_check import wants_full_identity
+from tranrepl.publisher.postgres.article_check import PARTITIONED, wants_full_identity
+from tranrepl.publisher.postgres.old_rows import FULL
+from tranrepl.publisher.postgres.partitions import partitions
 from tranrepl.publisher.postgres.rights import FOR_OWNER, owner_problems, read_problems
 from tranrepl.publisher.publisher import Tables
 from tranrepl.settings.publication import Article
 
 _SETUP_LOCK_TIMEOUT = "5s"
+_PUBLISHED = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_publication p
+  JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE p.pubname = %s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,15 @@ class PublicationSetup:
 
     def right_problems(self, articles: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         """Yield rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
-        yield from read_problems(self._session, self.where, read)
         with translated_errors(self.where):
+            roots = {table.object_id: table.name for _, table in articles if table.kind == PARTITIONED}
+            below = partitions(self._session, roots)
             steps = self._steps(articles)
+        # A snapshot reads each partition by itself.
+        read_below = [it.table for it in below if roots[it.root] in read]
+        yield from read_problems(self._session, self.where, [*read, *read_below])
         statements = [it.as_string(self._session) for step in steps for it in step.statements]
-        tables = [table.name for _, table in articles]
+        tables = [*(table.name for _, table in articles), *(it.table for it in below)]
         yield from owner_problems(self._session, self.where, self._name, tables, statements)
 
     def set_up(self, articles: Tables) -> list[str]:
@@ -84,6 +96,8 @@ class PublicationSetup:
         Publisher's own statements fail."""
         name = sql.Identifier(self._name)
         options = [sql.SQL("publish = 'insert, update, delete, truncate'")]
+        # Of a partitioned table the log shows each partition: old rows as they are, and a TRUNCATE of one.
+        options.append(sql.SQL("publish_via_partition_root = false"))
         if self._version >= 18:
             # Without it, UPDATE of a table with stored generated columns and full identity is refused.
             options.append(sql.SQL("publish_generated_columns = stored"))
@@ -92,10 +106,8 @@ class PublicationSetup:
             create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
             statement = create.format(name, listed, sql.SQL(", ").join(options))
             return [_Step((statement,), f"created publication {self._name} at {self.where}")]
-        published = self._session.execute(
-            "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s", [self._name]
-        ).fetchall()
-        if {TableName(*row) for row in published} == set(tables):
+        published = self._session.execute(_PUBLISHED, [self._name]).fetchall()
+        if {TableName(*row) for row in published} == set(tables) and not self._shows_roots():
             return []
         statements = (
             sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(", ").join(options)),
@@ -103,11 +115,22 @@ class PublicationSetup:
         )
         return [_Step(statements, f"changed the tables of publication {self._name} at {self.where}")]
 
+    def _shows_roots(self) -> bool:
+        found = self._session.execute(
+            "SELECT FROM pg_catalog.pg_publication WHERE pubname = %s AND pubviaroot", [self._name]
+        )
+        return found.rowcount > 0
+
     def _identity_steps(self, article: Article, table: TableDescription) -> list[_Step]:
-        if table.replica_identity == "full" or not wants_full_identity(article, table):
+        """Return the steps for the table and each of its partitions, none of which has it of another."""
+        if not wants_full_identity(article, table):
             return []
-        statement = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL").format(qualified(table.name))
-        return [_Step((statement,), f"set REPLICA IDENTITY FULL on {table.name}")]
+        lacking = [] if table.replica_identity == "full" else [table.name]
+        if table.kind == PARTITIONED:
+            below = partitions(self._session, [table.object_id])
+            lacking += [it.table for it in below if it.replica_identity != FULL]
+        alter = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL")
+        return [_Step((alter.format(qualified(it)),), f"set REPLICA IDENTITY FULL on {it}") for it in lacking]
 
     def _exists(self) -> bool:
         found = self._session.execute("SELECT FROM pg_catalog.pg_publication WHERE pubname = %s", [self._name])

@@ -9,16 +9,19 @@ from typing import Any
 
 import psycopg
 from psycopg import pq, sql
+from psycopg.errors import UndefinedTable
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.comparison_forms import output
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
-from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_size
+from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table
+from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
 from tranrepl.publisher.snapshot import TableRange, Values
 
@@ -46,7 +49,7 @@ class PostgresSnapshotSession:
         hold_tables(self.session, articles)
 
     def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> list[PageRange]:
-        return table_ranges(article, table_size(self.session, article), bytes_each)
+        return table_ranges(article, table_sizes(self.session, article), bytes_each)
 
     def lines(self, chosen: TableRange) -> Iterator[bytes]:
         if not isinstance(chosen, PageRange):
@@ -77,15 +80,48 @@ def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None
     with translated_errors(where):
         session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
         for article in articles:
-            session.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(qualified(article.source)))
+            _lock(session, article.source)
             # The function reads the catalogue of now, the query that of the snapshot.
             row = session.execute(
                 "SELECT pg_catalog.to_regclass(%s)::oid::bigint = c.oid::bigint, "
-                "pg_catalog.pg_relation_filenode(c.oid) = c.relfilenode FROM pg_catalog.pg_class c WHERE c.oid = %s",
+                "pg_catalog.pg_relation_filenode(c.oid) IS NOT DISTINCT FROM nullif(c.relfilenode, 0) "
+                "FROM pg_catalog.pg_class c WHERE c.oid = %s",
                 [qualified(article.source).as_string(session), article.source_object_id],
             ).fetchone()
             _refuse_replaced(where, article, row)
+            if partitioned([article]):
+                _hold_partitions(session, where, article)
         session.execute("SELECT set_config('lock_timeout', '0', false)")
+
+
+def _lock(session: Session, table: TableName) -> None:
+    session.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(qualified(table)))
+
+
+def _hold_partitions(session: Session, where: str, article: RegisteredArticle) -> None:
+    """Hold the partitions that the snapshot shows. With the lock of their table, none is detached from here on; one
+    that is attached is in no query of ours."""
+    for it in partitions(session, [article.source_object_id]):
+        try:
+            with session.transaction():
+                _lock(session, it.table)
+        except UndefinedTable:
+            held = False
+        else:
+            row = session.execute(
+                "SELECT pg_catalog.to_regclass(%s)::oid::bigint = c.oid::bigint "
+                "AND pg_catalog.pg_relation_filenode(c.oid) = c.relfilenode "
+                "AND %s::oid IN (SELECT pg_catalog.pg_partition_ancestors(c.oid)) "
+                "FROM pg_catalog.pg_class c WHERE c.oid = %s",
+                [qualified(it.table).as_string(session), article.source_object_id, it.object_id],
+            ).fetchone()
+            held = row == (True,)
+        if not held:
+            raise TransientError(
+                f"{where}: partition {it.table} of table {article.source} was detached, dropped, truncated or "
+                "rewritten while its snapshot began",
+                article=str(article.source),
+            )
 
 
 def _refuse_replaced(where: str, article: RegisteredArticle, row: tuple[Any, ...] | None) -> None:
@@ -112,18 +148,23 @@ def set_search_path(session: Session, article: RegisteredArticle) -> None:
         session.execute("SET search_path = pg_catalog" if article.filter is None else "RESET search_path")
 
 
-def article_query(article: RegisteredArticle, condition: sql.Composable | None = None) -> sql.Composed:
-    """Return a SELECT of the article's published columns and rows, in the order of its columns; `condition` narrows it.
+def range_query(chosen: PageRange) -> sql.Composed:
+    """Return a SELECT of the range's published columns and rows, in the order of the article's columns.
 
-    A row filter may hold per cent signs: it is executed without parameters, or by a RawCursor.
+    A row filter may hold per cent signs: it is executed without parameters, or by a RawCursor. It may name its table,
+    also where that is read as one of its partitions.
     """
-    conditions = [] if condition is None else [condition]
+    article, narrowed = chosen.article, chosen.condition()
+    conditions = [] if narrowed is None else [narrowed]
     if article.filter is not None:
         conditions.append(sql.SQL(article.filter))
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in article.columns)
     where = sql.SQL(" AND ").join(sql.SQL("({})").format(it) for it in conditions)
-    return sql.SQL("SELECT {} FROM ONLY {} WHERE {}").format(
-        columns, qualified(article.source), where if conditions else sql.SQL("true")
+    return sql.SQL("SELECT {} FROM ONLY {} AS {} WHERE {}").format(
+        columns,
+        qualified(chosen.table),
+        sql.Identifier(article.source.table),
+        where if conditions else sql.SQL("true"),
     )
 
 
@@ -132,9 +173,11 @@ def _rows_of_keys(article: RegisteredArticle, keys: Sequence[Values]) -> sql.Com
     names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([it[at] for it in keys])) for at in range(len(key))]
     typed = [sql.SQL("{}::{}").format(name, sql.SQL(column.type_name)) for name, column in zip(names, key, strict=True)]
-    return sql.SQL("SELECT {} FROM ONLY {} WHERE ({}) IN (SELECT {} FROM unnest({}) AS tranrepl_keys({}))").format(
+    table, condition = whole_table(article)
+    return sql.SQL("SELECT {} FROM {} WHERE {} AND ({}) IN (SELECT {} FROM unnest({}) AS tranrepl_keys({}))").format(
         sql.SQL(", ").join(output(sql.Identifier(column.name)) for column in article.columns),
-        qualified(article.source),
+        table,
+        condition or sql.SQL("true"),
         sql.SQL(", ").join(sql.Identifier(column.name) for column in key),
         sql.SQL(", ").join(typed),
         sql.SQL(", ").join(arrays),
@@ -147,7 +190,7 @@ def copied_lines(session: Session, chosen: PageRange) -> Iterator[bytes]:
 
     libpq gives row by row; all that is done with one is to put it beside the others.
     """
-    statement = sql.SQL("COPY ({}) TO STDOUT").format(article_query(chosen.article, chosen.condition()))
+    statement = sql.SQL("COPY ({}) TO STDOUT").format(range_query(chosen))
     connection, query, unconverted = session.pgconn, statement.as_bytes(session), is_unconverted(session)
     if unconverted:
         session.execute(AS_IT_IS)

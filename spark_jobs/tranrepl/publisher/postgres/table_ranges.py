@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.postgres.partitions import tables_with_rows
 from tranrepl.publisher.snapshot import TableRange
 
 
@@ -23,6 +26,8 @@ class TableSize:
 class PageRange(TableRange):
     """Rows on pages from `first_page` up to before `end_page` (None: to the end)."""
 
+    table: TableName
+    """The article's, or a partition of it."""
     first_page: int = 0
     end_page: int | None = None
 
@@ -34,28 +39,46 @@ class PageRange(TableRange):
         return sql.SQL("{} AND ctid < {}").format(first, sql.Literal(f"({self.end_page},0)"))
 
 
-def table_size(session: Session, article: RegisteredArticle) -> TableSize:
-    """Return the table's size as it is now: the rows that an earlier snapshot shows lie within it."""
+def table_sizes(session: Session, article: RegisteredArticle) -> dict[TableName, TableSize]:
+    """Return the sizes of the tables that the article's rows are in, as they are now: the rows that an earlier snapshot
+    shows lie within them. Of a partitioned table, these are its partitions, as the session's snapshot shows them."""
     with translated_errors(f"Publisher {session.info.dbname}"):
-        row = session.execute(
-            "SELECT pg_catalog.pg_relation_size(t) / current_setting('block_size')::bigint, "
-            "pg_catalog.pg_table_size(t) FROM CAST(%s AS regclass) t",
-            [qualified(article.source).as_string(session)],
-        ).fetchone()
-    pages, size = row or (0, 0)
-    return TableSize(int(pages), int(size))
+        tables = tables_with_rows(session, article)
+        names = [qualified(it).as_string(session) for it in tables]
+        rows = session.execute(_SIZES, [names]).fetchall()
+    return {table: TableSize(int(pages), int(size)) for table, (pages, size) in zip(tables, rows, strict=True)}
 
 
-def table_ranges(article: RegisteredArticle, size: TableSize, bytes_each: int | None) -> list[PageRange]:
-    """Return at least one range; the last one is open, for pages that are there by the time it is read."""
-    pages_each = max(1, size.pages * bytes_each // max(1, size.bytes)) if bytes_each is not None else size.pages
-    starts = list(range(0, size.pages, max(1, pages_each))) or [0]
-    ends = [*starts[1:], None]
+_SIZES = """
+SELECT pg_catalog.pg_relation_size(t::regclass) / current_setting('block_size')::bigint,
+       pg_catalog.pg_table_size(t::regclass)
+  FROM unnest(%s::text[]) WITH ORDINALITY named(t, place) ORDER BY place
+"""
+
+
+def table_ranges(
+    article: RegisteredArticle, sizes: Mapping[TableName, TableSize], bytes_each: int | None
+) -> list[PageRange]:
+    """Return at least one range of each table; a table's last one is open, for pages that are there by the time it is
+    read."""
+    sizes = sizes or {article.source: TableSize(0, 0)}
+    pages = sum(it.pages for it in sizes.values())
+    found = [
+        (table, first, end, _share(first, end, size, pages, len(sizes)))
+        for table, size in sizes.items()
+        for first, end in _bounds(size, bytes_each)
+    ]
     return [
-        PageRange(article, number, _share(first, end, size), first, end)
-        for number, (first, end) in enumerate(zip(starts, ends, strict=True), start=1)
+        PageRange(article, number, share, table, first, end)
+        for number, (table, first, end, share) in enumerate(found, start=1)
     ]
 
 
-def _share(first: int, end: int | None, size: TableSize) -> float:
-    return ((size.pages if end is None else end) - first) / size.pages if size.pages else 1.0
+def _bounds(size: TableSize, bytes_each: int | None) -> Iterator[tuple[int, int | None]]:
+    pages_each = max(1, size.pages * bytes_each // max(1, size.bytes)) if bytes_each is not None else size.pages
+    starts = list(range(0, size.pages, max(1, pages_each))) or [0]
+    return zip(starts, [*starts[1:], None], strict=True)
+
+
+def _share(first: int, end: int | None, size: TableSize, pages: int, tables: int) -> float:
+    return ((size.pages if end is None else end) - first) / pages if pages else 1.0 / tables

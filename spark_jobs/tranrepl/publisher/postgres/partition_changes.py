@@ -1,0 +1,81 @@
+"""Partitions in the log: which article a relation is of, and what a TRUNCATE of some partitions means to theirs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.position import FIRST_POSITION
+from tranrepl.publisher.postgres.lsn import lsn_of
+from tranrepl.publisher.postgres.partitions import articles_by_table, partitioned
+from tranrepl.publisher.postgres.relations import Relation, RelationMismatch, fits
+
+
+class PublishedRelations:
+    """The articles of relations that the log names. `by_table`: those of the articles' tables, and of the partitions
+    that are or were known, by oid; None: of those that are registered."""
+
+    def __init__(
+        self, articles: Sequence[RegisteredArticle], by_table: Mapping[int, RegisteredArticle] | None = None
+    ) -> None:
+        self._by_table = articles_by_table(articles, ()) if by_table is None else by_table
+        self._partitioned = {it.source_object_id: it for it in partitioned(articles)}
+
+    def article(self, object_id: int) -> RegisteredArticle | None:
+        return self._by_table.get(object_id)
+
+    def lost_partition(self, relation: Relation, commit_lsn: int) -> RelationMismatch | None:
+        """Return a problem where a relation that is of no article, and is no partition now, may have been a partition
+        of one: made and gone before the log was read.
+
+        The publication has nothing but the articles' tables, and what it had before its file was changed.
+        """
+        for article in self._partitioned.values():
+            if not _is_passed_over(article, commit_lsn) and fits(article, relation):
+                name = relation.name_of(article)
+                return RelationMismatch(
+                    article,
+                    name,
+                    f"partition {name} was detached or dropped before its changes were read",
+                    rows_unknown=f"partition {name} was made, and detached or dropped, before the log was read",
+                )
+        return None
+
+    def truncated(self, object_ids: Iterable[int], commit_lsn: int) -> list[int] | RelationMismatch:
+        """Return the tables of a TRUNCATE, one for each article: of a partitioned table all partitions were emptied, or
+        it leaves open which rows there are. Those of an article whose new beginning has it in it are left out."""
+        named: dict[int, list[int]] = defaultdict(list)
+        tables = []
+        for object_id in object_ids:
+            article = self._by_table.get(object_id)
+            if article is None or article.source_object_id not in self._partitioned:
+                tables.append(object_id)
+            else:
+                named[article.source_object_id].append(object_id)
+        for root, emptied in named.items():
+            article = self._partitioned[root]
+            if _is_passed_over(article, commit_lsn):
+                continue
+            if not self._are_all(article, emptied):
+                return _emptied(article, emptied)
+            # Any of them stands for the table: the log announces each, and not the table itself.
+            tables.append(emptied[0])
+        return tables
+
+    def _are_all(self, article: RegisteredArticle, emptied: Sequence[int]) -> bool:
+        known = article.file.partitions if article.file is not None and article.file.partitions is not None else {}
+        gone = {number for number, it in known.items() if it.gone}
+        below = {number for number, it in self._by_table.items() if it.source_object_id == article.source_object_id}
+        return below - gone - {article.source_object_id} <= set(emptied)
+
+
+def _is_passed_over(article: RegisteredArticle, commit_lsn: int) -> bool:
+    return article.begins_after != FIRST_POSITION and commit_lsn <= lsn_of(article.begins_after)
+
+
+def _emptied(article: RegisteredArticle, emptied: Sequence[int]) -> RelationMismatch:
+    known = article.file.partitions if article.file is not None and article.file.partitions is not None else {}
+    names = ", ".join(sorted(str(known[it].table) for it in emptied if it in known)) or "made since the last run"
+    reason = f"partition {names} was truncated by itself"
+    return RelationMismatch(article, article.source, reason, rows_unknown=reason)

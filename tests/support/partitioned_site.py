@@ -1,0 +1,61 @@
+"""A publication of a partitioned table: leaves of other column order, several levels, a default partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from support.databases import Databases
+from support.equality import differing_rows
+from support.site import Site
+from support.spark_here import SparkHere
+from support.whole_run import good_run
+
+AUTOMATIC = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+ITEM = (
+    "CREATE TABLE item (id int, kind text, note text, PRIMARY KEY (id, kind)) PARTITION BY RANGE (id)",
+    "CREATE TABLE item_low PARTITION OF item FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE item_high (note text, gone int, kind text NOT NULL, spare int, id int NOT NULL)",
+    "ALTER TABLE item_high DROP COLUMN gone, DROP COLUMN spare",
+    "ALTER TABLE item ATTACH PARTITION item_high FOR VALUES FROM (100) TO (200)",
+    "CREATE TABLE item_deep PARTITION OF item FOR VALUES FROM (200) TO (300) PARTITION BY LIST (kind)",
+    "CREATE TABLE item_deep_a PARTITION OF item_deep FOR VALUES IN ('a')",
+    "CREATE TABLE item_deep_rest PARTITION OF item_deep DEFAULT",
+    "CREATE TABLE item_rest PARTITION OF item DEFAULT",
+)
+ROWS = (
+    "INSERT INTO item SELECT n, CASE n % 3 WHEN 0 THEN 'a' ELSE 'b' END, 'row ' || n FROM generate_series(0, 390, 10) n"
+)
+PARTITIONS = {"item_low", "item_high", "item_deep_a", "item_deep_rest", "item_rest"}
+
+
+def partitioned_site(
+    databases: Databases,
+    folder: Path,
+    subscription: Mapping[str, object] = AUTOMATIC,
+    **article: object,
+) -> Site:
+    """Return a site of the table with these settings of its article; both ends have its rows."""
+    item = {"source": "public.item", "pre_creation_cmd": "truncate", **article}
+    site = Site(databases, folder / "store", [item], SparkHere(), [subscription])
+    site.at_publisher(*ITEM, ROWS)
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+    return site
+
+
+def run_without_snapshot(site: Site) -> None:
+    """Bring the changes over by the log alone."""
+    results = good_run(site)
+    assert list(results) == ["log reader", "reporting"], results["log reader"].notices
+    assert differing_rows(site) == {}
+
+
+def run_with_snapshot(site: Site) -> str:
+    """Bring the changes over where the log does not have them all; what the log reader said of it."""
+    results = good_run(site)
+    assert list(results) == ["log reader", "reporting snapshot", "reporting"]
+    assert differing_rows(site) == {}
+    (notice,) = results["log reader"].notices
+    return notice
