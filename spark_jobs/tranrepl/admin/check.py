@@ -13,7 +13,8 @@ from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
-from tranrepl.distribution.sequences import lacking_rights
+from tranrepl.admin.recorded_definitions import waiting_warnings
+from tranrepl.admin.sequence_check import sequence_warnings
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
@@ -31,16 +32,13 @@ from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
-from tranrepl.model.sequences import FoundSequences
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
 from tranrepl.subscriber.capabilities import Capabilities
-from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
-from tranrepl.subscriber.sequences import SequenceScope
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.tables_version import REVISION
 from tranrepl.topology import Topology
@@ -295,7 +293,13 @@ def _subscriber(
     with topology.subscriber(name, checked.publisher_system, _APPLICATION) as subscriber:
         yield from subscriber.subscription_problems(settings)
         checked.warnings.extend(subscriber.warnings(checked.tables))
+        if topology.publication.replicate_ddl:
+            checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in checked.tables]))
+        waiting = waiting_warnings(database, _registered(topology.publication, database), subscriber)
         for article, table in checked.tables:
+            if article.source in waiting:
+                checked.warnings.append(waiting[article.source])
+                continue
             problems = list(subscriber.article_problems(article, table))
             yield from problems
             if not problems:
@@ -309,25 +313,9 @@ def _subscriber(
                 made_by.require_not_newer(subscriber.where)
             are_current = made_by is not None and made_by.revision == REVISION
             checked.warnings.extend(
-                _sequence_warnings(checked, topology, subscriber, settings, tables_are_current=are_current)
+                sequence_warnings(checked.tables, topology, subscriber, settings, tables_are_current=are_current)
             )
     yield from _in_the_way(checked, topology, database, name)
-
-
-def _sequence_warnings(
-    checked: Checked, topology: Topology, subscriber: Subscriber, settings: Subscription, *, tables_are_current: bool
-) -> Iterator[str]:
-    """Yield what keeps the Subscriber's sequences from following the Publisher's; deliveries go on without. Which
-    tables setup created, only the model's tables of this version say."""
-    if subscriber.sequences is None or settings.sequences is False:
-        return
-    articles = [registered_article(article, table) for article, table in checked.tables]
-    scope = SequenceScope.ALL if settings.sequences else SequenceScope.CREATED
-    found = subscriber.sequences.find(articles, scope) if tables_are_current else FoundSequences()
-    yield from lacking_rights(subscriber.where, found.grants)
-    if found.by_column or not all(subscriber.has_destination(it.destination) for it in articles):
-        with topology.publisher(_APPLICATION) as publisher:
-            yield from lacking_rights(publisher.where, publisher.sequences(articles).grants)
 
 
 def _in_the_way(

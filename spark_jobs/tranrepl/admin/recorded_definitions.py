@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.names import TableName
 from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.schema_changes import chain_of_changes
 
@@ -15,6 +18,34 @@ def record_definitions(database: DistributionDatabase, record: PublicationRecord
     waiting = {it.article_id for it in waiting_articles(database, record, subscriber)}
     registered = database.articles.registered(record)
     subscriber.record_definitions([it for it in registered if it.article_id not in waiting])
+
+
+def standing_articles(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    subscriber: Subscriber,
+    wanted: Sequence[RegisteredArticle],
+) -> list[RegisteredArticle]:
+    """Return the wanted articles, but in the definition that their tables stand at where schema changes have still to
+    bring them to the wanted one."""
+    waiting = waiting_articles(database, record, subscriber)
+    if not waiting:
+        return list(wanted)
+    by_id, recorded = database.articles.by_id(record), subscriber.definitions()
+    standing = {it.source: by_id[recorded[str(it.source)]] for it in waiting if str(it.source) in recorded}
+    return [standing.get(it.source, it) for it in wanted]
+
+
+def waiting_warnings(
+    database: DistributionDatabase, record: PublicationRecord | None, subscriber: Subscriber
+) -> dict[TableName, str]:
+    """Return by article what `check` says of those whose tables stored schema changes have still to alter."""
+    waiting = [] if record is None else waiting_articles(database, record, subscriber)
+    return {
+        it.source: f"article {it.source}: {subscriber.where}: its table is altered when the schema changes that are "
+        "stored are delivered; until then it is not compared with the Publisher's"
+        for it in waiting
+    }
 
 
 def waiting_articles(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
-from tranrepl.admin.recorded_definitions import record_definitions
+from tranrepl.admin.recorded_definitions import record_definitions, standing_articles
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, why_unknown
@@ -194,7 +194,7 @@ def _set_up_subscriber(
         set_up_subscriber_tables(subscriber, say)
         for done in _set_up_destinations(subscriber, subscription, tables):
             say(done)
-        for done in subscriber.set_up_procedures(articles):
+        for done in subscriber.set_up_procedures(standing_articles(database, record, subscriber, articles)):
             say(done)
         created = subscriber.set_up_watermark()
         for done in created:

@@ -147,6 +147,10 @@ class Subscriber(Protocol):
         """Yield what is allowed, but may stop a delivery one day."""
         ...
 
+    def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
+        """Yield what keeps our role from altering tables that are there, as the Publisher's schema changes need it."""
+        ...
+
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         """Yield custom procedures that are missing or declared otherwise than they are called."""
         ...

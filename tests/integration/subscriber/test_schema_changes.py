@@ -2,91 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 
 from conftest import DatabaseFactory
-from support.command_history import Column, History, seqno
-from support.site import execute
-from support.subscribers import Kind, Rows, Site
-from tranrepl.jobs.results import JobResult
-from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, LabelChange, SchemaChange
-from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions
+from support.command_history import Column
+from support.schema_world import World, added, dropped, renamed, retyped, schema_world
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, LabelChange
 
 ID = Column("id", "integer", key=1)
 A = Column("a", "integer")
 B = Column("b", "text")
-_COLUMNS = """SELECT column_name, data_type, is_nullable, generation_expression FROM information_schema.columns
-WHERE table_schema = 'public' AND table_name = %s ORDER BY column_name"""
-_PROCEDURES = """SELECT oid::regprocedure::text, md5(prosrc) FROM pg_proc
-WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'sp_MS%' ORDER BY 1"""
-
-
-@dataclass
-class World:
-    """One Subscriber with table t, and a history of commands for it that grows."""
-
-    site: Site
-    history: History = field(default_factory=History)
-    watermark: bytes = FIRST_XACT_SEQNO
-
-    def change(
-        self, old: RegisteredArticle, new: RegisteredArticle | None, *parts: ColumnChange, **more: object
-    ) -> None:
-        self.history.schema(
-            SchemaChange(
-                source=old.source,
-                article_id=old.article_id,
-                new_article_id=None if new is None else new.article_id,
-                tag="ALTER TABLE",
-                columns=parts,
-                **more,
-            )
-        )
-
-    def deliver(self, options: ApplierOptions = AS_CONFIGURED) -> JobResult:
-        """Deliver what came since the last delivery, in one commit batch for each transaction."""
-        result = self.site.deliver(self.history, self.watermark, transactions=1, options=options)
-        if result.error is None:
-            self.watermark = seqno(self.history.xact)
-            self.history.rows.clear()
-        return result
-
-    def delivered(self) -> JobResult:
-        result = self.deliver()
-        assert result.error is None, result.error
-        return result
-
-    def columns(self, table: str = "t") -> Rows:
-        return self.site.execute(_COLUMNS.replace("%s", f"'{table}'"))
-
-    def state(self) -> tuple[Rows, Rows, bytes, dict[str, int]]:
-        return self.columns(), self.site.execute(_PROCEDURES), self.site.watermark(), self.site.definitions()
 
 
 @pytest.fixture
 def world(database: DatabaseFactory) -> World:
-    connection = database("subscriber")
-    return World(Site(Kind("postgres", {}, "postgres"), connection, lambda *it: execute(connection, *it), "public"))
-
-
-def _add(column: str, type_name: str = "integer", **more: str | None) -> ColumnChange:
-    return ColumnChange(action=ColumnAction.ADD, column=column, type_name=type_name, **more)
-
-
-def _drop(column: str) -> ColumnChange:
-    return ColumnChange(action=ColumnAction.DROP, column=column)
-
-
-def _rename(column: str, new_name: str) -> ColumnChange:
-    return ColumnChange(action=ColumnAction.RENAME, column=column, new_name=new_name)
-
-
-def _retype(column: str, type_name: str) -> ColumnChange:
-    return ColumnChange(action=ColumnAction.RETYPE, column=column, type_name=type_name)
+    return schema_world(database("subscriber"))
 
 
 def test_rows_before_and_after_each_kind_of_change_arrive(world: World) -> None:
@@ -97,13 +27,13 @@ def test_rows_before_and_after_each_kind_of_change_arrive(world: World) -> None:
     fourth = site.next_definition(third, [ID, Column("note", "text"), Column("c", "text")])
     history.transaction().insert(first, ["1", "1", "x"])
     history.transaction().insert(first, ["2", "2", "y"])
-    world.change(first, second, _add("c", "timestamp with time zone", existing_value=moment))
+    world.change(first, second, added("c", "timestamp with time zone", existing_value=moment))
     history.insert(second, ["3", "3", "z", None]).update(second, ["1", "1", "x", None], ["1", "10", "x", None])
     history.transaction()
-    world.change(second, third, _rename("b", "note"))
+    world.change(second, third, renamed("b", "note"))
     history.update(third, ["2", "2", "y", None], ["2", "2", "Y", None])
     history.transaction()
-    world.change(third, fourth, _drop("a"), _retype("c", "text"))
+    world.change(third, fourth, dropped("a"), retyped("c", "text"))
     history.insert(fourth, ["4", None, "text"]).delete(fourth, ["3", "z", None])
     result = world.delivered()
     assert site.execute("SELECT id, note, c FROM t ORDER BY id") == [
@@ -135,9 +65,9 @@ def test_rows_that_exist_get_the_value_that_the_publisher_gave(world: World) -> 
     world.change(
         first,
         second,
-        _add("c", "integer[]", existing_value="{1,NULL}"),
-        _add("d", "text", existing_value="it's \\ 50% \n{} new"),
-        _add("e", "jsonb", default="'{}'::jsonb"),
+        added("c", "integer[]", existing_value="{1,NULL}"),
+        added("d", "text", existing_value="it's \\ 50% \n{} new"),
+        added("e", "jsonb", default="'{}'::jsonb"),
     )
     history.insert(second, ["2", None, None, None])
     world.delivered()
@@ -164,13 +94,13 @@ def test_a_generated_column_is_made_and_goes_with_its_base(world: World) -> None
     second = site.next_definition(first, [ID, A])
     third = site.next_definition(second, [ID])
     history.transaction().insert(first, ["1", "20"])
-    world.change(first, second, _add("twice", generation_expression="(a * 2)"))
-    world.change(second, second, _add("odd", generation_expression="(missing + 1)"))
+    world.change(first, second, added("twice", generation_expression="(a * 2)"))
+    world.change(second, second, added("odd", generation_expression="(missing + 1)"))
     result = world.delivered()
     assert site.execute("SELECT * FROM t") == [(1, 20, 40)]
     assert any("generated column odd was left out" in it for it in result.notices)
     history.transaction()
-    world.change(second, third, _drop("a"))
+    world.change(second, third, dropped("a"))
     world.delivered()
     assert site.execute("SELECT * FROM t") == [(1,)]
 
@@ -199,7 +129,7 @@ def test_a_failure_after_a_change_leaves_everything_as_before(world: World) -> N
     world.delivered()
     before = world.state()
     history.transaction().insert(first, ["2", "2"])
-    world.change(first, second, _add("b", "text"))
+    world.change(first, second, added("b", "text"))
     history.update(second, ["9", "9", None], ["9", "9", "x"])
     result = world.deliver()
     assert result.error is not None
@@ -208,3 +138,41 @@ def test_a_failure_after_a_change_leaves_everything_as_before(world: World) -> N
     site.execute("INSERT INTO t VALUES (9, 9)")
     world.delivered()
     assert site.execute("SELECT * FROM t ORDER BY id") == [(1, 1, None), (2, 2, None), (9, 9, "x")]
+
+
+def test_an_article_that_ends_leaves_its_table(world: World) -> None:
+    site, history = world.site, world.history
+    first = site.article("t", [ID])
+    history.transaction().insert(first, ["1"])
+    world.change(first, None)
+    result = world.delivered()
+    assert result.notices == (
+        "Subscriber reporting: article public.t ended (ALTER TABLE): table public.t stays as it is",
+    )
+    assert (site.execute("SELECT * FROM t"), site.definitions()) == ([(1,)], {})
+
+
+def test_a_change_that_the_table_has_had_is_passed_over(world: World) -> None:
+    """As a snapshot of its article leaves it."""
+    site, history = world.site, world.history
+    first = site.article("t", [ID])
+    second = site.next_definition(first, [ID, A])
+    third = site.next_definition(second, [ID, A, B])
+    with world.subscriber() as subscriber:
+        subscriber.record_definitions([third])
+    history.transaction()
+    world.change(first, second, added("a"))
+    world.delivered()
+    assert [name for name, *_ in world.columns()] == ["id"]
+
+
+def test_deferred_checks_are_made_before_a_table_is_altered(world: World) -> None:
+    site, history = world.site, world.history
+    parent, child = site.article("p", [ID]), site.article("t", [ID, A])
+    second = site.next_definition(child, [ID, A, B])
+    site.execute("ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES p DEFERRABLE INITIALLY DEFERRED")
+    history.transaction().insert(child, ["1", "5"]).insert(parent, ["5"])
+    world.change(child, second, added("b", "text"))
+    history.insert(second, ["2", "6", None]).insert(parent, ["6"])
+    world.delivered()
+    assert site.execute("SELECT * FROM t ORDER BY id") == [(1, 5, None), (2, 6, None)]

@@ -144,8 +144,11 @@ class SqlSubscriber:
                 remedy=f"{option}: SQL, or fewer columns",
             )
 
+    def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
+        del articles
+        yield from ()
+
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
-        """Yield custom procedures that are missing or take another number of arguments."""
         scripter = self._database.scripter
         if scripter is None:
             return
@@ -324,7 +327,6 @@ class SqlSubscriber:
             self._watermark.start_streams(streams)
 
     def position(self) -> SubscriptionPosition:
-        """Return where the subscription stands, after a delivery has ended whose job was killed."""
         with self._fencing(), self._transaction():
             if not self._watermark.exists():
                 raise not_set_up(self.where, self._key, self._database_name)
@@ -338,8 +340,6 @@ class SqlSubscriber:
         return found
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
-        """Move the watermark to where an administrator wants the next delivery to begin. Raises FencedError where a
-        delivery was faster."""
         with self._transaction():
             self.move_in_transaction(expected, xact_seqno)
 

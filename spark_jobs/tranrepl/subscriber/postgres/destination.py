@@ -56,9 +56,8 @@ def _target(where: str, article: RegisteredArticle, table: TableDescription | No
 
 
 def intended_target(session: Session, where: str, article: RegisteredArticle, source: TableDescription) -> Target:
-    """Return the article as `find_targets` does; where the table does not exist yet, as setup would create it, with the
-    Publisher's types."""
-    if find_destination(session, where, article.destination) is not None:
-        return find_targets(session, where, [article])[0]
-    columns = [source.column(column.name) for column in article.columns]
-    return Target(article, source, tuple(column for column in columns if column is not None))
+    """Return the article as `find_targets` does; where the table or a column does not exist yet, as setup or a schema
+    change would create it, with the Publisher's types."""
+    table = find_destination(session, where, article.destination) or source
+    columns = [table.column(column.name) or source.column(column.name) for column in article.columns]
+    return Target(article, table, tuple(column for column in columns if column is not None))

@@ -68,9 +68,9 @@ def _require_call(session: Session, where: str, target: Target, wanted: Procedur
     raise CustomProcedureError(
         f"article {target.article.source}: {where}: procedure {wanted.identifier.as_string(None)} {whose} does not "
         "take the calls that come after the schema change, which was not applied",
-        remedy=f"create it beside the one that is there, as PROCEDURE {wanted.signature().as_string(None)}; "
-        "`tranrepl script FILE --custom` prints a skeleton of a custom one. The delivery goes on by itself then; drop "
-        "the other one after it",
+        remedy=f"create it beside the one that is there, as PROCEDURE {wanted.signature().as_string(None)}, in "
+        "PL/pgSQL or after SET check_function_bodies = off, as the table is not altered yet; `tranrepl script FILE "
+        "--custom` prints a skeleton of a custom one. The delivery goes on by itself then; drop the other one after it",
         article=str(target.article.source),
     )
 

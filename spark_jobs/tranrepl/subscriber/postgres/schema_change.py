@@ -12,8 +12,9 @@ from collections.abc import Callable
 import psycopg
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError, DataError, TransientError
+from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, TransientError
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.dialect import SubscriptionKey
@@ -25,6 +26,10 @@ from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
 
+_SAME_ROLE = (
+    "a schema change makes generated procedures anew: let deliveries log in as the role that runs `tranrepl setup`, or "
+    "as one that is a member of it"
+)
 _LOCK_SECONDS = 2.0
 """How long the lock on a table is waited for at a time: whoever comes meanwhile waits behind us."""
 _LOCK_ATTEMPTS = 6
@@ -134,5 +139,10 @@ class SchemaChangeApply:
         if step.new is None:
             return
         (target,) = find_targets(self._session, self._where, [step.new])
-        with translated_errors(self._where):
-            self._said += renew_procedures(self._session, self._where, self._key, target)
+        try:
+            with translated_errors(self._where):
+                self._said += renew_procedures(self._session, self._where, self._key, target)
+        except ConfigurationError as error:
+            if error.report.database_code == INSUFFICIENT_PRIVILEGE:
+                error.add(ErrorDetails(remedy=_SAME_ROLE))
+            raise

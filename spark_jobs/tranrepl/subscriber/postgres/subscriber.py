@@ -19,6 +19,7 @@ from tranrepl.subscriber.postgres.article_check import article_problems, article
 from tranrepl.subscriber.postgres.constraints import constraints_of
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
+from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.procedure_setup import create_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
 from tranrepl.subscriber.postgres.replication_tables import (
@@ -64,6 +65,11 @@ class PostgresSubscriber:
 
     def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
         return right_problems(self._session, self.where, articles)
+
+    def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
+        with translated_errors(self.where):
+            problems = [not_owned(self._session, self.where, it.destination_table) for it in articles]
+        yield from (f"{it.message}; {it.report.remedy}" for it in problems if it is not None)
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         return custom_problems(self._session, self.where, article, source)

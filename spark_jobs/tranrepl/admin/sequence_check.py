@@ -1,0 +1,35 @@
+"""What keeps a Subscriber's sequences from following the Publisher's, before a delivery finds out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tranrepl.distribution.sequences import lacking_rights
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.sequences import FoundSequences
+from tranrepl.settings.publication import Article, Subscription
+from tranrepl.settings.registration import registered_article
+from tranrepl.subscriber.dialect import Subscriber
+from tranrepl.subscriber.sequences import SequenceScope
+from tranrepl.topology import Topology
+
+
+def sequence_warnings(
+    tables: Sequence[tuple[Article, TableDescription]],
+    topology: Topology,
+    subscriber: Subscriber,
+    settings: Subscription,
+    *,
+    tables_are_current: bool,
+) -> Iterator[str]:
+    """Yield what keeps the Subscriber's sequences from following the Publisher's; deliveries go on without. Which
+    tables setup created, only the model's tables of this version say."""
+    if subscriber.sequences is None or settings.sequences is False:
+        return
+    articles = [registered_article(article, table) for article, table in tables]
+    scope = SequenceScope.ALL if settings.sequences else SequenceScope.CREATED
+    found = subscriber.sequences.find(articles, scope) if tables_are_current else FoundSequences()
+    yield from lacking_rights(subscriber.where, found.grants)
+    if found.by_column or not all(subscriber.has_destination(it.destination) for it in articles):
+        with topology.publisher("tranrepl check") as publisher:
+            yield from lacking_rights(publisher.where, publisher.sequences(articles).grants)
