@@ -13,7 +13,7 @@ from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from support.in_process import deliver_stored, read_log_into_store
 from support.process_table import fields_of
@@ -25,6 +25,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.postgres import log_messages
 from tranrepl.snapshot import opening, ranges
 
+Of = TypeVar("Of")
 Job = Callable[[Site], JobResult]
 
 LOG_READER: Job = read_log_into_store
@@ -79,9 +80,10 @@ class JobKilledError(Exception):
 
 
 class ChildJob:
-    """One run of a job. `stop_at`, as `TRANREPL_FAILPOINT` has it, is where it kills itself."""
+    """One run of a job of a site, or of something else that can be pickled. `stop_at`, as `TRANREPL_FAILPOINT` has it,
+    is where it kills itself."""
 
-    def __init__(self, job: Job, site: Site, stop_at: str | None = None) -> None:
+    def __init__(self, job: Callable[[Of], JobResult], site: Of, stop_at: str | None = None) -> None:
         _start_forkserver()
         self._result, answers = _processes.Pipe(duplex=False)
         self._process = _processes.Process(target=_run, args=(job, site, stop_at, answers), daemon=True)
@@ -140,7 +142,7 @@ class ChildJob:
             os.kill(self._process.pid, what)
 
 
-def _run(job: Job, site: Site, stop_at: str | None, answers: Pipe) -> None:
+def _run(job: Callable[[Of], JobResult], site: Of, stop_at: str | None, answers: Pipe) -> None:
     if stop_at is not None:
         os.environ[failpoint.VARIABLE] = stop_at
     try:

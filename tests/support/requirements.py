@@ -35,6 +35,8 @@ class Requirement(Enum):
     """Texts that differ in blanks at the end are equal."""
     LOCK_TIMEOUT_NUMBER = auto()
     """A statement that has waited too long for a row is error 1222."""
+    COLLATIONS_OF_ALTERED_COLUMNS = auto()
+    """`ALTER TABLE … ALTER COLUMN` may say a collation, without which a text gets another one."""
     NOT_FOR_REPLICATION = auto()
     """Constraints, triggers and identities may be declared NOT FOR REPLICATION."""
 
@@ -49,6 +51,7 @@ _BABELFISH: Mapping[Requirement, str] = {
     Requirement.GRANTS_TO_CREATE: "Babelfish refuses GRANT CREATE TABLE, and GRANT ALTER ON SCHEMA",
     Requirement.BLANKS_ADDED: "Babelfish tells texts apart that differ in blanks at the end",
     Requirement.LOCK_TIMEOUT_NUMBER: "Babelfish gives that error its general number, 33557097",
+    Requirement.COLLATIONS_OF_ALTERED_COLUMNS: "Babelfish refuses COLLATE in ALTER TABLE … ALTER COLUMN",
     Requirement.NOT_FOR_REPLICATION: "Babelfish refuses NOT FOR REPLICATION",
 }
 """What Babelfish 4.4 lacks, and how it shows."""

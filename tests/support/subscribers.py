@@ -58,6 +58,18 @@ KINDS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryOfCommands:
+    """A delivery with its commands, of which `chunk` arrive at a time. It can be pickled, for a child process."""
+
+    delivery: Delivery
+    commands: pa.Table
+    chunk: int
+
+    def run(self) -> JobResult:
+        return deliver(self.delivery, self.commands.to_batches(max_chunksize=self.chunk))
+
+
 @dataclass(slots=True)
 class Site:
     """One Subscriber. `execute` runs SQL of its own; `schema` is where its tables go."""
@@ -122,9 +134,19 @@ class Site:
     ) -> JobResult:
         """What a job would do with these commands, all of them after `watermark`."""
         table = history.table() if isinstance(history, History) else history
+        return self.delivery(table, watermark, transactions, options, own_order).run()
+
+    def delivery(
+        self,
+        table: pa.Table,
+        watermark: bytes = FIRST_XACT_SEQNO,
+        transactions: int = 1000,
+        options: ApplierOptions = AS_CONFIGURED,
+        own_order: frozenset[int] = frozenset(),
+    ) -> DeliveryOfCommands:
         limits = CommitLimits(transactions, 10_000)
         delivery = Delivery(self.connection, KEY, self.articles, watermark, limits, options, own_order=own_order)
-        return deliver(delivery, table.to_batches(max_chunksize=self.chunk))
+        return DeliveryOfCommands(delivery, table, self.chunk)
 
     def rows(self, table: str, *columns: str, order: int = 1) -> Rows:
         names = ", ".join(map(self.quoted, columns)) or "*"

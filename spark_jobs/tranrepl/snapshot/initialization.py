@@ -91,13 +91,15 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
 
 
 def _refuse_half_delivered(plan: OpenSnapshot) -> None:
-    """Raise an error where streams left a delivery half done: deliveries finish it, and are held while a snapshot goes
-    on."""
-    if plan.whole or plan.opened.subscriber.position().unfinished is None:
+    """Raise an error where a delivery was left half done, by streams or within a schema change: deliveries finish it,
+    and are held while a snapshot goes on."""
+    position = plan.opened.subscriber.position()
+    if plan.whole or (position.unfinished is None and position.applied_before is None):
         return
     plan.opened.database.snapshots.subscribe(plan.opened.subscription, plan.names, whole=False)
     raise TransientError(
-        f"subscription {plan.request.subscription}: a commit batch was interrupted while its streams committed",
+        f"subscription {plan.request.subscription}: a commit batch was interrupted while its streams committed, or "
+        "within a schema change",
         remedy="`tranrepl distribute FILE --single-connection` finishes it",
     )
 

@@ -89,7 +89,7 @@ class UnfinishedBatch:
     committed: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class CommandPlace:
     """A command's place in the order of all."""
 

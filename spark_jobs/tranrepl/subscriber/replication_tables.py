@@ -50,6 +50,9 @@ WATERMARKS = sa.Table(
     sa.Column("batch_after", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
     sa.Column("batch_streams", sa.SmallInteger),
     sa.Column("batch_division", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
+    sa.Column("change_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    sa.Column("change_command_id", sa.BigInteger),
+    sa.Column("change_columns", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
 )
 OBJECTS = sa.Table(
     "msreplication_objects",

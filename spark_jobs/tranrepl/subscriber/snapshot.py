@@ -165,7 +165,7 @@ def not_empty(where: str, article: SnapshotArticle) -> ConfigurationError:
 
 def half_delivered(where: str) -> TransientError:
     return TransientError(
-        f"{where}: a commit batch was interrupted while its streams committed",
+        f"{where}: a commit batch was interrupted while its streams committed, or within a schema change",
         remedy="`tranrepl distribute FILE --single-connection` finishes it",
     )
 

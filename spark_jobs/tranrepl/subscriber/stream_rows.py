@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tranrepl.errors import InternalError
-from tranrepl.subscriber.dialect import StreamRecord, SubscriptionPosition, UnfinishedBatch
+from tranrepl.subscriber.dialect import CommandPlace, StreamRecord, SubscriptionPosition, UnfinishedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,8 @@ class StreamRow:
     after: bytes | None
     streams: int | None
     division: str | None
+    applied_before: CommandPlace | None = None
+    """Of row 0, as `SubscriptionPosition` has it."""
 
     def record(self) -> StreamRecord:
         if self.after is None or self.streams is None or self.division is None:
@@ -30,7 +32,7 @@ def position_of(rows: Sequence[StreamRow]) -> SubscriptionPosition:
     watermark = bytes(rows[0].xact_seqno)
     ahead = [row for row in rows[1:] if bytes(row.xact_seqno) > watermark]
     if not ahead:
-        return SubscriptionPosition(watermark)
+        return SubscriptionPosition(watermark, applied_before=rows[0].applied_before)
     records = {row.record() for row in ahead}
     if len(records) != 1:
         raise InternalError("streams stand past the watermark at different places")

@@ -6,27 +6,31 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from tranrepl.errors import ConfigurationError, ErrorReport
+from tranrepl.errors import ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.batching.steps import BulkStep, Operations, SchemaStep, Step, TruncateStep
+from tranrepl.subscriber.batching.steps import BulkStep, Operations, RowStep, SchemaStep, SerialStep, Step, TruncateStep
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.dialect import (
     ALONE,
     AS_CONFIGURED,
     Applied,
     ApplierOptions,
+    CommandPlace,
     Stream,
     StreamRecord,
     SubscriptionKey,
     UnfinishedBatch,
 )
+from tranrepl.subscriber.generic.committed_changes import CommittedChanges
 from tranrepl.subscriber.generic.constraints import parents_first_among
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.savepoint import TransactionEndedError, why_undone
+from tranrepl.subscriber.generic.schema_changes import SchemaChanges
 from tranrepl.subscriber.generic.serial import SqlSerial
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import Watermark
@@ -54,7 +58,12 @@ class SqlApplier:
         self._serial = SqlSerial(session, database, articles, self._where, options.skip_errors)
         self._ranks: dict[tuple[int, ...], Mapping[int, int]] = {}
         self._begin = partial(self.begin, b"")
-        self._kept = _KeptCommands()
+        self._kept = _KeptSteps()
+        self._expected = b""
+        self._applied_before: CommandPlace | None = None
+        self._changes = SchemaChanges(session, database, key, self._where)
+        self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
+        self._notices: list[str] = []
         with translated_errors(self._where, database):
             bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
         self.bulk_operations: Mapping[int, Operations] = bulk.operations if bulk else {}
@@ -66,8 +75,9 @@ class SqlApplier:
         with translated_errors(self._where, self._database):
             # Reading the catalogue may have begun one.
             self._session.rollback()
-            self._watermark.fence(watermark, stream, finishing)
+            self._applied_before = self._watermark.fence(watermark, stream, finishing)
             self._database.began(self._session)
+        self._expected = watermark
         self._begin = partial(self.begin, watermark, stream, finishing)
         self._kept.forget()
 
@@ -96,15 +106,47 @@ class SqlApplier:
 
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            try:
-                self._apply(step)
-            except TransactionEndedError as ended:
-                if self._attempts is not None and isinstance(step, BulkStep):
-                    self._attempts.count(str(ended))
-                self._begin_again(ended)
-                self._serial.apply_one_by_one(self._in_order(step))
+            if isinstance(step, SchemaStep):
+                self._change_schema(step)
+            else:
+                self._apply_rows(self._unapplied(step))
             if self._database.errors_end_transactions:
-                self._kept.keep(self._in_order(step))
+                self._kept.keep(step)
+
+    def _apply_rows(self, step: RowStep) -> None:
+        try:
+            self._apply(step)
+        except TransactionEndedError as ended:
+            if self._attempts is not None and isinstance(step, BulkStep):
+                self._attempts.count(str(ended))
+            self._begin_again(ended)
+            self._serial.apply_one_by_one(self._in_order(step))
+
+    def _unapplied(self, step: RowStep) -> RowStep:
+        """Return what of a step is not applied, where an earlier job has committed what comes before a schema change:
+        such a step goes serially."""
+        place = self._applied_before
+        if place is None:
+            return step
+        commands = step.commands
+        earlier = pc.and_(
+            pc.equal(commands["xact_seqno"], pa.scalar(place.xact_seqno, pa.binary())),
+            pc.less(commands["command_id"], place.command_id),
+        )
+        return SerialStep(commands.filter(pc.invert(earlier))) if pc.any(earlier).as_py() else step
+
+    def _change_schema(self, step: SchemaStep) -> None:
+        """Apply a schema change. What is known of how to apply in bulk is of the tables as they were."""
+        place = CommandPlace(step.xact_seqno, step.command_id)
+        if self._applied_before is not None and place < self._applied_before:
+            return
+        with translated_errors(self._where, self._database):
+            if self._database.ddl_commits:
+                self._notices += self._committed.apply(step, self._expected)
+            else:
+                self._notices += self._changes.apply(step)
+        self._attempts = None
+        self._serial.forget_tables()
 
     def with_text(self, step: Step) -> Step:
         return step
@@ -112,27 +154,24 @@ class SqlApplier:
     def take_applied(self) -> Applied:
         return self._attempts.take_applied() if self._attempts else Applied()
 
-    def _apply(self, step: Step) -> None:
-        if isinstance(step, SchemaStep):
-            raise ConfigurationError(
-                f"{self._where}: a schema change of article {step.change.source} cannot be applied at "
-                f"{self._database.capabilities.title}",
-                article=str(step.change.source),
-            )
+    def _apply(self, step: RowStep) -> None:
         if self._attempts is None or not isinstance(step, BulkStep) or not self._attempts.apply(step):
             self._serial.apply(self._in_order(step))
 
     def _begin_again(self, ended: TransactionEndedError) -> None:
         """Apply again what had been applied in the transaction. Raises what ended it where that is not all kept."""
-        kept = self._kept.tables
+        kept = self._kept.steps
         if kept is None:
             raise ended.problem from ended
         self._begin()
-        for commands in kept:
-            self._serial.apply_again(commands)
-            self._kept.keep(commands)
+        for step in kept:
+            if isinstance(step, SchemaStep):
+                self._change_schema(step)
+            else:
+                self._serial.apply_again(self._in_order(step))
+            self._kept.keep(step)
 
-    def _in_order(self, step: Step) -> pa.Table:
+    def _in_order(self, step: RowStep) -> pa.Table:
         return self._children_first(step.commands) if isinstance(step, TruncateStep) else step.commands
 
     def _children_first(self, commands: pa.Table) -> pa.Table:
@@ -148,23 +187,24 @@ class SqlApplier:
         return self._serial.take_skipped()
 
     def take_notices(self) -> list[str]:
-        return self._serial.take_notices()
+        notices, self._notices = [*self._notices, *self._serial.take_notices()], []
+        return notices
 
 
-class _KeptCommands:
+class _KeptSteps:
     """What the open transaction has applied, in order."""
 
     def __init__(self) -> None:
-        self.tables: list[pa.Table] | None = []
+        self.steps: list[Step] | None = []
         """None where it was too much to be kept."""
         self._bytes = 0
 
     def forget(self) -> None:
-        self.tables, self._bytes = [], 0
+        self.steps, self._bytes = [], 0
 
-    def keep(self, commands: pa.Table) -> None:
-        self._bytes += commands.nbytes
-        if self.tables is None or self._bytes > _MOST_KEPT_BYTES:
-            self.tables = None
+    def keep(self, step: Step) -> None:
+        self._bytes += step.commands.nbytes
+        if self.steps is None or self._bytes > _MOST_KEPT_BYTES:
+            self.steps = None
         else:
-            self.tables.append(commands)
+            self.steps.append(step)

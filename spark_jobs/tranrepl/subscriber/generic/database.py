@@ -38,7 +38,8 @@ from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
-from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue
+from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue, Place
+from tranrepl.subscriber.generic.column_steps import ColumnStatements
 from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
 from tranrepl.subscriber.generic.row_lock import RowLock
@@ -77,6 +78,8 @@ class SqlDatabase:
     """Some errors roll back the whole transaction, with its savepoints and locks."""
     lock_timeouts: frozenset[str] = frozenset()
     """Numbers of the error that a wait for a lock has taken too long."""
+    ddl_commits = False
+    """A statement that alters a table, or makes a procedure, commits what is open."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -210,6 +213,15 @@ class SqlDatabase:
             f"{where}: rows of {self.capabilities.title} cannot be compared",
             remedy="allowed: a Subscriber in PostgreSQL, MariaDB, MySQL or SQL Server",
         )
+
+    def column_statements(self, session: sa.Connection, place: Place) -> ColumnStatements | None:
+        """Return what changes the columns of a table; None where nobody has tried it."""
+        del session, place
+        return None
+
+    def lock_session(self, session: sa.Connection, name: str) -> bool:
+        """Take a lock that ends with the session (`ddl_commits`); return whether it was to be had."""
+        raise NotImplementedError
 
     # Names and types
 

@@ -94,10 +94,18 @@ def created_type(
 ) -> types.TypeEngine[Any]:
     """Return the type that setup gives a column; for a domain, by the type under it. With a foreign key
     (`referencing`), the type that the key it references has."""
-    declared = source_type(column.type_name)
-    if declared.family is Family.OTHER:
-        declared = source_type(column.base_type_name)
-    return database.column_type(declared, indexed=referencing or column.key_ordinal is not None or column.unique)
+    indexed = referencing or column.key_ordinal is not None or column.unique
+    return column_type_of(database, column.type_name, column.base_type_name, indexed=indexed)
+
+
+def column_type_of(
+    database: SqlDatabase, type_name: str, base_type_name: str | None = None, *, indexed: bool
+) -> types.TypeEngine[Any]:
+    """Return the type that a column of `type_name` at the Publisher gets; for a domain, by the type under it."""
+    declared = source_type(type_name)
+    if declared.family is Family.OTHER and base_type_name is not None:
+        declared = source_type(base_type_name)
+    return database.column_type(declared, indexed=indexed)
 
 
 def _target(

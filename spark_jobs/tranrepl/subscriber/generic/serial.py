@@ -120,6 +120,11 @@ class SqlSerial:
             self._targets.update(zip(unread, found, strict=True))
         return [self._targets[it] for it in numbers]
 
+    def forget_tables(self) -> None:
+        """Forget what was read of tables: they are others from here on."""
+        self._targets.clear()
+        self._statements.clear()
+
     # Statements
 
     def _bind(self, command: Command) -> _Bound:

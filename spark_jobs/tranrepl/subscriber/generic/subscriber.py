@@ -11,7 +11,7 @@ from sqlalchemy.sql import quoted_name
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.call_syntax import Argument, argument_count, arguments
+from tranrepl.model.call_syntax import argument_count, arguments
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
@@ -42,12 +42,10 @@ from tranrepl.subscriber.generic.destination import (
     target,
     targets,
 )
+from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup, execute_ddl
 from tranrepl.subscriber.generic.procedures import (
-    Procedure,
-    ProcedureName,
     ProcedureScripter,
     custom_operations,
-    generated_procedures,
     name_of,
     scripted,
 )
@@ -55,7 +53,7 @@ from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.watermark import Watermark, create_tables, find_version
 from tranrepl.subscriber.procedure_names import PREFIXES
-from tranrepl.subscriber.replication_tables import MODEL_TABLES, OBJECTS, SNAPSHOTS
+from tranrepl.subscriber.replication_tables import MODEL_TABLES, SNAPSHOTS
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.stream_rows import position_of
 from tranrepl.subscriber.tables_version import TablesVersion
@@ -156,23 +154,13 @@ class SqlSubscriber:
         for operation in custom_operations(intended):
             name = name_of(intended, operation, scripter.names)
             with self._transaction():
-                problem = self._custom_problem(scripter, name, arguments(article, operation))
+                problem = self._procedures(scripter).custom_problem(name, arguments(article, operation))
             if problem is not None:
                 yield CustomProcedureError(
                     f"article {article.source}: {self.where}: procedure {name.name} {problem}",
                     remedy="`tranrepl script FILE --custom` prints a skeleton",
                     article=str(article.source),
                 )
-
-    def _custom_problem(
-        self, scripter: ProcedureScripter, name: ProcedureName, passed: tuple[Argument, ...]
-    ) -> str | None:
-        if scripter.stored_body(self._session, name) is None:
-            return f"does not exist; it is called with {len(passed)} arguments"
-        problem = scripter.signature_problem(self._session, name, passed)
-        if problem is None and scripter.ends_transaction(self._session, name):
-            return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
-        return problem
 
     # Setup
 
@@ -193,11 +181,7 @@ class SqlSubscriber:
             scripter = self._database.scripter
             for shared in scripter.shared() if scripter else ():
                 if scripter is not None and scripter.stored_body(self._session, shared.name) is None:
-                    self._execute(shared.create)
-
-    def _execute(self, statement: str) -> None:
-        """Execute DDL as it is written: no parameters, and no marks for them."""
-        self._session.exec_driver_sql(statement, execution_options={"no_parameters": True})
+                    execute_ddl(self._session, shared.create)
 
     def set_up_watermark(self) -> list[str]:
         with self._transaction():
@@ -256,7 +240,7 @@ class SqlSubscriber:
             return [key.left_out(f"the table was there before; add it by {statement}")]
         try:
             with self._transaction():
-                self._execute(statement)
+                execute_ddl(self._session, statement)
         except (DataError, ConfigurationError) as error:
             return [key.left_out(error.message)]
         return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
@@ -276,36 +260,14 @@ class SqlSubscriber:
             return []
         for article in articles:
             with self._transaction():
-                for generated in generated_procedures(scripter, self._target(article)):
-                    done += self._set_up_procedure(scripter, article, generated)
+                done += self._procedures(scripter).set_up(self._target(article))
         return done
+
+    def _procedures(self, scripter: ProcedureScripter) -> ProcedureSetup:
+        return ProcedureSetup(self._session, scripter, self._key, self.where)
 
     def _target(self, article: RegisteredArticle) -> SqlTarget:
         return target(self._session, self._database, article, self.where)
-
-    def _set_up_procedure(
-        self, scripter: ProcedureScripter, article: RegisteredArticle, generated: Procedure
-    ) -> list[str]:
-        name = generated.name.name
-        stored = scripter.stored_body(self._session, generated.name)
-        registered = self._session.scalar(sa.select(OBJECTS.c.object_text).where(OBJECTS.c.object_name == name))
-        if registered == generated.create and stored is not None:
-            return [] if stored == generated.body else [f"left procedure {name} alone: it was edited by hand"]
-        self._execute(scripter.drop(generated.name))
-        self._execute(generated.create)
-        self._session.execute(sa.delete(OBJECTS).where(OBJECTS.c.object_name == name))
-        self._session.execute(
-            sa.insert(OBJECTS).values(
-                publisher=self._key.publisher,
-                publisher_db=self._key.publisher_db,
-                publication=self._key.publication,
-                article=str(article.source),
-                object_name=name,
-                object_type="P",
-                object_text=generated.create,
-            )
-        )
-        return [f"created procedure {name} at {self.where}"]
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
         """Return `CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""

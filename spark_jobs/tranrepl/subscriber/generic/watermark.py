@@ -11,11 +11,13 @@ from typing import Any
 import sqlalchemy as sa
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
+from pydantic import TypeAdapter
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.dialect import (
     ALONE,
+    CommandPlace,
     Stream,
     StreamRecord,
     SubscriptionKey,
@@ -24,6 +26,7 @@ from tranrepl.subscriber.dialect import (
     not_set_up,
 )
 from tranrepl.subscriber.generic.catalogue import Destination
+from tranrepl.subscriber.generic.column_steps import TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, is_at
@@ -70,23 +73,54 @@ class Watermark:
                 columns.batch_after,
                 columns.batch_streams,
                 columns.batch_division,
+                columns.change_seqno,
+                columns.change_command_id,
             )
             .where(self._mine, chosen)
             .order_by(columns.stream)
         )
-        rows = [StreamRow(*row) for row in self._database.locked_rows(self._session, WATERMARKS, query)]
+        found = self._database.locked_rows(self._session, WATERMARKS, query)
+        rows = [_stream_row(row) for row in found]
         if not rows or rows[0].stream != of.number:
             raise not_set_up(self._where, self._key, self._session.engine.url.database or "")
         return rows
 
-    def fence(self, expected: bytes, stream: Stream, finishing: UnfinishedBatch | None = None) -> None:
-        """Lock the watermark and compare it. Raises FencedError where another delivery was here."""
-        rows = [(row.stream, bytes(row.xact_seqno)) for row in self.locked(of=stream)]
-        if not is_at(expected, rows, finishing):
+    def fence(
+        self, expected: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None
+    ) -> CommandPlace | None:
+        """Lock the watermark and compare it; return the place before which all of the next transaction is applied, of
+        which one connection has applied a part. Raises FencedError where another delivery was here."""
+        locked = self.locked(of=stream)
+        if not is_at(expected, [(row.stream, bytes(row.xact_seqno)) for row in locked], finishing):
             raise fenced(self._where)
+        return locked[0].applied_before
 
     def advance(self, xact_seqno: bytes) -> None:
-        self._update(0, transaction_timestamp=xact_seqno)
+        self._update(
+            0, transaction_timestamp=xact_seqno, change_seqno=None, change_command_id=None, change_columns=None
+        )
+
+    def begin_change(self, place: CommandPlace, columns: Sequence[TableColumn]) -> None:
+        """Record that all before a schema change is applied, and the columns that its table has."""
+        self._update(
+            0,
+            change_seqno=place.xact_seqno,
+            change_command_id=place.command_id,
+            change_columns=_TABLE_COLUMNS.dump_json(tuple(columns)).decode(),
+        )
+
+    def columns_before(self, place: CommandPlace) -> tuple[TableColumn, ...] | None:
+        """Return the columns that the table had when a schema change was begun; None where this one was not."""
+        columns = WATERMARKS.c
+        found = self._session.scalar(
+            sa.select(columns.change_columns).where(
+                self._mine,
+                columns.stream == 0,
+                columns.change_seqno == place.xact_seqno,
+                columns.change_command_id == place.command_id,
+            )
+        )
+        return None if found is None else _TABLE_COLUMNS.validate_json(found)
 
     def record(self, stream: Stream, record: StreamRecord) -> None:
         """Record what a stream other than 0 applied."""
@@ -157,6 +191,16 @@ class Watermark:
             self._session.execute(sa.insert(WATERMARKS), rows)
 
 
+_TABLE_COLUMNS = TypeAdapter(tuple[TableColumn, ...])
+
+
+def _stream_row(row: sa.Row[*tuple[Any, ...]]) -> StreamRow:
+    changed = None if row.change_seqno is None else CommandPlace(bytes(row.change_seqno), row.change_command_id)
+    return StreamRow(
+        row.stream, row.transaction_timestamp, row.batch_after, row.batch_streams, row.batch_division, changed
+    )
+
+
 def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
     """Return the condition for rows of this name that do not say which server the Publisher is."""
     return sa.and_(
@@ -197,7 +241,7 @@ def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> 
             table.create(session)
     for table, ours in _MIGRATED:
         found = there.get(table.name)
-        if not database.alters_primary_keys:
+        if not database.alters_primary_keys and (found is None or _is_earlier(found, table, ours)):
             _rebuild(session, table, is_earlier=_is_earlier(found, table, ours))
         elif found is not None and ours in found.columns:
             _add_missing_columns(session, table, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
@@ -26,11 +27,13 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert
+from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
 from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
 from tranrepl.subscriber.generic.staged_bulk import BulkRules
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
+from tranrepl.subscriber.mariadb.columns import MariaDbColumns
 from tranrepl.subscriber.mariadb.comparison import WAYS
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems
@@ -54,6 +57,9 @@ _LONGEST_VARCHAR = 1000
 _LONGEST_KEY = 768
 """Characters: an index has 3,072 bytes."""
 
+_GET_LOCK = sa.text("SELECT GET_LOCK(:name, :seconds)")
+_LOCK_SECONDS = 300
+
 _MARK = "tranrepl_began"
 _NO_SUCH_SAVEPOINT = 1305
 
@@ -64,6 +70,7 @@ class MariaDb(NumberedDatabase):
     sql_name = "mysql"
     scripter = MariaDbScripter()
     counts_together = True
+    ddl_commits = True
     error_codes = Codes.MARIADB.value
     lock_timeouts = frozenset({"1205"})
 
@@ -130,6 +137,13 @@ class MariaDb(NumberedDatabase):
             if _number(error) != _NO_SUCH_SAVEPOINT:
                 raise
             raise procedure_ended_transaction(str(_NO_SUCH_SAVEPOINT)) from error
+
+    def column_statements(self, session: sa.Connection, place: Place) -> MariaDbColumns:
+        return MariaDbColumns(session, place)
+
+    def lock_session(self, session: sa.Connection, name: str) -> bool:
+        granted: int | None = session.scalar(_GET_LOCK, {"name": _lock_name(name), "seconds": _LOCK_SECONDS})
+        return granted == 1
 
     def right_problems(
         self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
@@ -302,6 +316,11 @@ def _choose_cursor(dialect: sa.Dialect, record: object, arguments: list[Any], ke
 def _prepare(driver: Any, record: object) -> None:
     del record
     set_session(driver)
+
+
+def _lock_name(lock: str) -> str:
+    """Return a name that is short enough, and is the server's, not a database's."""
+    return f"tranrepl_{sha256(lock.encode()).hexdigest()[:32]}"
 
 
 def _number(error: DBAPIError) -> int | None:

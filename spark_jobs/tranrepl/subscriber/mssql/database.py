@@ -25,7 +25,7 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, NameCase
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert
-from tranrepl.subscriber.generic.catalogue import Catalogue
+from tranrepl.subscriber.generic.catalogue import Catalogue, Place
 from tranrepl.subscriber.generic.comparison import SqlComparison
 from tranrepl.subscriber.generic.database import (
     NO_TRANSACTION_OF_ITS_OWN,
@@ -40,6 +40,7 @@ from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
 from tranrepl.subscriber.mssql.bulk import SqlServerBulk
 from tranrepl.subscriber.mssql.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mssql.column_types import described_type, is_binary
+from tranrepl.subscriber.mssql.columns import SqlServerColumns
 from tranrepl.subscriber.mssql.comparison import compared
 from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
@@ -122,6 +123,9 @@ class SqlServer(NumberedDatabase):
     def _known_place(self, table: TableName) -> tuple[str, str]:
         schema, name = self.place(table)
         return schema or SCHEMA, name
+
+    def column_statements(self, session: sa.Connection, place: Place) -> SqlServerColumns:
+        return SqlServerColumns(session, place)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -14,7 +14,9 @@ from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
+from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.database import SqlDatabase, first_line
+from tranrepl.subscriber.sqlite.columns import SqliteColumns
 from tranrepl.subscriber.value_conversion import Binding, Decimals
 
 _BUSY_SECONDS = 60
@@ -62,6 +64,9 @@ class Sqlite(SqlDatabase):
             # Its NUMERIC is an 8-byte float.
             return types.Text()
         return super().column_type(source, indexed=indexed)
+
+    def column_statements(self, session: sa.Connection, place: Place) -> SqliteColumns:
+        return SqliteColumns(session, place)
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
         if not isinstance(error, OperationalError):

@@ -1,0 +1,252 @@
+"""The columns' part of a schema change, in terms of a table that is there: what is left to do, with its own types.
+
+What was done by hand before, or by a job that was killed, is passed over. A generated column does not travel, and is
+left alone. A column gets another type where the table has the one that setup gave it; a type that somebody chose stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
+from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, SchemaChange
+from tranrepl.model.source_types import Family, source_type
+from tranrepl.subscriber.generic.catalogue import Destination
+from tranrepl.subscriber.generic.column_steps import (
+    AddedColumn,
+    ColumnStep,
+    DroppedColumn,
+    NullableColumn,
+    RenamedColumn,
+    RetypedColumn,
+    TableColumn,
+)
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import column_type_of
+from tranrepl.subscriber.value_conversion import UnfitValueError, conversion
+
+
+@dataclass(frozen=True, slots=True)
+class RowUpdate:
+    """Rows get another value in a column, in the Publisher's text: all of them, or those that have `old_value`."""
+
+    column: str
+    value: str | None
+    old_value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """What is done to the columns, in order, and then to the rows. `notes` say what is left alone."""
+
+    steps: tuple[ColumnStep, ...] = ()
+    updates: tuple[RowUpdate, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def table_columns(database: SqlDatabase, dialect: sa.Dialect, found: Destination) -> tuple[TableColumn, ...]:
+    """Return a table's columns in order, as a plan is made for them."""
+    return tuple(
+        TableColumn(name, database.described_type(it["type"], dialect).spelling, it["nullable"])
+        for name, it in found.columns.items()
+    )
+
+
+def reload_reason(change: SchemaChange, old: RegisteredArticle) -> str | None:
+    """Return why the log does not say which values the rows have after the change, in a database that keeps
+    PostgreSQL's own types as text; None where it does."""
+    columns = {it.name: it for it in old.columns}
+    for it in change.columns:
+        known = columns.get(it.column)
+        if it.action is ColumnAction.RENAME and known is not None:
+            columns[it.new_name or ""] = columns.pop(it.column)
+        elif it.action is ColumnAction.RETYPE and known is not None and not _same_text(known.type_name, it.type_name):
+            return f"column {it.column} changed from {known.type_name} to {it.type_name}, which is written otherwise"
+    for label in change.labels:
+        arrays = [it.name for it in old.columns if it.type_name == f"{label.type_name}[]"]
+        if label.action is LabelAction.RENAME and arrays:
+            return f"label {label.label} of type {label.type_name} was renamed, of which column {arrays[0]} has arrays"
+    return None
+
+
+def _same_text(before: str, after: str | None) -> bool:
+    """Return whether a value is written alike in both types, where the one becomes the other without a rewrite."""
+    if after is None:
+        return False
+    one, other = source_type(before), source_type(after)
+    if one.family is Family.OTHER or other.family is Family.OTHER:
+        return _without_digits(before) == _without_digits(after)
+    return one.family is other.family
+
+
+def _without_digits(type_name: str) -> str:
+    return re.sub(r"\(\d+(,-?\d+)?\)", "", type_name)
+
+
+def column_plan(
+    database: SqlDatabase,
+    dialect: sa.Dialect,
+    change: SchemaChange,
+    old: RegisteredArticle,
+    new: RegisteredArticle,
+    before: Sequence[TableColumn],
+    where: str,
+) -> ColumnPlan:
+    """Return what the change leaves to do at a table whose columns were `before`.
+
+    Raises ConfigurationError where the table has columns that the change does not fit.
+    """
+    making = _Plan(database, dialect, old, new, f"{where}: table {new.destination}", {it.name: it for it in before})
+    for it in change.columns:
+        making.add(it)
+    renamed = [it for it in change.labels if it.action is LabelAction.RENAME]
+    relabelled = [
+        RowUpdate(column.name, label.new_label, label.label)
+        for label in renamed
+        for column in new.columns
+        if column.type_name == label.type_name
+    ]
+    return ColumnPlan(tuple(making.steps), (*making.updates, *relabelled), tuple(making.notes))
+
+
+@dataclass(slots=True)
+class _Plan:
+    database: SqlDatabase
+    dialect: sa.Dialect
+    old: RegisteredArticle
+    new: RegisteredArticle
+    at: str
+    columns: dict[str, TableColumn]
+    """Those of the table, as they are when the steps so far are done."""
+    steps: list[ColumnStep] = field(default_factory=list)
+    updates: list[RowUpdate] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    """The Publisher's types of the published columns, likewise."""
+
+    def __post_init__(self) -> None:
+        self.types = {it.name: it.type_name for it in self.old.columns}
+
+    def add(self, change: ColumnChange) -> None:
+        match change.action:
+            case ColumnAction.ADD:
+                self._add(change)
+            case ColumnAction.DROP:
+                self._drop(change)
+            case ColumnAction.RENAME:
+                self._rename(change, change.new_name or "")
+            case ColumnAction.RETYPE:
+                self._retype(change)
+            case ColumnAction.DROP_NOT_NULL:
+                self._drop_not_null(change)
+
+    def _add(self, change: ColumnChange) -> None:
+        name = change.column
+        if change.generation_expression is not None:
+            self.notes.append(f"{self.at}: generated column {name} was not added")
+        elif name in self.columns:
+            # Somebody was here before; which values the rows were given is not known.
+            self.updates.append(RowUpdate(name, change.existing_value))
+        else:
+            added = self._added(change)
+            self.steps.append(added)
+            self.columns[name] = TableColumn(name, self._spelled(added.type), nullable=True)
+        self.types[name] = change.type_name or ""
+
+    def _added(self, change: ColumnChange) -> AddedColumn:
+        """Return the column as setup would make it. Raises DataError where it does not hold the value."""
+        made = self._made(change.column, change.type_name)
+        described = self.database.described_type(made, self.dialect)
+        converts = conversion(source_type(change.type_name or ""), described, self.database.binding)
+        text = change.existing_value
+        try:
+            return AddedColumn(change.column, made, converts.bind, None if text is None else converts.convert(text))
+        except UnfitValueError as error:
+            raise DataError(
+                f"{self.at}: column {change.column}, which is to be added: {error}",
+                number=VALUE_DOES_NOT_FIT,
+                remedy="add the column to the table by hand, of a type that holds the value",
+                article=str(self.new.source),
+            ) from error
+
+    def _drop(self, change: ColumnChange) -> None:
+        self.types.pop(change.column, None)
+        self.updates = [it for it in self.updates if it.column != change.column]
+        if self.columns.pop(change.column, None) is not None:
+            self.steps.append(DroppedColumn(change.column))
+
+    def _rename(self, change: ColumnChange, new_name: str) -> None:
+        name = change.column
+        self.types = {new_name if it == name else it: type_name for it, type_name in self.types.items()}
+        if name not in self.columns and new_name in self.columns:
+            return
+        self._require(name)
+        if new_name in self.columns:
+            raise ConfigurationError(
+                f"{self.at}: column {name} is to be renamed to {new_name}, and there is a column {new_name}",
+                remedy=f"drop one of them at the Subscriber, the one that is not {self.new.source}'s",
+                article=str(self.new.source),
+            )
+        self.steps.append(RenamedColumn(name, new_name))
+        self.updates = [replace(it, column=new_name) if it.column == name else it for it in self.updates]
+        kept = ((new_name if it.name == name else it.name, it) for it in self.columns.values())
+        self.columns = {it: replace(column, name=it) for it, column in kept}
+
+    def _drop_not_null(self, change: ColumnChange) -> None:
+        column = self._require(change.column)
+        if not column.nullable:
+            self.steps.append(NullableColumn(change.column))
+            self.columns[change.column] = replace(column, nullable=True)
+
+    def _retype(self, change: ColumnChange) -> None:
+        column = self._require(change.column)
+        before = self._made(change.column, self.types.get(change.column))
+        made = self._made(change.column, change.type_name)
+        self.types[change.column] = change.type_name or ""
+        chosen = column.type_name != self._spelled(before)
+        if not (chosen or self._spelled(made) == column.type_name or _is_shorter(made, before)):
+            self.steps.append(RetypedColumn(change.column, made))
+            self.columns[change.column] = replace(column, type_name=self._spelled(made))
+
+    def _require(self, name: str) -> TableColumn:
+        if name not in self.columns:
+            raise ConfigurationError(
+                f"{self.at} has no column {name}, which is to be changed",
+                remedy="add it to the table, with the Publisher's values",
+                article=str(self.new.source),
+            )
+        return self.columns[name]
+
+    def _made(self, name: str, type_name: str | None) -> TypeEngine[Any]:
+        """Return the type that setup gives a column of this type at the Publisher."""
+        published = _published(self.old, self.new, name)
+        indexed = published is not None and (published.key_ordinal is not None or published.unique)
+        return column_type_of(self.database, type_name or "", indexed=indexed)
+
+    def _spelled(self, made: TypeEngine[Any]) -> str:
+        return self.database.described_type(made, self.dialect).spelling
+
+
+def _published(old: RegisteredArticle, new: RegisteredArticle, name: str) -> PublishedColumn | None:
+    """Return the column of this name, of the article as it will be or as it was."""
+    by_name: Mapping[str, PublishedColumn] = {it.name: it for it in _both(old, new)}
+    return by_name.get(name)
+
+
+def _both(old: RegisteredArticle, new: RegisteredArticle) -> Iterable[PublishedColumn]:
+    return (*old.columns, *new.columns)
+
+
+def _is_shorter(made: TypeEngine[Any], before: TypeEngine[Any]) -> bool:
+    """Return whether a key's column would lose room: setup gives a text without a length in a key as much as an index
+    has room for, and one with a length its own."""
+    new, old = (getattr(it, "length", None) for it in (made, before))
+    return isinstance(new, int) and (old is None or new < old)

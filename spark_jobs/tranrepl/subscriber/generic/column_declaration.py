@@ -1,0 +1,110 @@
+"""A column's declaration in the text of a CREATE TABLE statement, as a catalogue keeps it: found, and written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sqlglot import Token, TokenType
+from sqlglot.tokens import Tokenizer
+
+_AFTER_A_TYPE = frozenset(
+    {
+        *("NOT", "NULL", "DEFAULT", "COMMENT", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "REFERENCES"),
+        *("GENERATED", "AS", "AUTO_INCREMENT", "INVISIBLE", "ON", "WITH", "WITHOUT", "COMPRESSED"),
+    }
+)
+"""Words that begin what follows a column's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDeclaration:
+    """A declaration in `statement`. Places are offsets of characters, their ends exclusive."""
+
+    statement: str
+    start: int
+    """Where it begins: its name."""
+    type_start: int
+    type_end: int
+    end: int
+    not_null: tuple[int, int] | None
+    """Where it says NOT NULL."""
+
+    def written(self, type_name: str | None = None, *, nullable: bool = False) -> str:
+        """Return the declaration with another type, and as one that takes NULL."""
+        name, rest = self.statement[self.start : self.type_start], self.statement[self.type_end : self.end]
+        if nullable and self.not_null is not None:
+            first, last = (at - self.type_end for at in self.not_null)
+            rest = f"{rest[:first]}NULL{rest[last:]}"
+        kept = self.statement[self.type_start : self.type_end]
+        if type_name is None:
+            return f"{name}{kept}{rest}"
+        return f"{name}{type_name}{rest}" if kept else f"{name} {type_name}{rest}"
+
+    def statement_with(self, declaration: str) -> str:
+        """Return the whole statement with another declaration of this column."""
+        return f"{self.statement[: self.start]}{declaration}{self.statement[self.end :]}"
+
+
+def find_declaration(
+    statement: str, column: str, tokenizer: type[Tokenizer], after_a_type: Collection[str] = ()
+) -> ColumnDeclaration | None:
+    """Return a column's declaration; None where there is none of this name, in any case of its letters.
+
+    `after_a_type` are further words that begin what follows a type.
+    """
+    for tokens in _declarations(tokenizer().tokenize(statement)):
+        if tokens[0].text.lower() == column.lower():
+            return _parsed(statement, tokens, _AFTER_A_TYPE | set(after_a_type))
+    return None
+
+
+def _declarations(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """Yield what stands between the commas of the outermost parentheses."""
+    depth, found = 0, list[Token]()
+    for token in tokens:
+        depth -= token.token_type is TokenType.R_PAREN
+        if depth == 0 and token.token_type is TokenType.R_PAREN:
+            yield found
+            return
+        if depth == 1 and token.token_type is TokenType.COMMA:
+            yield found
+            found = []
+        elif depth:
+            found.append(token)
+        depth += token.token_type is TokenType.L_PAREN
+
+
+def _parsed(statement: str, tokens: Sequence[Token], after_a_type: Collection[str]) -> ColumnDeclaration:
+    outer = list(_outermost(tokens[1:]))
+    after = next((it for it in outer if it.text.upper() in after_a_type and _is_word(it)), None)
+    of_type = [it for it in tokens[1:] if after is None or it.start < after.start]
+    name_end = tokens[0].end + 1
+    denied = next((pair for pair in pairwise(outer) if _says_not_null(*pair)), None)
+    return ColumnDeclaration(
+        statement,
+        tokens[0].start,
+        of_type[0].start if of_type else name_end,
+        of_type[-1].end + 1 if of_type else name_end,
+        tokens[-1].end + 1,
+        None if denied is None else (denied[0].start, denied[1].end + 1),
+    )
+
+
+def _outermost(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens that stand in no parentheses."""
+    depth = 0
+    for token in tokens:
+        depth -= token.token_type is TokenType.R_PAREN
+        if depth == 0:
+            yield token
+        depth += token.token_type is TokenType.L_PAREN
+
+
+def _is_word(token: Token) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+
+
+def _says_not_null(first: Token, second: Token) -> bool:
+    return _is_word(first) and _is_word(second) and (first.text.upper(), second.text.upper()) == ("NOT", "NULL")

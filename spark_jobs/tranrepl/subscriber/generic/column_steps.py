@@ -1,0 +1,69 @@
+"""What is done to the columns of a table, one after another, and then to its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy.types import TypeEngine
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """It takes NULL. Rows that are there get `value`, which is bound as `bind`; None is NULL."""
+
+    name: str
+    type: TypeEngine[Any]
+    bind: TypeEngine[Any]
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedColumn:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedColumn:
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NullableColumn:
+    """It takes NULL from now on."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetypedColumn:
+    """It gets another type, in which every value is written as before."""
+
+    name: str
+    type: TypeEngine[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column as it was before the change: what is left to do depends on no more than this."""
+
+    name: str
+    type_name: str
+    nullable: bool
+
+
+ColumnStep = AddedColumn | DroppedColumn | RenamedColumn | NullableColumn | RetypedColumn
+
+
+class ColumnStatements(Protocol):
+    """Changes the columns of one table."""
+
+    def execute(self, steps: Sequence[ColumnStep]) -> None:
+        """Do these steps, in order."""
+        ...
+
+    def complete(self, steps: Sequence[ColumnStep]) -> None:
+        """Do what may be done again where nobody knows whether it was done, after `execute`."""
+        ...

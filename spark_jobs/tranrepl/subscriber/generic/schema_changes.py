@@ -1,0 +1,137 @@
+"""Schema changes applied at a Subscriber that SQLAlchemy reaches: columns, procedures, and the recorded definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Method
+from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.generic.column_changes import ColumnPlan, RowUpdate, column_plan, table_columns
+from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnStep, TableColumn
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.definitions import Definitions
+from tranrepl.subscriber.generic.destination import find_destination, target
+from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
+from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.schema_changes import Recorded, standing, told
+
+
+class SchemaChanges:
+    """One session's schema changes. Each method works in whatever transaction is open, or is not."""
+
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, where: str) -> None:
+        self._session = session
+        self._database = database
+        self._where = where
+        self._definitions = Definitions(session, key)
+        scripter = database.scripter
+        self._procedures = None if scripter is None else ProcedureSetup(session, scripter, key, where)
+
+    def apply(self, step: SchemaStep) -> list[str]:
+        """Apply a change as part of the open transaction, and return what was left alone.
+
+        Raises ConfigurationError where a person must do something before.
+        """
+        if not self.is_pending(step):
+            return []
+        plan = self.plan(step, self.columns(step.old))
+        if step.new is not None:
+            self.require_procedures(step.old, step.new)
+            self.change_columns(step.new, plan)
+            self.follow(step.new)
+            self.update_rows(step.new, plan)
+        self.record(step)
+        return [*told(step, self._where), *plan.notes]
+
+    def is_pending(self, step: SchemaStep) -> bool:
+        """Return whether the table stands before the change."""
+        return standing(step, self._definitions.recorded(), self._where) is Recorded.BEFORE
+
+    def columns(self, article: RegisteredArticle) -> tuple[TableColumn, ...]:
+        """Return the columns that the article's table has now. Raises ConfigurationError where it is not there."""
+        found = find_destination(self._session, self._database, article.destination)
+        if found is None:
+            raise ConfigurationError(
+                f"{self._where}: table {article.destination} does not exist",
+                remedy="run `tranrepl setup FILE`",
+                article=str(article.source),
+            )
+        return table_columns(self._database, self._session.dialect, found)
+
+    def plan(self, step: SchemaStep, before: Sequence[TableColumn]) -> ColumnPlan:
+        """Return what there is to do at a table with these columns. Raises ConfigurationError where it does not fit."""
+        if step.new is None:
+            return ColumnPlan()
+        plan = column_plan(self._database, self._session.dialect, step.change, step.old, step.new, before, self._where)
+        if plan.steps and self._statements(step.new) is None:
+            raise self._to_be_done_by_hand(step.new, plan.steps)
+        return plan
+
+    def _statements(self, article: RegisteredArticle) -> ColumnStatements | None:
+        return self._database.column_statements(self._session, self._database.place(article.destination))
+
+    def _to_be_done_by_hand(self, article: RegisteredArticle, steps: Sequence[ColumnStep]) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._where}: table {article.destination} is to be changed as the Publisher's was: "
+            f"{'; '.join(map(str, steps))}. tranrepl changes no tables of {self._database.capabilities.title}",
+            remedy="change the table by hand, then deliver again",
+            article=str(article.source),
+        )
+
+    def require_procedures(self, old: RegisteredArticle, new: RegisteredArticle) -> None:
+        """Raise CustomProcedureError where a procedure that is not ours to change does not take what comes."""
+        for problem in self._procedures.problems(old, new) if self._procedures is not None else ():
+            raise problem
+
+    def change_columns(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
+        statements = self._statements(article)
+        if statements is not None:
+            statements.execute(plan.steps)
+
+    def complete_columns(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
+        """Do what may have to be done behind `change_columns`, and may be done twice."""
+        statements = self._statements(article)
+        if statements is not None:
+            statements.complete(plan.steps)
+
+    def has_procedures(self, article: RegisteredArticle) -> bool:
+        """Return whether any procedure applies commands of the article."""
+        return any(article.propagation(it).method is Method.PROCEDURE for it in PREFIXES)
+
+    def follow(self, article: RegisteredArticle) -> list[str]:
+        """Make the generated procedures of the article's definition."""
+        if self._procedures is None:
+            return []
+        return self._procedures.follow(self._target(article))
+
+    def _target(self, article: RegisteredArticle) -> SqlTarget:
+        return target(self._session, self._database, article, self._where)
+
+    def update_rows(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
+        at = self._target(article) if plan.updates else None
+        for update in plan.updates:
+            if at is not None:
+                self._update_rows(at, update)
+
+    def _update_rows(self, at: SqlTarget, update: RowUpdate) -> None:
+        converts = next((it.conversion for it in at.columns if it.name == update.column), None)
+        if converts is None:
+            # A column that is not published any more.
+            return
+        table = at.table()
+        column = table.c[update.column]
+        value = None if update.value is None else converts.convert(update.value)
+        statement = sa.update(table).values({column.name: sa.bindparam("tranrepl_value", value, converts.bind)})
+        if update.old_value is not None:
+            statement = statement.where(column == sa.bindparam("tranrepl_old", converts.convert(update.old_value)))
+        self._session.execute(statement)
+
+    def record(self, step: SchemaStep) -> None:
+        """Record the definition that the table and its procedures stand at from now on."""
+        self._definitions.move(step.old, step.new)

@@ -1,0 +1,161 @@
+"""Columns of a MariaDB or MySQL table. One ALTER TABLE gives it its new columns: it is done as a whole or not at all,
+also where the server crashes ("Atomic DDL"), so that the table's columns say which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.errors import InternalError
+from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.generic.column_declaration import find_declaration
+from tranrepl.subscriber.generic.column_steps import (
+    AddedColumn,
+    ColumnStep,
+    DroppedColumn,
+    NullableColumn,
+    RenamedColumn,
+    RetypedColumn,
+)
+from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A column that was there before, as all steps together leave it."""
+
+    name: str
+    nullable: bool = False
+    type: TypeEngine[Any] | None = None
+
+
+@dataclass(slots=True)
+class _Net:
+    """What all steps together come to. ALTER TABLE knows columns by the names that they have before it."""
+
+    dropped: list[str] = field(default_factory=list)
+    kept: dict[str, _Kept] = field(default_factory=dict)
+    """By the name before."""
+    added: list[AddedColumn] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, steps: Sequence[ColumnStep]) -> _Net:
+        net = cls()
+        for step in steps:
+            net._do(step)
+        return net
+
+    def _do(self, step: ColumnStep) -> None:
+        match step:
+            case AddedColumn():
+                self.added.append(step)
+            case DroppedColumn(name) if not self._was_added(name):
+                before = self._before(name)
+                self.kept.pop(before, None)
+                self.dropped.append(before)
+            case DroppedColumn(name):
+                self.added = [it for it in self.added if it.name != name]
+            case RenamedColumn(name, new_name) if not self._was_added(name):
+                self._kept(name).name = new_name
+            case RenamedColumn(name, new_name):
+                self.added = [_renamed(it, new_name) if it.name == name else it for it in self.added]
+            case RetypedColumn(name, made) if not self._was_added(name):
+                self._kept(name).type = made
+            case RetypedColumn(name, made):
+                self.added = [_retyped(it, made) if it.name == name else it for it in self.added]
+            case NullableColumn(name) if not self._was_added(name):
+                self._kept(name).nullable = True
+            case _:
+                # A column that is added takes NULL.
+                pass
+
+    def _was_added(self, name: str) -> bool:
+        return any(it.name == name for it in self.added)
+
+    def _before(self, name: str) -> str:
+        return next((before for before, it in self.kept.items() if it.name == name), name)
+
+    def _kept(self, name: str) -> _Kept:
+        return self.kept.setdefault(self._before(name), _Kept(name))
+
+
+def _renamed(column: AddedColumn, name: str) -> AddedColumn:
+    return AddedColumn(name, column.type, column.bind, column.value)
+
+
+def _retyped(column: AddedColumn, made: TypeEngine[Any]) -> AddedColumn:
+    return AddedColumn(column.name, made, column.bind, column.value)
+
+
+class MariaDbColumns:
+    """Rows that are there get an added column's value as its default, which is taken away afterwards: their table is
+    not written anew for it, no trigger fires, and no other column notices an update."""
+
+    def __init__(self, session: sa.Connection, place: Place) -> None:
+        self._session = session
+        self._place = place
+        self._table = qualified_name(*place)
+
+    def execute(self, steps: Sequence[ColumnStep]) -> None:
+        net = _Net.of(steps)
+        values = [sa.bindparam(f"tranrepl_{at}", it.value, it.bind) for at, it in _with_value(net)]
+        # With another name, a declaration would name the column in its CHECK by the name of before.
+        self._alter(list(self._declarations(net)))
+        self._alter(list(self._clauses(net)), values)
+
+    def _alter(self, clauses: Sequence[str], values: Sequence[sa.BindParameter[Any]] = ()) -> None:
+        if clauses:
+            text = sa.text(f"ALTER TABLE {_verbatim(self._table)} {', '.join(clauses)}")
+            self._session.execute(text.bindparams(*values))
+
+    def complete(self, steps: Sequence[ColumnStep]) -> None:
+        """Take away the defaults. Whoever inserts at the Subscriber without the column gives it NULL."""
+        for _, it in _with_value(_Net.of(steps)):
+            self._session.exec_driver_sql(
+                f"ALTER TABLE {self._table} ALTER COLUMN {quoted_name(it.name)} SET DEFAULT NULL",
+                execution_options={"no_parameters": True},
+            )
+
+    def _clauses(self, net: _Net) -> Iterator[str]:
+        for name in net.dropped:
+            yield f"DROP COLUMN {_verbatim(quoted_name(name))}"
+        for before, after in net.kept.items():
+            if before != after.name:
+                yield f"RENAME COLUMN {_verbatim(f'{quoted_name(before)} TO {quoted_name(after.name)}')}"
+        for at, it in enumerate(net.added):
+            given = "" if it.value is None else f" DEFAULT (:tranrepl_{at})"
+            yield f"ADD COLUMN {_verbatim(f'{quoted_name(it.name)} {self._spelled(it.type)}')} NULL{given}"
+
+    def _declarations(self, net: _Net) -> Iterator[str]:
+        """Yield what changes a declaration and no name: it may be done twice."""
+        for before, after in net.kept.items():
+            if after.type is not None or after.nullable:
+                spelled = None if after.type is None else self._spelled(after.type)
+                yield f"MODIFY COLUMN {_verbatim(self._declared(before, spelled, nullable=after.nullable))}"
+
+    def _spelled(self, made: TypeEngine[Any]) -> str:
+        return made.compile(dialect=self._session.dialect)
+
+    def _declared(self, name: str, type_name: str | None, *, nullable: bool) -> str:
+        """Return the column's whole declaration: what MODIFY COLUMN leaves out is lost."""
+        shown = self._session.exec_driver_sql(
+            f"SHOW CREATE TABLE {self._table}", execution_options={"no_parameters": True}
+        ).one()
+        # The session's sql_mode, which says how the server writes names and strings.
+        found = find_declaration(shown[1], name, tokenizer(""))
+        if found is None:
+            raise InternalError(f"SHOW CREATE TABLE {self._table} has no column {name}")
+        return found.written(type_name, nullable=nullable)
+
+
+def _with_value(net: _Net) -> list[tuple[int, AddedColumn]]:
+    return [(at, it) for at, it in enumerate(net.added) if it.value is not None]
+
+
+def _verbatim(text: str) -> str:
+    """Return SQL for `sqlalchemy.text`, in which a colon would begin a parameter."""
+    return text.replace(":", "\\:")

@@ -1,0 +1,58 @@
+"""Columns of a SQL Server table. DDL is part of the transaction; each statement is a batch of its own, as one that
+names a column is compiled before the column is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mssql
+from sqlalchemy.types import TypeEngine
+
+from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted
+from tranrepl.subscriber.generic.column_steps import RetypedColumn
+from tranrepl.subscriber.mssql.catalogue import CatalogueColumn, find_tables
+from tranrepl.subscriber.mssql.destinations import column_type
+from tranrepl.subscriber.mssql.sql_text import qualified, quoted
+
+_dialect: Callable[[], sa.Dialect] = mssql.dialect
+_RENAME = sa.text("exec sp_rename :old, :new, N'COLUMN'")
+
+
+class SqlServerColumns(AlembicColumns):
+    """A type is always declared anew with NULL or NOT NULL: what it does not say, it would change."""
+
+    def drop(self, name: str) -> None:
+        """Drop the column, and before it what depends on it without having been asked for by name: its default's
+        constraint, and CHECK constraints of it."""
+        self.operations.drop_column(
+            self.table, always_quoted(name), schema=self.schema, mssql_drop_default=True, mssql_drop_check=True
+        )
+
+    def rename(self, name: str, new_name: str) -> None:
+        self.session.execute(_RENAME, {"old": f"{qualified(*self.place)}.{quoted(name)}", "new": new_name})
+
+    def make_nullable(self, name: str) -> None:
+        self._declare(name, column_type(self._found(name)), nullable=True)
+
+    def retype(self, step: RetypedColumn) -> None:
+        self._declare(step.name, step.type, nullable=self._found(step.name).nullable)
+
+    def _declare(self, name: str, declared: TypeEngine[Any], *, nullable: bool) -> None:
+        statement = declaration(self.place, name, declared, nullable=nullable)
+        self.session.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+    def _found(self, name: str) -> CatalogueColumn:
+        (table,) = find_tables(self.session, [self.place]).values()
+        return next(it for it in table.columns if it.name == name)
+
+
+def declaration(place: Place, name: str, declared: TypeEngine[Any], *, nullable: bool) -> str:
+    """Return the statement that declares a column anew. A text without COLLATE would get the database's collation."""
+    spelled = declared.compile(dialect=_dialect())
+    collation = getattr(declared, "collation", None)
+    collated = f" COLLATE {collation}" if collation and " COLLATE " not in spelled else ""
+    null = "NULL" if nullable else "NOT NULL"
+    return f"ALTER TABLE {qualified(*place)} ALTER COLUMN {quoted(name)} {spelled}{collated} {null}"

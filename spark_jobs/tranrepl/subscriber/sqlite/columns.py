@@ -1,0 +1,46 @@
+"""Columns of an SQLite table. ALTER TABLE there adds, drops and renames; the rest of a declaration is the text that
+the file keeps of CREATE TABLE.
+
+Source: SQLite, "ALTER TABLE", section 7: what does not change how rows are stored may be edited in `sqlite_schema`.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlglot.dialects.sqlite import SQLite
+
+from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration
+from tranrepl.subscriber.generic.column_statements import AlembicColumns
+from tranrepl.subscriber.generic.column_steps import RetypedColumn
+
+_STATEMENT = sa.text("SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = lower(:name)")
+_EDIT = sa.text("UPDATE sqlite_schema SET sql = :sql WHERE type = 'table' AND lower(name) = lower(:name)")
+
+
+class SqliteColumns(AlembicColumns):
+    """All in the transaction that is open."""
+
+    def make_nullable(self, name: str) -> None:
+        found = self._declaration(name)
+        self._edit(found.statement_with(found.written(nullable=True)))
+
+    def retype(self, step: RetypedColumn) -> None:
+        found = self._declaration(step.name)
+        self._edit(found.statement_with(found.written(step.type.compile(dialect=self.session.dialect))))
+
+    def _declaration(self, name: str) -> ColumnDeclaration:
+        statement = self.session.execute(_STATEMENT, {"name": self.place[1]}).scalar_one()
+        found = find_declaration(statement, name, SQLite.Tokenizer, ("COLLATE",))
+        if found is None:
+            raise sa.exc.NoSuchColumnError(f"no column {name} in {statement}")
+        return found
+
+    def _edit(self, statement: str) -> None:
+        """Set the text that the file keeps of the table, and let every session read it again."""
+        version = self.session.exec_driver_sql("PRAGMA schema_version").scalar_one()
+        self.session.exec_driver_sql("PRAGMA writable_schema = ON")
+        try:
+            self.session.execute(_EDIT, {"sql": statement, "name": self.place[1]})
+            self.session.exec_driver_sql(f"PRAGMA schema_version = {version + 1}")
+        finally:
+            self.session.exec_driver_sql("PRAGMA writable_schema = OFF")

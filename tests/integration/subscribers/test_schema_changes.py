@@ -1,0 +1,245 @@
+"""Schema changes applied in their place, at every kind of Subscriber."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from support.command_history import Column, History
+from support.requirements import Requirement, require
+from support.schema_changes import added, change, dropped, nullable, renamed, retyped
+from support.subscribers import KEY, Site
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.schema_change import LabelAction, LabelChange
+from tranrepl.subscriber.registry import dialect_of
+
+ID = Column("id", "integer", key=1)
+NAME = Column("name", "character varying(20)", not_null=True)
+CITY = Column("city", "character varying(20)")
+TOTAL = Column("total", "numeric(10,2)")
+
+_ALTERED = (
+    "ALTER TABLE vendor RENAME COLUMN name TO title",
+    "ALTER TABLE vendor DROP COLUMN city",
+    "ALTER TABLE vendor ADD COLUMN rank integer",
+)
+_BY_HAND = {
+    "postgres": _ALTERED,
+    "sqlite": _ALTERED,
+    "mariadb": tuple(it.replace("rank", "`rank`") for it in _ALTERED),
+    "mssql": (
+        "exec sp_rename N'vendor.name', N'title', N'COLUMN'",
+        "alter table vendor drop column city",
+        "alter table vendor add rank int",
+    ),
+}
+
+
+def _vendor(site: Site) -> RegisteredArticle:
+    return site.article("vendor", [ID, NAME, CITY])
+
+
+def _rows(site: Site) -> list[tuple[object, ...]]:
+    return [tuple(it if it is None else str(it) for it in row) for row in site.rows("vendor")]
+
+
+def test_rows_before_and_after_a_new_column_are_the_publishers(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    new = site.next_definition(old, [ID, NAME, CITY, TOTAL])
+    history = History().insert(old, ["1", "Allen", "Perth"]).transaction().insert(old, ["2", "Blotts", None])
+    history.schema(change(old, new, added(TOTAL, "12.50")))
+    history.update(new, ["1", "Allen", "Perth", "12.50"], ["1", "Allen", "Perth", "0.10"])
+    history.insert(new, ["3", "Crane", "Oslo", None])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert _rows(site) == [
+        ("1", "Allen", "Perth", "0.10"),
+        ("2", "Blotts", None, "12.50"),
+        ("3", "Crane", "Oslo", None),
+    ]
+
+
+def test_columns_are_dropped_and_renamed_in_their_place(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    without = site.next_definition(old, [ID, NAME])
+    new = site.next_definition(without, [ID, Column("title", NAME.type_name)])
+    history = History().insert(old, ["1", "Allen", "Perth"])
+    history.schema(change(old, without, dropped("city")))
+    history.insert(without, ["2", "Blotts"])
+    history.schema(change(without, new, renamed("name", "title")))
+    history.update(new, ["2", "Blotts"], ["2", "Clark"]).transaction().delete(new, ["1", "Allen"])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert site.rows("vendor") == site.rows("vendor", "id", "title") == [(2, "Clark")]
+
+
+def test_a_column_takes_null_from_its_place_on(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    require(site.connection, Requirement.COLLATIONS_OF_ALTERED_COLUMNS)
+    new = site.next_definition(old, [ID, Column("name", NAME.type_name), CITY])
+    history = History().insert(old, ["1", "Allen", "Perth"]).schema(change(old, new, nullable("name")))
+    result = site.deliver(history.update(new, ["1", "Allen", "Perth"], ["1", None, "Perth"]))
+    assert result.error is None, result.error
+    assert site.rows("vendor") == [(1, None, "Perth")]
+
+
+def test_two_columns_swap_their_names(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    new = site.next_definition(old, [ID, Column("city", NAME.type_name, not_null=True), Column("name", CITY.type_name)])
+    history = History().insert(old, ["1", "Allen", "Perth"])
+    history.schema(change(old, new, renamed("name", "other"), renamed("city", "name"), renamed("other", "city")))
+    history.insert(new, ["2", "Blotts", None])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert site.rows("vendor", "id", "city", "name") == [(1, "Allen", "Perth"), (2, "Blotts", None)]
+
+
+def test_a_column_gives_its_name_to_another_one_of_another_type(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    number = Column("city", "integer")
+    new = site.next_definition(old, [ID, NAME, number])
+    history = History().insert(old, ["1", "Allen", "Perth"])
+    history.schema(change(old, new, dropped("city"), added(number, "7"))).insert(new, ["2", "Blotts", "8"])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert site.rows("vendor") == [(1, "Allen", 7), (2, "Blotts", 8)]
+
+
+def test_a_longer_type_takes_longer_values(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    require(site.connection, Requirement.COLLATIONS_OF_ALTERED_COLUMNS)
+    longer = Column("name", "character varying(40)", not_null=True)
+    new = site.next_definition(old, [ID, longer, CITY])
+    history = History().insert(old, ["1", "Allen", "Perth"]).schema(change(old, new, retyped(longer)))
+    history.insert(new, ["2", "Blotts" * 6, None])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert site.rows("vendor", "name") == [("Allen",), ("Blotts" * 6,)]
+
+
+def test_a_renamed_label_is_renamed_in_rows_that_have_it(plain_site: Site) -> None:
+    site = plain_site
+    if site.kind.database == "postgres":
+        site.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    old = site.article("vendor", [ID, Column("mood", "mood")])
+    new = site.next_definition(old, [ID, Column("mood", "mood")])
+    history = History().insert(old, ["1", "sad"]).insert(old, ["2", "glad"])
+    label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
+    history.schema(change(old, new, labels=[label])).insert(new, ["3", "low"])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert site.rows("vendor") == [(1, "low"), (2, "glad"), (3, "low")]
+
+
+def test_what_somebody_did_by_hand_is_not_done_again(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    new = site.next_definition(old, [ID, Column("title", NAME.type_name, not_null=True), Column("rank", "integer")])
+    history = History().insert(old, ["1", "Allen", "Perth"])
+    history.transaction()
+    history.schema(change(old, new, renamed("name", "title"), dropped("city"), added(Column("rank", "integer"))))
+    history.insert(new, ["2", "Blotts", "8"])
+    assert site.deliver(history.table().slice(0, 1)).error is None
+    site.execute(*_BY_HAND[site.kind.database])
+    result = site.deliver(history.table().slice(1), watermark=site.watermark())
+    assert result.error is None, result.error
+    assert site.rows("vendor", "id", "title", "rank") == [(1, "Allen", None), (2, "Blotts", 8)]
+
+
+_VALUES = (
+    ("boolean", "t"),
+    ("bigint", "-9223372036854775808"),
+    ("numeric(20,6)", "-12345678901234.567890"),
+    ("double precision", "0.1"),
+    ("character varying(30)", "O'Neil % :x \\ \u20ac"),
+    ("text", "line\nline\ttab"),
+    ("bytea", "\\x00ff27"),
+    ("date", "2024-02-29"),
+    ("time without time zone", "23:59:59.123456"),
+    ("timestamp without time zone", "2024-02-29 12:00:00.5"),
+    ("timestamp with time zone", "2024-02-29 12:00:00.5+00"),
+    ("uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+)
+
+
+def test_rows_that_were_there_get_values_as_rows_that_come_do(plain_site: Site) -> None:
+    site, old = plain_site, plain_site.article("vendor", [ID])
+    columns = [Column(f"c{at}", type_name) for at, (type_name, _) in enumerate(_VALUES)]
+    new = site.next_definition(old, [ID, *columns])
+    history = History().insert(old, ["1"])
+    history.schema(change(old, new, *(added(it, value) for it, (_, value) in zip(columns, _VALUES, strict=True))))
+    history.insert(new, ["2", *(value for _, value in _VALUES)])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    (_, *there), (_, *came) = site.rows("vendor")
+    assert there == came
+    assert None not in there
+
+
+def test_a_generated_column_is_left_out_and_told(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    if site.kind.database == "postgres":
+        pytest.skip("PostgreSQL generates it itself")
+    new = site.next_definition(old, [ID, NAME, CITY])
+    generated = added(TOTAL).model_copy(update={"generation_expression": "id * 2"})
+    history = History().schema(change(old, new, generated)).insert(new, ["1", "Allen", None])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert _rows(site) == [("1", "Allen", None)]
+    assert [it for it in result.notices if "generated column total" in it] == list(result.notices)
+
+
+def test_a_custom_procedure_is_waited_for_that_takes_the_new_columns(make_site: Callable[[str], Site]) -> None:
+    site = make_site("mariadb procedures")
+    custom = {**site.kind.commands, "ins_cmd": "CALL ins_vendor"}
+    site.execute("CREATE PROCEDURE ins_vendor (IN a int) INSERT INTO vendor (id) VALUES (a)")
+    old = site.article("vendor", [ID], **custom)
+    new = site.next_definition(old, [ID, CITY])
+    history = History().insert(old, ["1"]).schema(change(old, new, added(CITY))).insert(new, ["2", "Oslo"])
+    error = site.deliver(history).error
+    assert error is not None
+    assert "procedure ins_vendor takes 1 arguments; it is called with 2: it must take (c1 integer, c2 character" in str(
+        error.message
+    )
+    # Those of before have their row: the procedure that is to come would not take them.
+    assert site.rows("vendor") == [(1,)]
+    site.execute(
+        "DROP PROCEDURE ins_vendor",
+        "CREATE PROCEDURE ins_vendor (IN a int, IN b text) INSERT INTO vendor (id, city) VALUES (a, UPPER(b))",
+    )
+    assert site.deliver(history).error is None
+    assert site.rows("vendor") == [(1, None), (2, "OSLO")]
+
+
+def test_a_procedure_edited_by_hand_stays_where_it_takes_the_new_columns(make_site: Callable[[str], Site]) -> None:
+    site = make_site("mariadb procedures")
+    old = site.article("vendor", [ID])
+    new = site.next_definition(old, [ID, CITY])
+    name = f"sp_MSins_{site.schema}vendor"
+    history = History().schema(change(old, new, added(CITY))).insert(new, ["2", "Oslo"])
+    _edit(site, name, "IN a int", "INSERT INTO vendor (id) VALUES (a)")
+    error = site.deliver(history).error
+    assert error is not None
+    assert f"procedure {name} takes 1 arguments" in error.message
+    _edit(site, name, "IN a int, IN b text", "INSERT INTO vendor (id, city) VALUES (a, UPPER(b))")
+    assert site.deliver(history).error is None
+    assert site.rows("vendor") == [(2, "OSLO")]
+    with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
+        assert subscriber.set_up_procedures([new]) == [f"left procedure {name} alone: it was edited by hand"]
+
+
+def _edit(site: Site, name: str, parameters: str, body: str) -> None:
+    site.execute(f"DROP PROCEDURE {name}", f"CREATE PROCEDURE {name} ({parameters}) {body}")
+
+
+def test_a_column_with_its_comment_and_checks_keeps_them_when_it_takes_null(make_site: Callable[[str], Site]) -> None:
+    site = make_site("mariadb statements")
+    declared = "text NOT NULL DEFAULT 'a, NOT NULL' COMMENT 'b: %s' CHECK (`na``me` is not null or 1 = 1)"
+    site.execute(f"CREATE TABLE vendor (id int PRIMARY KEY, `na``me` {declared})")
+    old = site.article("vendor", [ID, Column("na`me", "text", not_null=True)])
+    new = site.next_definition(old, [ID, Column("na`me:x", "text")])
+    history = History().schema(change(old, new, nullable("na`me"), renamed("na`me", "na`me:x")))
+    result = site.deliver(history.insert(new, ["1", None]))
+    assert result.error is None, result.error
+    ((_, shown),) = site.execute("SHOW CREATE TABLE vendor")
+    assert "`na``me:x` text DEFAULT 'a, NOT NULL' COMMENT 'b: %s' CHECK (`na``me:x` is not null or 1 = 1)" in shown

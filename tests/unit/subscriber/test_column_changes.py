@@ -1,0 +1,116 @@
+"""What a schema change leaves to do at a table that is there, and the statements of databases that no test reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from support.command_history import Column, registered, table_description
+from support.schema_changes import added, change, dropped, nullable, renamed, retyped
+from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import ColumnChange, LabelAction, LabelChange
+from tranrepl.settings.publication import Article
+from tranrepl.subscriber.generic.column_changes import ColumnPlan, RowUpdate, column_plan, reload_reason
+from tranrepl.subscriber.generic.column_steps import (
+    AddedColumn,
+    DroppedColumn,
+    NullableColumn,
+    RenamedColumn,
+    RetypedColumn,
+    TableColumn,
+)
+from tranrepl.subscriber.mariadb.database import MariaDb
+
+_MARIADB = MariaDb("mysql")
+_DIALECT = _MARIADB.dialect()
+ID, NAME = Column("id", "integer", key=1), Column("name", "character varying(20)")
+_THERE = (TableColumn("id", "integer", nullable=False), TableColumn("name", "varchar(20)", nullable=False))
+
+
+def _article(*columns: Column) -> RegisteredArticle:
+    name = TableName("public", "vendor")
+    return registered(Article.model_validate({"source": name}), table_description(name, columns), len(columns))
+
+
+def _plan(
+    new: Sequence[Column],
+    *changes: ColumnChange,
+    there: Sequence[TableColumn] = _THERE,
+    labels: Sequence[LabelChange] = (),
+) -> ColumnPlan:
+    old, after = _article(ID, NAME), _article(*new)
+    of_table = change(old, after, *changes, labels=labels)
+    return column_plan(_MARIADB, _DIALECT, of_table, old, after, there, "Subscriber reporting")
+
+
+def test_each_part_is_done_in_its_order() -> None:
+    total = Column("total", "numeric(10,2)")
+    plan = _plan([ID, total], nullable("name"), renamed("name", "title"), dropped("title"), added(total, "1.50"))
+    *others, add = plan.steps
+    assert others == [NullableColumn("name"), RenamedColumn("name", "title"), DroppedColumn("title")]
+    assert isinstance(add, AddedColumn)
+    assert (add.name, str(add.type), str(add.value)) == ("total", "DECIMAL(10, 2)", "1.50")
+
+
+def test_what_is_done_already_is_passed_over() -> None:
+    there = (_THERE[0], TableColumn("title", "varchar(20)", nullable=True), TableColumn("total", "int", nullable=True))
+    total = Column("total", "integer")
+    steps = (renamed("name", "title"), nullable("title"), dropped("city"), added(total, "7"))
+    assert _plan([ID, Column("title", NAME.type_name), total], *steps, there=there) == ColumnPlan(
+        # Nobody knows what the rows were given.
+        updates=(RowUpdate("total", "7"),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "made"),
+    [
+        ("varchar(20)", "character varying(40)", "varchar(40)"),
+        ("varchar(20)", "text", "longtext"),
+        # A type that somebody chose.
+        ("varchar(100)", "character varying(40)", None),
+        ("longtext", "character varying(40)", None),
+    ],
+)
+def test_a_column_as_setup_made_it_gets_the_longer_type(before: str, after: str, made: str | None) -> None:
+    there = (_THERE[0], TableColumn("name", before, nullable=True))
+    plan = _plan([ID, Column("name", after)], retyped(Column("name", after)), there=there)
+    types = [_MARIADB.described_type(it.type, _DIALECT).spelling for it in plan.steps if isinstance(it, RetypedColumn)]
+    assert types == ([] if made is None else [made])
+
+
+def test_a_table_that_does_not_fit_is_refused_with_the_way_on() -> None:
+    both = (*_THERE, TableColumn("title", "varchar(20)", nullable=True))
+    with pytest.raises(ConfigurationError, match="name is to be renamed to title, and there is a column title"):
+        _plan([ID, Column("title")], renamed("name", "title"), there=both)
+    with pytest.raises(ConfigurationError, match="has no column name, which is to be changed"):
+        _plan([ID, Column("title")], renamed("name", "title"), there=_THERE[:1])
+    with pytest.raises(DataError, match=r"column n, which is to be added: 'NaN' does not fit decimal\(5, 2\)"):
+        _plan([ID, NAME, Column("n", "numeric(5,2)")], added(Column("n", "numeric(5,2)"), "NaN"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "known"),
+    [
+        ("character varying(20)", "text", True),
+        ("numeric(10,2)", "numeric", True),
+        ("interval(0)", "interval", True),
+        ("character varying(5)[]", "character varying(9)[]", True),
+        ("cidr", "inet", False),
+        ("integer", "oid", False),
+        ("timestamp with time zone", "timestamp without time zone", False),
+    ],
+)
+def test_rows_are_known_where_a_value_is_written_alike_in_both_types(before: str, after: str, known: bool) -> None:
+    old = _article(ID, Column("c", before))
+    of_table = change(old, _article(ID, Column("d", after)), renamed("c", "d"), retyped(Column("d", after)))
+    assert (reload_reason(of_table, old) is None) is known
+
+
+def test_a_renamed_label_is_not_looked_for_within_arrays() -> None:
+    label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
+    old = _article(ID, Column("moods", "mood[]"))
+    assert "column moods has arrays" in str(reload_reason(change(old, old, labels=[label]), old))
