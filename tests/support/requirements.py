@@ -21,12 +21,8 @@ class Requirement(Enum):
     """`ALTER DATABASE … SET SINGLE_USER WITH ROLLBACK IMMEDIATE`"""
     BRACKETS_IN_NAMES = auto()
     """A closing bracket in a quoted name."""
-    ROWVERSION = auto()
-    """Columns of the type `rowversion`."""
     FILTERED_INDEXES = auto()
     """The catalogue says which indexes are of some rows only."""
-    CASE_OF_COLUMN_NAMES = auto()
-    """The catalogue has the names of columns as they were written."""
     CLR_TYPES = auto()
     """`geography`, `hierarchyid`"""
     GRANTS_TO_CREATE = auto()
@@ -38,23 +34,24 @@ class Requirement(Enum):
     COLLATIONS_OF_ALTERED_COLUMNS = auto()
     """`ALTER TABLE … ALTER COLUMN` may say a collation, without which a text gets another one."""
     NOT_FOR_REPLICATION = auto()
-    """Constraints, triggers and identities may be declared NOT FOR REPLICATION."""
+    """The catalogue says which constraints, triggers and identities are NOT FOR REPLICATION."""
 
 
 _BABELFISH: Mapping[Requirement, str] = {
     Requirement.SINGLE_USER: "Babelfish refuses ALTER DATABASE … SET SINGLE_USER",
     Requirement.BRACKETS_IN_NAMES: "Babelfish takes [a]]b] for a syntax error",
-    Requirement.ROWVERSION: "Babelfish refuses rowversion unless a setting of its own allows it",
     Requirement.FILTERED_INDEXES: "Babelfish's sys.indexes has a filter for none",
-    Requirement.CASE_OF_COLUMN_NAMES: "Babelfish's catalogue has the names of columns in small letters",
     Requirement.CLR_TYPES: "Babelfish has neither geography nor hierarchyid",
     Requirement.GRANTS_TO_CREATE: "Babelfish refuses GRANT CREATE TABLE, and GRANT ALTER ON SCHEMA",
     Requirement.BLANKS_ADDED: "Babelfish tells texts apart that differ in blanks at the end",
     Requirement.LOCK_TIMEOUT_NUMBER: "Babelfish gives that error its general number, 33557097",
     Requirement.COLLATIONS_OF_ALTERED_COLUMNS: "Babelfish refuses COLLATE in ALTER TABLE … ALTER COLUMN",
-    Requirement.NOT_FOR_REPLICATION: "Babelfish refuses NOT FOR REPLICATION",
+    Requirement.NOT_FOR_REPLICATION: "Babelfish passes over NOT FOR REPLICATION, where a setting allows it",
 }
 """What Babelfish 4.4 lacks, and how it shows."""
+_ALLOWING = tuple(
+    f"exec sp_babelfish_configure 'escape_hatch_{it}', 'ignore'" for it in ("rowversion", "for_replication")
+)
 
 
 def lacking(connection: Connection) -> Mapping[Requirement, str]:
@@ -63,6 +60,12 @@ def lacking(connection: Connection) -> Mapping[Requirement, str]:
         return {}
     ((version,),) = mssql_execute(connection, "select cast(serverproperty('BabelfishVersion') as nvarchar(30))")
     return {} if version is None else _BABELFISH
+
+
+def allowing(connection: Connection) -> tuple[str, ...]:
+    """Return what a session of the connection's server executes before it may create columns of the type `rowversion`,
+    and whatever is declared NOT FOR REPLICATION; nothing for a SQL Server."""
+    return _ALLOWING if lacking(connection) else ()
 
 
 def require(connection: Connection, requirement: Requirement) -> None:

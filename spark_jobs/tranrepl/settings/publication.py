@@ -286,7 +286,8 @@ class Subscription(_Settings):
     In MariaDB triggers still fire."""
     foreign_keys: bool = False
     """Whether tables that `setup` creates at the Subscriber get the Publisher's foreign keys among published tables,
-    checked at commit and without cascades. In MariaDB it needs `not_for_replication: true`."""
+    checked at commit and without cascades. In MariaDB it needs `not_for_replication: true`; in SQL Server it
+    is refused."""
     sequences: bool | None = None
     """Whether sequences at a PostgreSQL Subscriber, also those of identity columns, follow the Publisher's after each
     delivery and snapshot. Without it, those of tables that `setup` made do. `setup` makes identity columns unless it is

@@ -44,7 +44,7 @@ class NameLimit:
 
 
 class NameCase(Enum):
-    """Whether two names that differ in case alone name two procedures."""
+    """Whether two names that differ in case alone name two things."""
 
     SENSITIVE = auto()
     INSENSITIVE = auto()

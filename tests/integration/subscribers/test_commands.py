@@ -9,7 +9,6 @@ from threading import Event
 import pytest
 
 from support.command_history import Column, History, seqno
-from support.requirements import Requirement, require
 from support.subscribers import KEY, Site
 from tranrepl.errors import ErrorKind, FencedError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
@@ -261,7 +260,6 @@ NAMES = [
 
 def test_any_name_is_a_name(plain_site: Site) -> None:
     site = plain_site
-    require(site.connection, Requirement.CASE_OF_COLUMN_NAMES)
     columns = [Column("Key", "integer", key=1), *(Column(name, "text") for name in NAMES)]
     table = 'Order "x" 100%: `y`'
     article = site.article(table, columns)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.command_history import Column, seqno
+from support.command_history import Column, History, seqno
 from support.subscribers import KEY, Site
 from tranrepl.errors import FencedError, TransientError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.dialect import Applier, ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
@@ -37,6 +39,36 @@ def test_of_two_deliveries_at_once_one_applies(kind: str, make_site: Callable[[s
         second.begin(seqno(1))
         second.commit(seqno(2))
     assert site.watermark() == seqno(2)
+
+
+def test_the_victim_of_a_deadlock_at_sql_server_may_try_again(make_site: Callable[[str], Site]) -> None:
+    site = make_site("mssql statements")
+    vendor = site.article("vendor", [Column("id", "integer", key=1), Column("name")])
+    site.execute("insert into vendor values (1, 'a'), (2, 'a')")
+    first, second = (SerialStep(History().update(vendor, [it, "a"], [it, "b"]).table()) for it in "12")
+    with (
+        ThreadPoolExecutor(1) as threads,
+        dialect_of(site.connection).applier(site.connection, KEY, site.articles) as applier,
+    ):
+        applier.begin(FIRST_XACT_SEQNO)
+        applier.apply([first])
+        other = threads.submit(
+            site.execute,
+            "set deadlock_priority high",
+            "begin transaction",
+            "update vendor set name = 'c' where id = 2",
+            "update vendor set name = 'c' where id = 1",
+            "commit",
+        )
+        # A server looks for a deadlock after a session has waited for a while: let that be the delivery's.
+        with pytest.raises(TimeoutError):
+            other.result(3)
+        with pytest.raises(TransientError) as caught:
+            applier.apply([second])
+        applier.rollback()
+        other.result(60)
+    assert caught.value.report.number == "1205"
+    assert site.rows("vendor") == [(1, "c"), (2, "c")]
 
 
 def _assert_waits_in_vain(applier: Applier, code: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from support.command_history import Column, History, Image
-from support.requirements import Requirement, lacking
+from support.requirements import allowing
 from support.subscribers import KEY, Rows, Site
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
@@ -179,18 +179,15 @@ _DECLARED: list[tuple[Sequence[str], frozenset[Operation]]] = [
     ([_table(), _child("on delete cascade")], frozenset({INS})),
     ([_table(), _child("on update set null")], frozenset({INS})),
     ([_table(), _child("")], ALL),
+    ([_table(", own rowversion")], frozenset({DEL})),
 ]
-_ROWVERSION = ([_table(", own rowversion")], frozenset({DEL}))
 
 
 def test_what_a_table_lets_go_in_bulk_at_sql_server(by_statements: Site) -> None:
     site, expected = by_statements, dict[int, frozenset[Operation]]()
     site.execute("create table other (id int)")
-    declared = list(_DECLARED)
-    if Requirement.ROWVERSION not in lacking(site.connection):
-        declared.append(_ROWVERSION)
-    for at, (statements, allowed) in enumerate(declared):
-        site.execute(*(it.format(f"t{at}") for it in statements))
+    for at, (statements, allowed) in enumerate(_DECLARED):
+        site.execute(*allowing(site.connection), *(it.format(f"t{at}") for it in statements))
         article = site.article(f"t{at}", ITEM)
         expected |= {article.article_id: allowed} if allowed else {}
     assert _bulk_operations(site) == expected
@@ -292,9 +289,33 @@ def test_the_failing_one_of_many_statements_is_known(site: Site) -> None:
     assert site.rows("item") == expected
 
 
-def test_not_for_replication_is_refused_with_the_reason(by_statements: Site) -> None:
-    subscription = Subscription(name="reporting", connection="subscriber", not_for_replication=True)
+@pytest.mark.parametrize(
+    ("setting", "remedy"),
+    [("not_for_replication", "drop or disable what must not act"), ("foreign_keys", "foreign_keys: false")],
+)
+def test_what_only_an_agents_session_could_do_is_refused(by_statements: Site, setting: str, remedy: str) -> None:
+    asked = Subscription.model_validate({"name": "reporting", "connection": "subscriber", setting: True})
     with dialect_of(by_statements.connection).subscriber(by_statements.connection, KEY, "test") as subscriber:
-        (problem,) = subscriber.subscription_problems(subscription)
+        (problem,) = subscriber.subscription_problems(asked)
+    assert f"reporting: {setting}: " in problem.message
     assert "login packet" in problem.message
-    assert "disable what must not act" in str(problem.report.remedy)
+    assert remedy in str(problem.report.remedy)
+
+
+def test_what_is_not_for_replication_acts_on_a_delivery(by_statements: Site) -> None:
+    """Its sessions are no replication agent's for the server."""
+    site = by_statements
+    site.execute(
+        *allowing(site.connection),
+        "create table seen (id int)",
+        "create table item (id int primary key, note nvarchar(max), amount int, "
+        "check not for replication (amount > 0))",
+        "create trigger item_seen on item after insert not for replication as insert into seen select id from inserted",
+    )
+    item = site.article("item", ITEM)
+    history = History().insert(item, ["1", None, "5"]).transaction().insert(item, ["2", None, "-5"])
+    error = site.deliver(history).error
+    assert error is not None
+    assert (error.number, error.key) == ("547", "id = 2")
+    site.deliver(History().insert(item, ["1", None, "5"])).raise_error()
+    assert (site.rows("item", "id", "amount"), site.rows("seen")) == ([(1, 5)], [(1,)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.command_history import Column, History, seqno, table_description
 from support.in_process import replicate
-from support.requirements import Requirement, require
+from support.requirements import Requirement, allowing, require
 from support.shell import publication_file, typed
 from support.site import Site as PublisherSite
 from support.subscribers import KEY, Site, batches, mssql_execute
@@ -61,6 +62,27 @@ def test_every_syntax_changes_what_was_changed_of_a_wide_row(mssql_site: Site, u
     missing = History(xact=3).transaction().update(wide, _wide_row(77), _wide_row(77, c9=None))
     _assert_not_found(mssql_site, missing, "UPDATE", table)
     _assert_not_found(mssql_site, History(xact=3).transaction().delete(wide, _wide_row(77)), "DELETE", table)
+
+
+def test_a_procedure_of_the_servers_that_raises_20598_is_called(make_site: Callable[[str], Site]) -> None:
+    site = make_site("mssql procedures")
+    ((system,),) = site.execute("select object_id(N'sys.sp_MSreplraiserror')")
+    if system is None:
+        site.execute(
+            "create procedure dbo.sp_MSreplraiserror "
+            "@errorid int, @param1 nvarchar(1000), @param2 nvarchar(1000), @param3 int as "
+            "raiserror (N'%d of the server: %s, %s, %d', 16, 1, @errorid, @param1, @param2, @param3)"
+        )
+    item = site.article("item", _ITEM)
+    error = site.deliver(History().delete(item, ["7", None, None])).error
+    assert error is not None
+    if system is None:
+        assert (error.number, error.message) == (
+            "50000",
+            "Subscriber reporting: 20598 of the server: [dbo].[item], [id] = 7, 13234 (article public.item, id = 7)",
+        )
+    else:
+        assert error.number == "20598"
 
 
 def _assert_not_found(site: Site, history: History, word: str, table: str) -> None:
@@ -142,9 +164,7 @@ def test_identities_take_the_publishers_values_and_are_never_updated(mssql_site:
 def test_a_type_that_takes_no_value_of_the_publishers_is_refused(
     mssql_site: Site, table: str, type_name: str, reason: str
 ) -> None:
-    if type_name == "rowversion":
-        require(mssql_site.connection, Requirement.ROWVERSION)
-    mssql_site.execute(f"create table {table} (id int primary key, what {type_name})")
+    mssql_site.execute(*allowing(mssql_site.connection), f"create table {table} (id int primary key, what {type_name})")
     name = TableName("public", table)
     article = Article.model_validate({"source": name, "destination": TableName("dbo", table)})
     described = table_description(name, [Column("id", "integer", key=1), Column("what", "bytea")])

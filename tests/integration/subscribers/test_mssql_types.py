@@ -93,6 +93,7 @@ _REFUSED = [
     ("nvarchar(3)", "text", "a😀😀"),
     (f"varchar(9) {_LATIN}", "text", "日本"),
     ("uniqueidentifier", "text", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6 and more"),
+    ("uniqueidentifier", "text", "F81D4FAE-7DEC-11D0-A765-00A0C91E6BF6"),
     ("binary(3)", "bytea", "\\x0102"),
     ("nchar(5)", "text", "ab "),
     ("real", "double precision", "0.1"),

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.mssql.base import ischema_names
 from support.command_history import Column, table_description
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.capabilities import NameCase
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_check import column_problems
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -64,3 +65,21 @@ def test_a_column_that_takes_no_value_of_the_publishers_is_refused(reflected: An
     (message,) = _problems({"type": reflected}, SqlServer())
     assert message.startswith(f"article dbo.item: Subscriber reporting: column 'n' of dbo.item {reason}")
     assert _problems({"type": reflected}, SqlServer(), **_CUSTOM) == []
+
+
+@pytest.mark.parametrize(
+    ("published", "spelled"),
+    [
+        (["VendorID", "name"], ["VendorID", "name", "own"]),
+        (["NAME", "Name"], ["vendorid", "name", "own"]),
+        (["name", "NAME"], ["vendorid", "name", "own"]),
+        (["STRASSE"], ["vendorid", "name", "own"]),
+    ],
+)
+def test_a_name_is_another_ones_spelling_where_case_is_ignored(published: list[str], spelled: list[str]) -> None:
+    columns: Any = {name: {"name": name} for name in ("vendorid", "name", "own")}
+    found = Destination(columns, (frozenset({"vendorid"}),), NameCase.INSENSITIVE).spelled_as(published)
+    assert list(found.columns) == spelled
+    assert found.unique_keys == (frozenset(spelled[:1]),)
+    assert [it["name"] for it in found.columns.values()] == ["vendorid", "name", "own"]
+    assert list(Destination(columns, ()).spelled_as(published).columns) == list(columns)

@@ -59,6 +59,7 @@ def test_texts_stand_between_two_characters() -> None:
         ("timestamp without time zone", ("datetime2", 8, 6), "0044-03-15 00:00:00 BC"),
         ("timestamp with time zone", ("datetimeoffset", 10, 6), "2024-01-01 00:00:00+02"),
         ("text", ("uniqueidentifier", 16), "no uuid"),
+        ("text", ("uniqueidentifier", 16), "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"),
     ],
 )
 def test_what_the_server_would_change_is_left_to_serial_apply(source: str, target: Any, cell: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import NoSuchTableError
+
+from tranrepl.subscriber.capabilities import NameCase
 
 Place = tuple[str | None, str]
 """Schema and name of a table; without a schema, where the session's own tables are."""
@@ -34,6 +36,20 @@ class Destination:
     columns: Mapping[str, ReflectedColumn]
     unique_keys: tuple[frozenset[str], ...]
     """Columns of the primary key and of unique constraints: no two rows have the same values in them."""
+    name_case: NameCase = NameCase.SENSITIVE
+    """The case of columns' names."""
+
+    def spelled_as(self, names: Sequence[str]) -> Destination:
+        """Return the table with its columns' names spelled as in `names`, where they differ in case alone and the
+        database takes one for the other. A column's description keeps the name that the catalogue has."""
+        spelled = respelled(self.columns, names, self.name_case)
+        if not spelled:
+            return self
+        return replace(
+            self,
+            columns={spelled.get(name, name): it for name, it in self.columns.items()},
+            unique_keys=tuple(frozenset(spelled.get(name, name) for name in key) for key in self.unique_keys),
+        )
 
     def settable(self, name: str) -> bool:
         return "computed" not in self.columns[name]
@@ -42,6 +58,27 @@ class Destination:
         """Return whether it is an identity to which neither INSERT nor UPDATE may give a value."""
         identity = self.columns[name].get("identity")
         return identity is not None and identity.get("always", True)
+
+
+def respelled(found: Iterable[str], names: Sequence[str], name_case: NameCase) -> dict[str, str]:
+    """Return, by a table's names of columns, those of `names` that the database takes for them although they differ in
+    case; none for one that could be taken for two."""
+    if name_case is NameCase.SENSITIVE:
+        return {}
+    here, wanted = _by_letters(found), _by_letters(names)
+    return {
+        here[letters][0]: spellings[0]
+        for letters, spellings in wanted.items()
+        if len(spellings) == 1 and len(here.get(letters, ())) == 1 and here[letters] != spellings
+    }
+
+
+def _by_letters(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return names by what they are without their case."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.casefold(), []).append(name)
+    return found
 
 
 class Catalogue(Protocol):
@@ -93,7 +130,7 @@ class InspectedCatalogue:
         if not columns:
             return None
         return Destination(
-            {self._column_name(it["name"]): it for it in columns},
+            {name: {**it, "name": name} for it in columns for name in [self._column_name(it["name"])]},
             tuple(frozenset(name for name in key if name) for key in keys),
         )
 

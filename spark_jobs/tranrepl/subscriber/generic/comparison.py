@@ -146,7 +146,7 @@ def open_comparison(
             try:
                 with translated_errors(where, database), session.begin():
                     found = target(session, database, article, where)
-                    names = column_names(session, database, article.destination)
+                    names = column_names(session, database, article)
             except ConfigurationError as error:
                 problems.append((article, error))
                 continue

@@ -67,7 +67,7 @@ def _references(target: SqlTarget, key: ReferringColumns, targets: Sequence[SqlT
 
 
 def _position(target: SqlTarget, name: str) -> int | None:
-    return next((at for at, column in enumerate(target.columns) if column.name == name), None)
+    return next((at for at, column in enumerate(target.columns) if column.catalogue_name == name), None)
 
 
 def foreign_key_problems(able: Capabilities, where: str, subscription: Subscription) -> Iterator[ConfigurationError]:
@@ -77,12 +77,23 @@ def foreign_key_problems(able: Capabilities, where: str, subscription: Subscript
             yield ConfigurationError(
                 f"{where}: foreign_keys: setup creates no foreign keys in {able.title}", remedy="foreign_keys: false"
             )
+        case ForeignKeyCheck.AT_ONCE if not able.not_for_replication:
+            yield ConfigurationError(
+                f"{where}: foreign_keys: {_checks_at_once(able)}; {able.why_for_replication}",
+                remedy="foreign_keys: false",
+            )
         case ForeignKeyCheck.AT_ONCE if not subscription.not_for_replication:
             yield ConfigurationError(
-                f"{where}: foreign_keys: {able.title} checks a foreign key at once, and a parent's DELETE "
-                "comes before those of the children that it cascaded to",
+                f"{where}: foreign_keys: {_checks_at_once(able)}",
                 remedy="not_for_replication: true for this subscription, or foreign_keys: false",
             )
+
+
+def _checks_at_once(able: Capabilities) -> str:
+    return (
+        f"{able.title} checks a foreign key at once, and a parent's DELETE comes before those of the children that it "
+        "cascaded to"
+    )
 
 
 def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:

@@ -33,10 +33,14 @@ def find_destinations(
     return {name: found[place] for name, place in places.items() if place in found}
 
 
-def column_names(session: sa.Connection, database: SqlDatabase, name: TableName) -> list[str]:
-    """Return the names of all columns that the table has."""
-    found = find_destination(session, database, name)
-    return [] if found is None else list(found.columns)
+def column_names(session: sa.Connection, database: SqlDatabase, article: RegisteredArticle) -> list[str]:
+    """Return the names of all columns that the article's table has; of a published one its published name."""
+    found = find_destination(session, database, article.destination)
+    return [] if found is None else list(found.spelled_as(_names(article)).columns)
+
+
+def _names(article: RegisteredArticle) -> list[str]:
+    return [column.name for column in article.columns]
 
 
 def targets(
@@ -61,20 +65,25 @@ def _found_target(
             remedy="run `tranrepl setup FILE`",
             article=str(article.source),
         )
-    missing = [column.name for column in article.columns if column.name not in found.columns]
+    found = found.spelled_as(_names(article))
+    missing = [name for name in _names(article) if name not in found.columns]
     if missing:
         raise ConfigurationError(
             f"{where}: table {article.destination} has no column {', '.join(missing)}",
             remedy="add it to the table, or leave it out of the article and run `tranrepl setup FILE`",
             article=str(article.source),
         )
-    described = [
-        database.described_type(found.columns[column.name]["type"], session.dialect) for column in article.columns
-    ]
+    reflected = [found.columns[name] for name in _names(article)]
+    described = [database.described_type(it["type"], session.dialect) for it in reflected]
     key = {article.columns[at].name for at in article.key_positions}
     identities = frozenset(filter(found.is_identity, found.columns))
     return _target(
-        database, article, described, identities, key_is_unique=any(unique <= key for unique in found.unique_keys)
+        database,
+        article,
+        described,
+        [it["name"] for it in reflected],
+        identities,
+        key_is_unique=any(unique <= key for unique in found.unique_keys),
     )
 
 
@@ -86,7 +95,7 @@ def intended_target(
     described = [
         database.described_type(created_type(database, published[column.name]), dialect) for column in article.columns
     ]
-    return _target(database, article, described, frozenset(), key_is_unique=True)
+    return _target(database, article, described, _names(article), frozenset(), key_is_unique=True)
 
 
 def created_type(
@@ -112,6 +121,7 @@ def _target(
     database: SqlDatabase,
     article: RegisteredArticle,
     described: Iterable[ColumnType],
+    catalogue_names: Iterable[str],
     identities: Collection[str],
     *,
     key_is_unique: bool,
@@ -122,8 +132,9 @@ def _target(
             column.name,
             it,
             conversion(source_type(column.type_name), it, database.binding),
+            catalogue_name,
             identity=column.name in identities,
         )
-        for column, it in zip(article.columns, described, strict=True)
+        for column, it, catalogue_name in zip(article.columns, described, catalogue_names, strict=True)
     )
     return SqlTarget(article, schema, name, columns, key_is_unique)

@@ -12,7 +12,7 @@ from sqlalchemy.sql import quoted_name
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import argument_count, arguments
-from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import is_unbounded
@@ -93,7 +93,7 @@ class SqlSubscriber:
             yield from self._procedure_problems(article, operation, len(columns), len(source.key))
         if article.filter is not None:
             translated_filter(article.filter, self._database.sql_name, str(article.source))
-        found = self._find_destination(article)
+        found = self._find_destination(article, columns)
         if found is not None:
             for column in columns:
                 yield from column_problems(self.where, article, self._database, found, column)
@@ -105,15 +105,17 @@ class SqlSubscriber:
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         """Yield what of an article without problems may not fit into the table that is there."""
-        found = self._find_destination(article)
+        columns = source.published(article.columns)
+        found = self._find_destination(article, columns)
         at = f"article {article.source}: {self.where}: table {article.destination_table}"
         if found is not None:
-            for column in source.published(article.columns):
+            for column in columns:
                 yield from column_warnings(at, self._database, self._session.dialect, found, column)
 
-    def _find_destination(self, article: Article) -> Destination | None:
+    def _find_destination(self, article: Article, published: Sequence[ColumnDescription]) -> Destination | None:
         with self._transaction():
-            return find_destination(self._session, self._database, article.destination_table)
+            found = find_destination(self._session, self._database, article.destination_table)
+        return None if found is None else found.spelled_as([column.name for column in published])
 
     def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
         large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]

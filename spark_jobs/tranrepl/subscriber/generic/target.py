@@ -14,8 +14,11 @@ from tranrepl.subscriber.value_conversion import ColumnType, Conversion
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
     name: str
+    """As it is published."""
     type: ColumnType
     conversion: Conversion
+    catalogue_name: str
+    """As the destination's catalogue has it: another spelling where the database ignores case."""
     identity: bool = False
     """It is an identity, which takes a value where it is told so, and never another one."""
 

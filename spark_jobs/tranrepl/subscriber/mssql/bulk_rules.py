@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import sqlalchemy as sa
@@ -50,7 +50,7 @@ def bulk_rules(
     unedited = unedited_operations(articles, PROCEDURE_NAMES, partial(_still_as_made, session))
     operations, targets = dict[int, Operations](), {}
     for number, article in articles.items():
-        table = tables.by_place.get(places[number])
+        table = tables.of_article(article, places[number])
         target = table.target(article) if table is not None else None
         if table is None or target is None:
             continue
@@ -64,7 +64,7 @@ def bulk_rules(
 
 def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget[Values] | None:
     """Return the article's table, where all of its columns can be staged; else None."""
-    table = _read_tables(session, [place]).by_place.get(place)
+    table = _read_tables(session, [place]).of_article(article, place)
     return None if table is None else table.target(article)
 
 
@@ -132,6 +132,13 @@ class _Tables:
     """By the places asked for."""
     references: frozenset[tuple[Place, Place]]
     """Child and parent."""
+
+    def of_article(self, article: RegisteredArticle, place: Place) -> _Table | None:
+        """Return the article's table, its published columns named as they are published."""
+        found = self.by_place.get(place)
+        if found is None:
+            return None
+        return replace(found, table=found.table.spelled_as([column.name for column in article.columns]))
 
 
 def _read_tables(session: sa.Connection, places: Sequence[Place]) -> _Tables:

@@ -8,7 +8,7 @@ Source: "System catalog views" (`sys.columns`, `sys.indexes`, `sys.foreign_keys`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import groupby
 from operator import attrgetter
@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.capabilities import NameCase
+from tranrepl.subscriber.generic.catalogue import Place, respelled
 from tranrepl.subscriber.generic.identifiers import Identifiers
 
 Found = TypeVar("Found")
@@ -126,6 +127,19 @@ class CatalogueTable:
     place: Place
     columns: tuple[CatalogueColumn, ...]
     unique_indexes: tuple[UniqueIndex, ...]
+    name_case: NameCase
+    """The case of columns' names, by the collation of the catalogue."""
+
+    def spelled_as(self, names: Sequence[str]) -> CatalogueTable:
+        """Return the table with its columns' names spelled as in `names`, where the server takes one for the other."""
+        spelled = respelled([it.name for it in self.columns], names, self.name_case)
+        return replace(
+            self,
+            columns=tuple(replace(it, name=spelled.get(it.name, it.name)) for it in self.columns),
+            unique_indexes=tuple(
+                replace(it, columns=tuple(spelled.get(name, name) for name in it.columns)) for it in self.unique_indexes
+            ),
+        )
 
 
 def find_tables(session: sa.Connection, places: Sequence[Place]) -> dict[Place, CatalogueTable]:
@@ -139,6 +153,7 @@ def find_tables(session: sa.Connection, places: Sequence[Place]) -> dict[Place, 
             (row.schema_name, row.table_name),
             columns.get(row.object_id, ()),
             indexes.get(row.object_id, ()),
+            NameCase.INSENSITIVE if row.ignores_case else NameCase.SENSITIVE,
         )
         for place, row in found.items()
     }
@@ -185,12 +200,15 @@ def _resolved(session: sa.Connection, places: Sequence[Place]) -> dict[Place, An
     )
     objects = _table("objects", "object_id", "schema_id", "name", "type")
     schemas = _table("schemas", "schema_id", "name")
+    # What is joined to a name has its collation, which is the catalogue's.
+    in_collation = sa.func.left(objects.c.name, 0).op("+")(sa.literal_column("N'a'"))
     query = (
         sa.select(
             asked.c.number,
             objects.c.object_id,
             schemas.c.name.label("schema_name"),
             objects.c.name.label("table_name"),
+            sa.case((in_collation == sa.literal_column("N'A'"), 1), else_=0).label("ignores_case"),
         )
         .join(objects, objects.c.object_id == sa.func.object_id(asked.c.name))
         .join(schemas, schemas.c.schema_id == objects.c.schema_id)

@@ -35,8 +35,8 @@ _DATETIME = Moments(
 _SMALLDATETIME = Moments(
     datetime(1900, 1, 1), datetime(2079, 6, 6, 23, 59), lambda it: (it.second, it.microsecond) == (0, 0), "seconds"
 )
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""The server takes braces too, and cuts what is longer."""
+UUID_FORM = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""A text of its own, which comes back in small letters; the server takes braces too, and cuts what is longer."""
 _XML_LOSES = "white space between elements, and how quotes and entities were written,"
 
 
@@ -56,7 +56,7 @@ def described_type(reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnTyp
         case mssql.XML():
             return ColumnType(reflected, spelling, loses=_XML_LOSES)
         case mssql.UNIQUEIDENTIFIER():
-            return ColumnType(reflected, spelling, form=_UUID)
+            return ColumnType(reflected, spelling, form=re.compile(UUID_FORM))
         case mssql.TINYINT():
             return ColumnType(reflected, spelling, signed=False)
         case _:

@@ -22,7 +22,7 @@ from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.capabilities import Capabilities, NameCase
+from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Catalogue, Place
@@ -137,6 +137,7 @@ class SqlServer(NumberedDatabase):
             name_case=NameCase.INSENSITIVE,
             streams=True,
             schemas=True,
+            foreign_keys=ForeignKeyCheck.AT_ONCE,
             why_for_replication=_WHY_FOR_REPLICATION,
             script_end="\ngo\n\n",
         )

@@ -77,6 +77,7 @@ def _destination(table: CatalogueTable) -> Destination:
     return Destination(
         {it.name: _reflected(it) for it in table.columns},
         tuple(frozenset(it.columns) for it in table.unique_indexes if not it.filtered),
+        table.name_case,
     )
 
 

@@ -33,6 +33,7 @@ from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.generic.staged_bulk import StagedColumn
 from tranrepl.subscriber.mssql.bulk_copy import encoded
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn
+from tranrepl.subscriber.mssql.column_types import UUID_FORM
 
 Values = Sequence[Any]
 """What bulk copy takes for a column, one a row."""
@@ -44,7 +45,6 @@ _WHOLE = frozenset({Family.SMALLINT, Family.INTEGER, Family.BIGINT})
 _EXACT_AS_DOUBLE = frozenset({Family.REAL, Family.DOUBLE, Family.SMALLINT, Family.INTEGER})
 _NO_NUMBER = frozenset({Family.BITS, Family.BOOLEAN, Family.BYTES})
 _NUMBER: Final = "-?[0-9.]+(e[+-]?[0-9]+)?"
-_UUID: Final = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _HUNDREDTHS = 2
 """Digits of a second that `datetime` keeps; of the third, only some values."""
 _FIRST_DATETIME = "1753"
@@ -90,7 +90,7 @@ def _staged(source: SourceType, target: CatalogueColumn) -> _Staged | None:
         case "date" | "time" | "datetime2" | "datetime" | "datetimeoffset":
             return _temporal(source.family, target)
         case "uniqueidentifier":
-            return _as_ascii(_matching(_UUID), "uniqueidentifier", 36)
+            return _as_ascii(_matching(UUID_FORM), "uniqueidentifier", 36)
         case "char" | "varchar" | "nchar" | "nvarchar":
             return _texts(source, target)
         case "binary" | "varbinary" if source.family is Family.BYTES:
