@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from conftest import DatabasesFactory
+from support.databases import Databases
+from support.embedded_postgres import PostgresServer
+
 
 @pytest.fixture(autouse=True, scope="module")
 def no_airflow() -> Iterator[None]:
@@ -13,3 +17,13 @@ def no_airflow() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_HOME", "/nowhere/airflow")
         yield
+
+
+@pytest.fixture
+def from_15_to_18(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
+    return databases(publisher=debian_postgres, subscriber=postgres)
+
+
+@pytest.fixture
+def from_18_to_15(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
+    return databases(publisher=postgres, subscriber=debian_postgres, distribution=debian_postgres)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,22 +90,30 @@ class Site:
 
     def article(self, table: str, columns: Sequence[Column], **settings: Any) -> RegisteredArticle:
         """Set up an article with its table, procedures and the subscription."""
-        destination = TableName(self.schema, table)
-        article = Article.model_validate(
-            {"source": TableName("public", table), "destination": destination, **self.kind.commands, **settings}
-        )
-        described = table_description(TableName("public", table), columns)
-        made = registered(article, described, len(self.articles) + 1)
-        self.articles[made.article_id] = made
-        with dialect_of(self.connection).subscriber(self.connection, KEY, "test") as subscriber:
-            for problem in subscriber.article_problems(article, described):
-                raise problem
-            subscriber.set_up_tables()
-            subscriber.set_up_destination(article, described)
-            subscriber.set_up_procedures([made])
-            subscriber.record_definitions([made])
-            subscriber.set_up_watermark()
+        (made,) = self.set_up({table: columns}, **settings)
         return made
+
+    def set_up(self, tables: Mapping[str, Sequence[Column]], **settings: Any) -> list[RegisteredArticle]:
+        """Set up an article of each table in one session."""
+        found: list[RegisteredArticle] = []
+        with dialect_of(self.connection).subscriber(self.connection, KEY, "test") as subscriber:
+            subscriber.set_up_tables()
+            for table, columns in tables.items():
+                name, destination = TableName("public", table), TableName(self.schema, table)
+                article = Article.model_validate(
+                    {"source": name, "destination": destination, **self.kind.commands, **settings}
+                )
+                described = table_description(name, columns)
+                for problem in subscriber.article_problems(article, described):
+                    raise problem
+                subscriber.set_up_destination(article, described)
+                made = registered(article, described, len(self.articles) + 1)
+                self.articles[made.article_id] = made
+                found.append(made)
+            subscriber.set_up_procedures(found)
+            subscriber.record_definitions(found)
+            subscriber.set_up_watermark()
+        return found
 
     def next_definition(self, old: RegisteredArticle, columns: Sequence[Column]) -> RegisteredArticle:
         """Return the article's definition after a schema change, as a log reader registers it: nothing is set up."""

@@ -9,10 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from conftest import DatabasesFactory
 from support.checkout import CHECKOUT
 from support.databases import Databases
-from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
 from support.shell import Outcome, publication_file, typed
 from support.site import Site, execute
@@ -35,16 +33,6 @@ _LAST_CHANGES = (
     "BEGIN; INSERT INTO orders (total) VALUES (0), (0); ROLLBACK",
     "DELETE FROM orders WHERE order_id > 700",
 )
-
-
-@pytest.fixture
-def from_15_to_18(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
-    return databases(publisher=debian_postgres, subscriber=postgres)
-
-
-@pytest.fixture
-def from_18_to_15(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
-    return databases(publisher=postgres, subscriber=debian_postgres, distribution=debian_postgres)
 
 
 @pytest.mark.parametrize("ends", ["from_15_to_18", "from_18_to_15"])

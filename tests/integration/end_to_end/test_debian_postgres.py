@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from conftest import DatabasesFactory
 from support.databases import Databases
-from support.embedded_postgres import PostgresServer
 from support.equality import common_columns, differing_rows
 from support.site import Site
 
@@ -56,16 +54,6 @@ _SECOND_ROUND = (
     "BEGIN; TRUNCATE order_line; ROLLBACK",
     "UPDATE order_line SET price = price + 1",
 )
-
-
-@pytest.fixture
-def from_15_to_18(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
-    return databases(publisher=debian_postgres, subscriber=postgres)
-
-
-@pytest.fixture
-def from_18_to_15(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
-    return databases(publisher=postgres, subscriber=debian_postgres, distribution=debian_postgres)
 
 
 @pytest.mark.parametrize("ends", ["from_15_to_18", "from_18_to_15"])

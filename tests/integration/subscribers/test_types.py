@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -125,51 +126,53 @@ def unlike_site(plain_site: Site) -> Site:
 
 
 def test_every_value_comes_back_equal(unlike_site: Site, publisher: Session) -> None:
-    site, failed = unlike_site, []
-    for number, (type_name, expressions) in enumerate(VALUES.items()):
-        texts = _texts(publisher, type_name, expressions)
-        article = site.article(f"t{number}", [Column("id", "integer", key=1), Column("value", type_name)])
-        start = site.watermark()
-        history = History(xact=int.from_bytes(start, "big")).transaction()
-        for at, text in enumerate(texts):
-            history.insert(article, [str(at), None]).update(article, [str(at), None], [str(at), text])
-        error = site.deliver(history, start).error
-        found: dict[int, Any] = dict(site.execute(f"SELECT id, value FROM t{number}"))
-        failed += [(type_name, "", error.message)] if error else []
-        failed += [
-            (type_name, text[:40], found[at])
-            for at, text in enumerate(texts)
-            if not error and not _same(publisher, type_name, text, found[at])
+    site = unlike_site
+    columns = [Column(f"c{at}", type_name) for at, type_name in enumerate(VALUES)]
+    article = site.article("t", [Column("id", "integer", key=1), *columns])
+    texts = [_texts(publisher, type_name, expressions) for type_name, expressions in VALUES.items()]
+    images = list(zip_longest(*texts))
+    for xact, apply in enumerate((Apply.SERIAL, Apply.AUTO)):
+        history = History(xact=xact).transaction()
+        for row, image in enumerate(images, 1000 * xact):
+            nulls: list[str | None] = [str(row), *[None] * len(image)]
+            history.insert(article, nulls).update(article, nulls, [str(row), *image])
+        site.deliver(history, site.watermark(), options=ApplierOptions(apply=apply)).raise_error()
+        stored = site.execute(f"SELECT * FROM t WHERE id >= {1000 * xact} ORDER BY id")
+        assert len(stored) == len(images)
+        failed = [
+            (type_name, text[:40], row[at])
+            for at, type_name in enumerate(VALUES, 1)
+            for text, row in zip(texts[at - 1], stored, strict=False)
+            if not _same(publisher, type_name, text, row[at])
         ]
-    assert failed == []
+        assert (apply, failed) == (apply, [])
 
 
 def test_every_value_is_found_as_a_key(unlike_site: Site, publisher: Session) -> None:
     """What is a row by PostgreSQL's equality is that row at the Subscriber."""
-    site, failed = unlike_site, []
-    for number, (type_name, expressions) in enumerate(VALUES.items()):
-        if type_name in _WITHOUT_KEYS:
-            continue
-        texts = [text for text in _texts(publisher, type_name, expressions) if len(text) <= 255]
-        same = [it for name in (type_name, f"{site.kind.database} {type_name}") for it in _SAME_KEY.get(name, ())]
-        texts = [text for text in texts if text not in same]
-        article = site.article(f"k{number}", [Column("value", type_name, key=1), Column("note")])
-        start = site.watermark()
-        history = History(xact=int.from_bytes(start, "big")).transaction()
-        for text in texts:
-            history.insert(article, [text, None]).update(article, [text, None], [text, "found"])
-        error = site.deliver(history, start).error
-        failed += [(type_name, "UPDATE", error.message)] if error else []
-        history = History(xact=int.from_bytes(site.watermark(), "big")).transaction()
-        for text in texts:
-            history.delete(article, [text, "found"])
-        if error:
-            continue
-        result = site.deliver(history, site.watermark())
-        failed += [(type_name, "DELETE", result.error.message)] if result.error else []
-        if site.kind.database == "mariadb" and result.in_bulk != len(texts):
-            failed.append((type_name, "DELETE", str(result.fallbacks)))
-    assert failed == []
+    site, kept = unlike_site, [it for it in VALUES if it not in _WITHOUT_KEYS]
+    columns = {name: [Column("value", name, key=1), Column("note")] for name in kept}
+    articles = site.set_up({f"k{at}": it for at, it in enumerate(columns.values())})
+    texts = [_key_texts(site, publisher, type_name) for type_name in kept]
+    updated, deleted = History(), History(xact=1)
+    for article, of_type in zip(articles, texts, strict=True):
+        for text in of_type:
+            updated.insert(article, [text, None]).update(article, [text, None], [text, "found"])
+            deleted.delete(article, [text, "found"])
+    site.deliver(updated, options=ApplierOptions(apply=Apply.SERIAL)).raise_error()
+    found = [site.execute(f"SELECT COUNT(*) FROM k{at} WHERE note = 'found'")[0][0] for at in range(len(kept))]
+    assert found == list(map(len, texts))
+    result = site.deliver(deleted, site.watermark())
+    assert (result.error, result.fallbacks) == (None, {})
+    assert result.in_bulk == (0 if site.kind.database == "sqlite" else len(deleted.rows))
+    assert [site.rows(f"k{at}") for at in range(len(kept))] == [[] for _ in kept]
+
+
+def _key_texts(site: Site, publisher: Session, type_name: str) -> list[str]:
+    """Return the type's values that are keys of their own."""
+    texts = [text for text in _texts(publisher, type_name, VALUES[type_name]) if len(text) <= 255]
+    same = [it for name in (type_name, f"{site.kind.database} {type_name}") for it in _SAME_KEY.get(name, ())]
+    return [text for text in texts if text not in same]
 
 
 def test_bulk_stores_every_value_as_serial_apply_does(mariadb_site: Site, publisher: Session) -> None:

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.compared_vendor import ROWS, TABLE, ComparedVendor, Subscriber, compared_vendor
 from support.mariadb import MariaDbServer
 from support.site import Site
 from support.spark_here import SparkHere
-from support.subscribers import STATEMENTS
+from support.subscribers import STATEMENTS, mssql_execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair
-from tranrepl.jobs.results import JobResult
 from tranrepl.validation import comparison
 from tranrepl.validation.comparison import Found
 
-_TABLE = """
-CREATE TABLE vendor (
-    code bytea, place text, name varchar(40), credit numeric(10,2), share numeric, active boolean, opened date,
-    called time, seen timestamptz, changed timestamp(3), rate double precision, quota real, note text, logo bytea,
-    tags text[], details jsonb, kind char(4), PRIMARY KEY (place, code)
-)
-"""
-_ROWS = r"""
-INSERT INTO vendor SELECT decode(to_hex(n + 4096), 'hex'), CASE WHEN n % 2 = 0 THEN 'Zürich|~' ELSE '😀 \' END,
-    'Vendor ' || n, n / 4.0, n / 8.0, n % 2 = 0, date '2024-02-29' + n, time '00:00' + n * interval '1.5 s',
-    timestamptz '2024-01-01 00:00:00.000001+02' + n * interval '1 h', timestamp '2024-01-01 00:00:00.001',
-    CASE n % 4 WHEN 0 THEN n * 1e20 WHEN 1 THEN n / 3e9 WHEN 2 THEN -n * 1000 ELSE n / 7.0 END,
-    n / 10.0::real, CASE WHEN n % 3 > 0 THEN E'a\tb ' || n END, '\x00ff', ARRAY['a', NULL], '{"a": 1.0}', 'k'
-FROM generate_series(1, 200) n
-"""
-_NULLS = "INSERT INTO vendor (code, place) VALUES ('', ''), ('\\x00', '')"
-_CHANGES = {
+_MARIADB = {
     "name": "'vendor 10'",
     "credit": "2.51",
     "share": "share + 0.001",
@@ -43,32 +29,43 @@ _CHANGES = {
     "opened": "NULL",
     "called": "'00:00:15.000001'",
     "seen": "seen + INTERVAL 1 MICROSECOND",
+    "changed": "changed + INTERVAL 1 MICROSECOND",
     "rate": "rate * 10",
     "quota": "0",
     "note": "CONCAT(note, ' ')",
     "logo": "X'00FE'",
     "tags": "'{a,\"NULL\"}'",
     "details": "'{\"a\": 1}'",
+    "mark": "'00000000-0000-0000-0001-000000000000'",
     "kind": "'K'",
+}
+_SQL_SERVER = {
+    **_MARIADB,
+    "active": "case when active = 1 then 0 else 1 end",
+    "seen": "dateadd(microsecond, 1, seen)",
+    "changed": "dateadd(microsecond, 1, changed)",
+    "note": "note + ' '",
+    "logo": "0x00FE",
 }
 
 
+@pytest.fixture(params=["mariadb", "mssql"])
+def vendor(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, spark: Any) -> ComparedVendor:
+    """A table whose rows are at the Publisher alone."""
+    asked: Subscriber = request.getfixturevalue(f"{request.param}_end")
+    return compared_vendor(databases(), tmp_path / "store", spark, asked)
+
+
 @pytest.fixture
-def site(
-    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path, spark: Any
-) -> Site:
-    site = Site(
-        databases(),
-        tmp_path / "store",
-        [{"source": "public.vendor", "destination": f"{mariadb_database}.vendor", **STATEMENTS}],
-        spark,
-        [{"name": "reporting", "connection": "mariadb"}],
-    )
-    site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
-    site.at_publisher(_TABLE)
-    site.set_up()
-    site.at_publisher(_ROWS, _NULLS)
-    return site
+def mariadb_end(mariadb: MariaDbServer, mariadb_database: str) -> Subscriber:
+    execute = partial(mariadb.execute, database=mariadb_database)
+    return Subscriber(mariadb.connection(mariadb_database, "mariadb"), mariadb_database, execute, "X'{}'", _MARIADB)
+
+
+@pytest.fixture
+def mssql_end(mssql_database: Connection) -> Subscriber:
+    connection = replace(mssql_database, connection_id="mssql")
+    return Subscriber(connection, "dbo", partial(mssql_execute, connection), "0x{}", _SQL_SERVER)
 
 
 @pytest.fixture
@@ -138,45 +135,30 @@ def test_a_moment_that_mariadb_cannot_hold_differs_from_all_that_it_holds(
     ]
 
 
-def _found(result: JobResult) -> list[tuple[str, str | None, tuple[str, ...]]]:
-    assert result.validation is not None, result.error
-    return [(it.difference.value, it.key["code"], it.columns) for it in result.validation.articles[0].rows]
+def test_differences_are_found_exactly_and_repaired(vendor: ComparedVendor, tmp_path: Path) -> None:
+    assert vendor.site.validate().error is None
 
-
-def test_differences_in_mariadb_are_found_exactly_and_repaired(
-    site: Site, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
-) -> None:
-    assert site.validate().error is None
-
-    planted: list[tuple[str, str, tuple[str, ...]]] = [("extra", "\\xffff", ()), ("missing", "\\x1001", ())]
-    changes = ["DELETE FROM vendor WHERE code = X'1001'", "INSERT INTO vendor (code, place) VALUES (X'FFFF', 'new')"]
-    for at, (column, value) in enumerate(_CHANGES.items()):
-        code = f"{4096 + 10 + at * 3:x}"
-        planted.append(("different", f"\\x{code}", (column,)))
-        changes.append(f"UPDATE vendor SET {column} = {value} WHERE code = X'{code}'")
-    mariadb.execute(*changes, database=mariadb_database)
-    script = tmp_path / "repair.sql"
-    result = site.validate(repair=Repair.SCRIPT, repair_script=script)
-    assert sorted(_found(result)) == sorted(planted)
-
-    assert site.validate(repair=Repair.APPLY).error is None
-    assert site.validate().error is None
+    planted, script = vendor.plant_differences(), tmp_path / "repair.sql"
+    assert vendor.differences(repair=Repair.SCRIPT, repair_script=script) == planted
+    assert vendor.site.validate(repair=Repair.APPLY).error is None
+    assert vendor.site.validate().error is None
 
     # The same once more, by the script.
-    mariadb.execute(*changes, database=mariadb_database)
-    statements = script.read_text(encoding="utf-8").split(";\n")
-    mariadb.execute(*(it for it in statements if it.strip()), database=mariadb_database)
-    assert site.validate().error is None
+    vendor.plant_differences()
+    vendor.run_script(script)
+    assert vendor.site.validate().error is None
 
 
-def test_what_is_delivered_while_rows_are_compared_is_not_seen(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_delivered_while_rows_are_compared_is_not_seen(
+    vendor: ComparedVendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def compare(*arguments: Any, **named: Any) -> list[Found]:
-        site.at_publisher("UPDATE vendor SET name = 'later'")
-        assert site.run().commands == 202
+        vendor.site.at_publisher("UPDATE vendor SET name = 'later'")
+        assert vendor.site.run().commands == ROWS
         return comparison.compare(*arguments, **named)
 
     monkeypatch.setattr("tranrepl.validation.job.compare", compare)
-    assert site.validate().error is None
+    assert vendor.site.validate().error is None
 
 
 def test_a_subscriber_without_checksums_is_refused(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
@@ -184,7 +166,7 @@ def test_a_subscriber_without_checksums_is_refused(databases: DatabasesFactory, 
     subscriptions = [{"name": "archive", "connection": "sqlite"}]
     site = Site(databases(), tmp_path / "store", articles, spark, subscriptions)
     site.connections["sqlite"] = Connection("sqlite", "sqlite", database=str(tmp_path / "archive.db"))
-    site.at_publisher(_TABLE)
+    site.at_publisher(TABLE)
     site.set_up()
     error = site.validate("archive").error
     assert error is not None
