@@ -201,7 +201,7 @@ class StagedBulk(ABC, Generic[Values]):
 
     def _assigned(self, target: BulkTarget[Values], at: int, *, always: bool) -> str:
         column = target.columns[at]
-        value = column.expression(f"staged.{_value_name(at)}")
+        value = column.expression(f"staged.{value_name(at)}")
         if always:
             return value
         return f"CASE WHEN {self.is_set(at)} THEN {value} ELSE destination.{self.quoted(column.name)} END"
@@ -229,7 +229,7 @@ class StagedBulk(ABC, Generic[Values]):
 
     def _row_stage(self, target: BulkTarget[Values], updates: FoldedUpdates) -> Stage:
         positions = _staged_positions(target, updates)
-        values = [(_value_name(at), target.columns[at].declaration) for at in positions]
+        values = [(value_name(at), target.columns[at].declaration) for at in positions]
         width = updates.masks.shape[1]
         masks = [(MASK, f"varbinary({width}) NOT NULL")] if _is_partial(updates, positions) else []
         return Stage(self.stage_name("rows", target), [*_key_declarations(target), *values, *masks])
@@ -271,7 +271,8 @@ def _key_name(place: int) -> str:
     return f"k{place}"
 
 
-def _value_name(position: int) -> str:
+def value_name(position: int) -> str:
+    """Return the staging table's name of the column at this position of the article."""
     return f"c{position}"
 
 

@@ -7,7 +7,7 @@ is looked for before 20598 is raised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
@@ -47,7 +47,7 @@ class MariaDbScripter:
             f"IN {quoted_name(argument.name)} {_parameter_type(target, argument)}"
             for argument in arguments(target.article, operation)
         )
-        body = f"BEGIN\n{_body(target, operation)}END"
+        body = f"BEGIN\n{_BODIES[operation](target)}END"
         create = f"CREATE PROCEDURE {_qualified(name)}(\n  {declared})\n{_BEFORE_BODY}{body}"
         return Procedure(name, create, body)
 
@@ -123,16 +123,6 @@ def _parameter_type(target: SqlTarget, argument: Argument) -> str:
 
 def _table(target: SqlTarget) -> str:
     return qualified_name(target.schema, target.name)
-
-
-def _body(target: SqlTarget, operation: Operation) -> str:
-    match operation:
-        case Operation.INSERT:
-            return _insert(target)
-        case Operation.UPDATE:
-            return _update(target)
-        case _:
-            return _delete(target)
 
 
 def _insert(target: SqlTarget) -> str:
@@ -213,3 +203,10 @@ def _row_not_found(target: SqlTarget, operation: Operation) -> str:
         f"    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {ROW_NOT_FOUND}, MESSAGE_TEXT = tranrepl_message;\n"
         "  END IF;\n"
     )
+
+
+_BODIES: Mapping[Operation, Callable[[SqlTarget], str]] = {
+    Operation.INSERT: _insert,
+    Operation.UPDATE: _update,
+    Operation.DELETE: _delete,
+}

@@ -24,6 +24,7 @@ from tranrepl.subscriber.generic.staged_bulk import (
     StagedBulk,
     image_columns,
     require,
+    value_name,
 )
 from tranrepl.subscriber.mssql.bulk_copy import bulk_copy
 from tranrepl.subscriber.mssql.staged_values import Values
@@ -72,13 +73,13 @@ class SqlServerBulk(StagedBulk[Values]):
     def insert(self, target: BulkTarget[Values], images: pa.StringArray) -> None:
         stage = Stage(
             self.stage_name("inserts", target),
-            [(f"c{at}", column.declaration) for at, column in enumerate(target.columns)],
+            [(value_name(at), column.declaration) for at, column in enumerate(target.columns)],
         )
         self.make(stage)
         columns = image_columns(images, len(target.columns))
         self.fill(stage, [it.values(cells) for it, cells in zip(target.columns, columns, strict=True)])
         names = ", ".join(self.quoted(column.name) for column in target.columns)
-        values = ", ".join(column.expression(f"staged.c{at}") for at, column in enumerate(target.columns))
+        values = ", ".join(column.expression(f"staged.{value_name(at)}") for at, column in enumerate(target.columns))
         with self._identity_values(target):
             # What comes twice, or is there already, the unique key refuses.
             inserted = self.execute(

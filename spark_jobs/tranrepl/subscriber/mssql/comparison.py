@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -19,6 +18,7 @@ from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.mssql.comparison_statements import ServerWays, SqlServerSide, compared_column, form_of
+from tranrepl.subscriber.mssql.driver import literal
 from tranrepl.subscriber.mssql.sql_text import qualified, quoted
 
 Connect = Callable[[], AbstractContextManager[sa.Connection]]
@@ -59,7 +59,7 @@ def _comparison_ways(server: ServerWays) -> ComparisonWays:
         hold=_hold,
         form=form_of,
         side=partial(_side, server),
-        literal=_literal,
+        literal=literal,
         begin="SET XACT_ABORT ON; BEGIN TRANSACTION",
     )
 
@@ -108,10 +108,3 @@ def _side(server: ServerWays, found: SqlTarget, forms: Sequence[Form]) -> SqlSer
     )
     table = qualified(found.schema, found.name)
     return SqlServerSide(table, columns, found.article.key_positions, server)
-
-
-def _literal(value: Any) -> str:
-    from pymssql._mssql import quote_simple_value
-
-    written: bytes = quote_simple_value(value)
-    return written.decode()

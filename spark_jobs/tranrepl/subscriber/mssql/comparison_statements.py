@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import types
 from sqlalchemy.dialects import mssql
 
 from tranrepl.model.comparison import WHOLE, Form, Pages
 from tranrepl.model.source_types import Family
+from tranrepl.subscriber.generic.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
 from tranrepl.subscriber.generic.target import SqlColumn
 from tranrepl.subscriber.value_conversion import ColumnType
 
@@ -31,63 +31,42 @@ class ServerWays:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlServerColumn:
-    """`text` is the form in which the value is compared, `shown` what people and statements know it by."""
+class SqlServerSide(WholeTable):
+    """In SQL Server."""
 
-    text: str
-    shown: str
-    plain: bool = False
-    """`text` has neither | nor ~, and only ASCII."""
-
-
-@dataclass(frozen=True, slots=True)
-class SqlServerSide:
-    """In SQL Server, where a table is read as a whole."""
-
-    table: str
-    columns: tuple[SqlServerColumn, ...]
-    key: tuple[int, ...]
     ways: ServerWays
 
     def count(self, pages: Pages = WHOLE) -> str:
         del pages
-        return f"select count_big(*), 0 from {self.table}"
+        return f"SELECT COUNT_BIG(*), 0 FROM {self.table}"
 
     def checksum(self, pages: Pages = WHOLE) -> str:
         del pages
-        return f"select count_big(*), {self._sum()} from {self._numbered()}"
+        return f"SELECT COUNT_BIG(*), {self._sum()} FROM {self._numbered()}"
 
     def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
         del pages
-        numbered = self._numbered(f"{self._number(self.key)} & {buckets - 1} as bucket")
-        return f"select bucket, count_big(*), {self._sum()} from {numbered} group by bucket"
+        numbered = self._numbered(f"{self.key_number()} & {buckets - 1} AS bucket")
+        return f"SELECT bucket, COUNT_BIG(*), {self._sum()} FROM {numbered} GROUP BY bucket"
 
-    def numbers(self, buckets: int, chosen: Sequence[int]) -> str:
-        key, row = self._number(self.key), self._number(range(len(self.columns)))
-        return f"select {key}, {row} from {self.table} where {key} & {buckets - 1} in ({_values(chosen)})"
+    def number(self, texts: Sequence[str]) -> str:
+        joined = " + '|' + ".join(texts)
+        return f"convert(bigint, substring(hashbytes('MD5', convert(varchar(max), {joined})), 1, 8))"
 
-    def rows(self, keys: Sequence[int]) -> str:
-        key = self._number(self.key)
-        shown = [self.columns[at].shown for at in self.key]
-        digests = [self._digest(column.text) for column in self.columns]
-        selected = ", ".join([key, *shown, *digests])
-        return f"select {selected} from {self.table} where {key} in ({_values(keys)})"
+    def digest(self, text: str) -> str:
+        return self.ways.digest.format(text)
+
+    def listed(self, numbers: Sequence[int]) -> str:
+        """Return a query of numbers: a list of as many would be more than the server's parser takes."""
+        parts = [numbers[at : at + _MOST_VALUES] for at in range(0, len(numbers), _MOST_VALUES)]
+        rows = [", ".join(f"(convert(bigint, {it}))" for it in part) for part in parts]
+        return " union all ".join(f"select v from (values {it}) as w{at}(v)" for at, it in enumerate(rows))
 
     def _numbered(self, *more: str) -> str:
         """Return the table's rows, each with its number `n`, which is computed once: TOP keeps the server from putting
         the expression in its place."""
-        number = f"{self._number(range(len(self.columns)))} as n"
-        return f"(select top ({(1 << 63) - 1}) {', '.join([number, *more])} from {self.table}) as numbered"
-
-    def _number(self, positions: Sequence[int]) -> str:
-        texts = " + '|' + ".join(self._marked(self.columns[at]) for at in positions)
-        return f"convert(bigint, substring(hashbytes('MD5', convert(varchar(max), {texts})), 1, 8))"
-
-    def _marked(self, column: SqlServerColumn) -> str:
-        return f"coalesce({column.text if column.plain else self._digest(column.text)}, '~')"
-
-    def _digest(self, text: str) -> str:
-        return self.ways.digest.format(text)
+        selected = ", ".join([f"{self.row_number()} AS n", *more])
+        return f"(SELECT TOP ({(1 << 63) - 1}) {selected} FROM {self.table}) AS numbered"
 
     def _sum(self) -> str:
         return _EXCLUSIVE_OR if self.ways.has_checksum_agg else _BITWISE
@@ -107,45 +86,25 @@ _EXCLUSIVE_OR = f"coalesce(convert(bigint, {_half(1)} + {_half(5)}), 0)"
 _BITWISE = f"coalesce({' + '.join(map(_bit, range(_BITS)))}, 0)"
 
 
-def _values(numbers: Sequence[int]) -> str:
-    """Return a query of numbers: a list of as many would be more than the server's parser takes."""
-    parts = [numbers[at : at + _MOST_VALUES] for at in range(0, len(numbers), _MOST_VALUES)]
-    rows = [", ".join(f"(convert(bigint, {it}))" for it in part) for part in parts]
-    return " union all ".join(f"select v from (values {it}) as w{at}(v)" for at, it in enumerate(rows))
-
-
 def form_of(family: Family, column: ColumnType) -> Form:
     """Return the form in which a column of this type at the Subscriber is compared with a published one."""
     if isinstance(column.type, types.Float):
         return Form.SINGLE if column.single_precision else Form.DOUBLE
-    for type_, form in _FORMS:
-        if isinstance(column.type, type_):
-            return form
-    return Form.CHARACTER if column.fixed_length or family is Family.CHARACTER else Form.OUTPUT
+    if is_binary(column.type):
+        return Form.DIGEST
+    text = Form.CHARACTER if column.fixed_length or family is Family.CHARACTER else Form.OUTPUT
+    return counted_form(column.type) or text
 
 
-# In this order: a float is a number too.
-_FORMS: tuple[tuple[type[Any], Form], ...] = (
-    (types.LargeBinary, Form.DIGEST),
-    (types._Binary, Form.DIGEST),
-    (types.Integer, Form.NUMBER),
-    (types.Boolean, Form.NUMBER),
-    (types.Numeric, Form.NUMBER),
-    (types.DateTime, Form.TIMESTAMP),
-    (types.Date, Form.DATE),
-    (types.Time, Form.TIME),
-)
-
-
-def compared_column(column: SqlColumn, form: Form, name: str) -> SqlServerColumn:
+def compared_column(column: SqlColumn, form: Form, name: str) -> ComparedColumn:
     """Return the column in this form; `name` is quoted."""
     match form:
         case Form.DIGEST:
-            return SqlServerColumn(_halves(f"hashbytes('MD5', convert(varbinary(max), {name}))"), name, form.plain)
+            return ComparedColumn(_halves(f"hashbytes('MD5', convert(varbinary(max), {name}))"), name, form.plain)
         case Form.NUMBER:
             return _same(_number(column.type, name))
         case Form.DOUBLE | Form.SINGLE:
-            return SqlServerColumn(
+            return ComparedColumn(
                 _bits_of_float(form, name), f"ltrim(rtrim(convert(varchar(40), {name}, 3)))", form.plain
             )
         case Form.TIMESTAMP:
@@ -156,11 +115,11 @@ def compared_column(column: SqlColumn, form: Form, name: str) -> SqlServerColumn
             return _same(f"convert(varchar(8), {name}, 108) + {_fraction(name)}")
         case _:
             text = _text(column.type, name)
-            return SqlServerColumn(f"rtrim({text})" if form is Form.CHARACTER else text, text, form.plain)
+            return ComparedColumn(f"rtrim({text})" if form is Form.CHARACTER else text, text, form.plain)
 
 
-def _same(text: str) -> SqlServerColumn:
-    return SqlServerColumn(text, text, plain=True)
+def _same(text: str) -> ComparedColumn:
+    return ComparedColumn(text, text, plain=True)
 
 
 def _text(column: ColumnType, name: str) -> str:
@@ -195,11 +154,11 @@ def _bits_of_float(form: Form, name: str) -> str:
     return f"case when {name} = 0 then '0' else {bits} end"
 
 
-def _moment(column: ColumnType, name: str) -> SqlServerColumn:
+def _moment(column: ColumnType, name: str) -> ComparedColumn:
     if column.with_zone:
         in_utc = f"convert(datetime2(7), switchoffset({name}, '+00:00'))"
         text = f"convert(varchar(19), {in_utc}, 120) + {_fraction(in_utc)}"
-        return SqlServerColumn(text, f"{text} + '+00'", plain=True)
+        return ComparedColumn(text, f"{text} + '+00'", plain=True)
     fraction = _milliseconds(name) if column.moments is not None else _fraction(name)
     return _same(f"convert(varchar(19), {name}, 120) + {fraction}")
 

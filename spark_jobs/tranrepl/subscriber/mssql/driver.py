@@ -62,11 +62,13 @@ class PymssqlDialect(MSDialect_pymssql):
 def complete(statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return the statement with its values in it, written as the driver writes them."""
     if isinstance(parameters, Mapping):
-        return statement % {name: _literal(value) for name, value in parameters.items()}
-    return statement % tuple(map(_literal, parameters))
+        return statement % {name: literal(value) for name, value in parameters.items()}
+    return statement % tuple(map(literal, parameters))
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
+    """Return a value as the constant that the driver writes of it."""
     from pymssql._mssql import quote_simple_value
 
-    return quote_simple_value(value).decode()
+    written: bytes = quote_simple_value(value)
+    return written.decode()

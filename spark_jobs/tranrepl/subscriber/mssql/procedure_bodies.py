@@ -7,7 +7,7 @@ column takes the Publisher's value in an INSERT, and none in an UPDATE, as every
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
@@ -22,13 +22,7 @@ _LONGEST_KEY_TEXT = 1000
 
 def body(target: SqlTarget, operation: Operation) -> str:
     """Return the statements of the procedure that applies `operation`, each line ended."""
-    match operation:
-        case Operation.INSERT:
-            return _insert(target)
-        case Operation.UPDATE:
-            return _update(target)
-        case _:
-            return _delete(target)
+    return _BODIES[operation](target)
 
 
 def _table(target: SqlTarget) -> str:
@@ -152,3 +146,10 @@ def _key_text(target: SqlTarget, operation: Operation) -> Iterator[str]:
             f"        set @primarykey_text = @primarykey_text + {name} + "
             f"convert(nvarchar(100),@{argument.name},1){between}\n"
         )
+
+
+_BODIES: Mapping[Operation, Callable[[SqlTarget], str]] = {
+    Operation.INSERT: _insert,
+    Operation.UPDATE: _update,
+    Operation.DELETE: _delete,
+}
