@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus
 
-from airflow.sdk import BaseHook
-from airflow.sdk import Connection as AirflowConnection
+from airflow.sdk import BaseHook, Connection as AirflowConnection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 

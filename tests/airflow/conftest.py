@@ -51,8 +51,7 @@ with patch.dict(os.environ, AIRFLOW_ENVIRONMENT), warnings.catch_warnings():
     from airflow.api.common.delete_dag import delete_dag
     from airflow.models.connection import Connection
     from airflow.models.dag import DagModel
-    from airflow.sdk import BaseHook
-    from airflow.sdk import Connection as TaskConnection
+    from airflow.sdk import BaseHook, Connection as TaskConnection
     from airflow.sdk.exceptions import AirflowNotFoundException
     from airflow.utils.session import create_session
 

@@ -14,15 +14,12 @@ from support.databases import Databases
 from tranrepl.admin.check import check
 from tranrepl.admin.setup import set_up
 from tranrepl.connections import Connection
-from tranrepl.distribution import agent as distribution_agent
-from tranrepl.distribution import job as distribution_job
+from tranrepl.distribution import agent as distribution_agent, job as distribution_job
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader import agent as log_reader_agent
-from tranrepl.log_reader import job as log_reader_job
+from tranrepl.log_reader import agent as log_reader_agent, job as log_reader_job
 from tranrepl.settings.publication import Publication
-from tranrepl.snapshot import agent as snapshot_agent
-from tranrepl.snapshot import job as snapshot_job
+from tranrepl.snapshot import agent as snapshot_agent, job as snapshot_job
 from tranrepl.topology import Topology
 from tranrepl.validation import job as validation_job
 

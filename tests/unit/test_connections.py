@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tranrepl.connections import Connection, all_from_environment, from_environment, require_postgres
 from tranrepl.errors import ConfigurationError

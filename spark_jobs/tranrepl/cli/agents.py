@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tranrepl.admin.run import LOG_READER, Steps
-from tranrepl.admin.run import run as run_steps
+from tranrepl.admin.run import LOG_READER, Steps, run as run_steps
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import (
     ArticleOption,

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tranrepl.admin.check import Checked
-from tranrepl.admin.check import check as check_publication
+from tranrepl.admin.check import Checked, check as check_publication
 from tranrepl.cli.completion import complete_article, complete_file, complete_subscription
 from tranrepl.cli.output import err, remember_file
 from tranrepl.connections import all_from_environment

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from tranrepl.admin.browse import BrowsedCommand, Selection
-from tranrepl.admin.browse import browse as browse_commands
+from tranrepl.admin.browse import BrowsedCommand, Selection, browse as browse_commands
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, chosen, chosen_article, load
 from tranrepl.cli.completion import complete_subscription

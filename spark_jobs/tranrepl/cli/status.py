@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tranrepl.admin.status import PublicationStatus
-from tranrepl.admin.status import status as publication_status
+from tranrepl.admin.status import PublicationStatus, status as publication_status
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import JsonOption, load
 from tranrepl.cli.completion import complete_file

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
-from tranrepl.distribution import agent as distribution_agent
-from tranrepl.distribution import job as distribution_job
+from tranrepl.distribution import agent as distribution_agent, job as distribution_job
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, deliver_with_retry, may_pass
-from tranrepl.log_reader import agent as log_reader_agent
-from tranrepl.log_reader import job as log_reader_job
+from tranrepl.log_reader import agent as log_reader_agent, job as log_reader_job
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position

@@ -20,8 +20,7 @@ from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.long_messages import LongMessage
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.subscriber.batching import long_commands
-from tranrepl.subscriber.postgres import apply as postgres_apply
-from tranrepl.subscriber.postgres import serial
+from tranrepl.subscriber.postgres import apply as postgres_apply, serial
 
 _MEGABYTE = 1024 * 1024
 _ON_DEMAND = "TRANREPL_LARGE_VALUES"

@@ -10,8 +10,7 @@ from itertools import count
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, example, given, settings, strategies as st
 
 from support.command_history import Column, History, Image
 from support.embedded_postgres import PostgresServer

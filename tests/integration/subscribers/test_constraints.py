@@ -19,8 +19,7 @@ from support.in_process import deliver_commands, read_commands, replicate
 from support.mariadb import MariaDbServer
 from support.observed import distribution_rows
 from support.site import Site, execute
-from support.subscribers import KEY, STATEMENTS, Execute
-from support.subscribers import Site as PlainSite
+from support.subscribers import KEY, STATEMENTS, Execute, Site as PlainSite
 from tranrepl.errors import ConfigurationError, ErrorKind, TransientError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName

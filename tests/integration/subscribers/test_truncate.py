@@ -13,8 +13,7 @@ from conftest import DatabasesFactory
 from support.command_history import Column, History, Image, seqno
 from support.in_process import deliver_commands, read_commands, replicate
 from support.mariadb import MariaDbServer
-from support.site import Site as WholeSite
-from support.site import execute
+from support.site import Site as WholeSite, execute
 from support.subscribers import KEY, STATEMENTS, Execute, Site
 from support.thread_streams import DyingVote, deliver_in_threads
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces

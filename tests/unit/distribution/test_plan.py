@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from unittest import mock
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tranrepl.distribution.plan import cut_after, deliverable, groups
 from tranrepl.distributor.database import Batch

@@ -7,8 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from support.command_history import Column, History, registered, table_description
 from tranrepl.distribution.stream_assignment import Division, Method, division

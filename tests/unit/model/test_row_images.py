@@ -6,8 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tranrepl.model.row_images import cells, lines, values
 

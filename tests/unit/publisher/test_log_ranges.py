@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, LOG_PAGE, range_ends

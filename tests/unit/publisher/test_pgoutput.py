@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support import pgoutput_reference as pgoutput
 from support.pgoutput_reference import UNCHANGED, Cell, Columns, ReferenceDecoder, Row

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tranrepl.publisher.postgres import whole_transactions as module
 from tranrepl.publisher.postgres.whole_transactions import HeldTooLongError, whole_transactions

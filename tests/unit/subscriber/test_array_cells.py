@@ -6,8 +6,7 @@ import re
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tranrepl.model.row_images import cells, lines, values
 from tranrepl.subscriber.batching.array_cells import array_cells, array_elements

@@ -8,8 +8,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tranrepl.errors import InternalError
 from tranrepl.model.commands import ROW_LAYOUT, Operation

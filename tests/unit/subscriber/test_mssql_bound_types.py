@@ -6,8 +6,7 @@ import re
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pymssql._mssql import quote_simple_value
 
 from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text

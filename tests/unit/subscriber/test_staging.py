@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, arguments

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from support.command_history import Column, History, registered, table_description
 from tranrepl.model.commands import Operation

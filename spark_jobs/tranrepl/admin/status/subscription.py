@@ -16,8 +16,7 @@ from tranrepl.admin.status.report import (
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.admin.status.undelivered import Undelivered, undelivered_after
 from tranrepl.distributor.database import DistributionDatabase, ErrorRow, PublicationRecord, SubscriptionRecord
-from tranrepl.distributor.tables import RunStatus
-from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
+from tranrepl.distributor.tables import RunStatus, SubscriptionStatus as RegisteredStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.next_steps import Place

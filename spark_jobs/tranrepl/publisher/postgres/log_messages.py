@@ -19,8 +19,7 @@ from itertools import cycle, pairwise
 
 import adbc_driver_postgresql
 import pyarrow as pa
-from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement
-from adbc_driver_manager import Error as AdbcError
+from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Error as AdbcError
 from psycopg import conninfo, sql
 
 from tranrepl.connections import Connection

@@ -13,6 +13,7 @@ from sqlalchemy import types
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError as DriverDataError,
     DBAPIError,
     IntegrityError,
     NoSuchModuleError,
@@ -21,7 +22,6 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
     StatementError,
 )
-from sqlalchemy.exc import DataError as DriverDataError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
