@@ -56,13 +56,17 @@ class PublisherUnderTest:
     catalogue: Callable[[], object]
     """All that set-up may change at the server, to be compared."""
     schema: str
+    rows_in: tuple[str, ...] = ()
+    """What follows a table's columns where it is partitioned, and then what makes each partition, `{}` for its name."""
 
     def table(self, name: str) -> TableName:
         return TableName(self.schema, name)
 
     def create(self, name: str, *, key: bool = True) -> None:
         primary = " PRIMARY KEY" if key else ""
-        self.execute(f"CREATE TABLE {name} (id integer NOT NULL{primary}, name varchar(40), note varchar(40))")
+        columns = f"(id integer NOT NULL{primary}, name varchar(40), note varchar(40))"
+        partitioned, *partitions = self.rows_in or ("",)
+        self.execute(f"CREATE TABLE {name} {columns} {partitioned}", *(it.format(name) for it in partitions))
 
     def rows(self, name: str) -> dict[str, Values]:
         """By key, as texts."""
@@ -217,6 +221,22 @@ def postgres_under_test(connection: Connection) -> PublisherUnderTest:
         session,
         lambda: execute(connection, _POSTGRES_CATALOGUE),
         "public",
+    )
+
+
+def partitioned_under_test(connection: Connection) -> PublisherUnderTest:
+    """Some partitions have their columns in another order than their table."""
+    return replace(
+        postgres_under_test(connection),
+        rows_in=(
+            "PARTITION BY RANGE (id)",
+            "CREATE TABLE {0}_low PARTITION OF {0} FOR VALUES FROM (MINVALUE) TO (2) PARTITION BY LIST (id)",
+            "CREATE TABLE {0}_one PARTITION OF {0}_low FOR VALUES IN (1)",
+            "CREATE TABLE {0}_other PARTITION OF {0}_low DEFAULT",
+            "CREATE TABLE {0}_high (note varchar(40), gone int, name varchar(40), id integer NOT NULL)",
+            "ALTER TABLE {0}_high DROP COLUMN gone",
+            "ALTER TABLE {0} ATTACH PARTITION {0}_high FOR VALUES FROM (2) TO (MAXVALUE)",
+        ),
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from conftest import DatabaseFactory
-from support.publishers import PublisherSite, postgres_under_test
+from support.embedded_postgres import PostgresServer
+from support.publishers import PublisherSite, partitioned_under_test, postgres_under_test
 
-KINDS = ("postgres",)
+KINDS = ("postgres", "partitioned")
+"""`partitioned`: PostgreSQL 15, where each table is partitioned."""
 
 
 @pytest.fixture(params=KINDS)
@@ -16,5 +18,8 @@ def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Publisher
     match request.param:
         case "postgres":
             return PublisherSite(postgres_under_test(database("publisher")))
+        case "partitioned":
+            server: PostgresServer = request.getfixturevalue("debian_postgres")
+            return PublisherSite(partitioned_under_test(database("publisher", server)))
         case kind:
             raise ValueError(f"{kind}: how does a test get a database of it?")

@@ -179,12 +179,15 @@ def test_a_row_filter_is_evaluated_as_the_publisher_does(site: PublisherSite) ->
         log = publisher.log_range(site.articles, publisher.kept_from(), publisher.end_of_log(), NO_LIMITS)
         (article,), changes = site.articles, [part.changes for part in log.changes()]
         (one,) = [it for it in changes if it is not None]
-        (inserts,) = one.sets
-        assert inserts.after is not None
+        assert {it.operation for it in one.sets} == {Operation.INSERT}
         with log.row_filters() as filters:
             assert filters is not None
             places = filters.columns(article)
-            columns = [one.buffer.strings(inserts.after.starts[:, at], inserts.after.lengths[:, at]) for at in places]
-            rows = one.buffer.strings(inserts.after.starts[:, 0], inserts.after.lengths[:, 0])
-            matching = filters.matches(article, rows, columns)
-    assert [number for number, holds in enumerate(matching.tolist(), start=1) if holds] == [row[0] for row in found]
+            matching: dict[str, bool] = {}
+            for inserts in one.sets:
+                after = inserts.after
+                assert after is not None
+                columns = [one.buffer.strings(after.starts[:, at], after.lengths[:, at]) for at in places]
+                rows = one.buffer.strings(after.starts[:, 0], after.lengths[:, 0])
+                matching |= dict(zip(rows.to_pylist(), filters.matches(article, rows, columns).tolist(), strict=True))
+    assert sorted(int(number) for number, holds in matching.items() if holds) == [row[0] for row in found]

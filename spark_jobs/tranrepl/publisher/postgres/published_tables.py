@@ -107,9 +107,10 @@ def judged_files(
 ) -> dict[int, TableFile]:
     """Return the tables' files, where partitions that their articles do not know yet are looked into: one that was
     attached without a row is as good as one that was made empty."""
-    files = {object_id: it.file for object_id, it in tables.items()}
+    files: dict[int, TableFile] = {}
     for article in articles:
-        table, file = tables[article.source_object_id], files[article.source_object_id]
+        table = tables[article.source_object_id]
+        file = table.file
         known = article.file.attached if article.file is not None else {}
         empty = {
             number: file.partitions[number].model_copy(update={"made_empty": not it.partition.had_rows(session)})
@@ -117,7 +118,8 @@ def judged_files(
             if number not in known and file.partitions is not None
         }
         if empty:
-            files[article.source_object_id] = file.model_copy(update={"partitions": {**file.attached, **empty}})
+            file = file.model_copy(update={"partitions": {**file.attached, **empty}})
+        files[article.source_object_id] = file
     return files
 
 
