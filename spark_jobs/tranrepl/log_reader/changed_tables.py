@@ -9,7 +9,7 @@ from tranrepl.distributor.stale_articles import reinitialize_or_stop, unseen_cha
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
-from tranrepl.settings.publication import Publication
+from tranrepl.settings.publication import Partitions, Publication
 
 
 def reinitialize_rewritten(
@@ -34,12 +34,24 @@ def reinitialize_rewritten(
                 opened.database, opened.record, publication, article.source, UnknownRows(unseen)
             )
             now = now.model_copy(update={"begins_after": opened.publisher.end_of_log()})
+        done += _new_partitions(publication, article, now)
         if now != article:
             looked_at.append(now)
     # After what became of their rows: whoever dies in between finds the same again.
     if looked_at:
         opened.database.articles.renew(looked_at)
     return done
+
+
+def _new_partitions(publication: Publication, known: RegisteredArticle, now: RegisteredArticle) -> list[str]:
+    """Return what to do for partitions that Subscribers are to have too."""
+    settings = next(it for it in publication.articles if it.source == now.source)
+    if settings.partitions is Partitions.NONE or known.file is None or now.file is None:
+        return []
+    new = [str(it.table) for number, it in now.file.attached.items() if number not in known.file.attached]
+    if not new:
+        return []
+    return [f"article {now.source}: partition {', '.join(new)} is new: `tranrepl setup FILE` makes it at Subscribers"]
 
 
 def reinitialize_without_old_rows(

@@ -75,6 +75,26 @@ class OldRowSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition, as the statement that makes it has it, in the Publisher's SQL."""
+
+    table: TableName
+    parent: TableName
+    bound: str
+    key: str | None
+    """What it is divided by itself; None where it has rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a table is divided into partitions, in the Publisher's SQL."""
+
+    key: str
+    partitions: tuple[PartitionDescription, ...]
+    """Each after the one that it is a partition of."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableDescription:
     name: TableName
     object_id: int
@@ -90,6 +110,8 @@ class TableDescription:
     """None where it was not queried."""
     sequences: Mapping[str, SequenceDefinition] = field(default_factory=dict)
     """By column, those that belong to it: of identity and serial columns. Empty where they were not queried."""
+    partitioning: Partitioning | None = None
+    """None where it is not partitioned, or it was not queried."""
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:

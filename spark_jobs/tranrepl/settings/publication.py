@@ -74,6 +74,15 @@ class SyncType(StrEnum):
     """Nothing is copied: the Subscriber has the rows as of `subscription_lsn`."""
 
 
+class Partitions(StrEnum):
+    """What `setup` makes of a partitioned table's partitions, where it makes the destination table."""
+
+    NONE = "none"
+    """The destination is one table."""
+    SAME = "same"
+    """A PostgreSQL Subscriber's table is divided as the Publisher's is; `setup` makes new partitions there."""
+
+
 class PreCreation(StrEnum):
     """What a snapshot does first with a destination table that is there (`@pre_creation_cmd` of sp_addarticle)."""
 
@@ -211,6 +220,8 @@ class Article(_Settings):
     """What a TRUNCATE of the published table does at the Subscriber."""
     lob_columns: list[str] = []
     """Large columns whose before images do not travel: XCALL sends NULL for them."""
+    partitions: Partitions = Partitions.NONE
+    """Whether `setup` makes the destination of a partitioned table partitioned as that is. Whatever is there stays."""
     pre_creation_cmd: PreCreation = PreCreation.NONE
     """What a snapshot does first with a destination table that exists."""
     on_unknown_rows: OnUnknownRows = OnUnknownRows.REINITIALIZE

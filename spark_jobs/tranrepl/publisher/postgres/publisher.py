@@ -20,7 +20,7 @@ from tranrepl.postgres.catalogue import describe_tables
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits
-from tranrepl.publisher.postgres.article_check import article_problems
+from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems
 from tranrepl.publisher.postgres.continuity import Continuity
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.free_slots import free_slots, none_free
@@ -28,6 +28,7 @@ from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
+from tranrepl.publisher.postgres.partitioning import partitionings
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitioned, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
@@ -81,12 +82,15 @@ class PostgresPublisher:
         with translated_errors(self.where):
             found = describe_tables(self.session, tables)
             sequences = own_sequences(self.session, [it.object_id for it in found.values()])
+            divided = [it.object_id for it in found.values() if it.kind == PARTITIONED]
+            partitioning = partitionings(self.session, divided)
         now = self._published([it.object_id for it in found.values()])
         return {
             name: replace(
                 it,
                 file=now[it.object_id].file if it.object_id in now else it.file,
                 sequences=sequences.get(it.object_id, {}),
+                partitioning=partitioning.get(it.object_id),
             )
             for name, it in found.items()
         }

@@ -16,6 +16,7 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.narrower_columns import null_warning, warning
 from tranrepl.subscriber.postgres.destination import find_destination, intended_target
 from tranrepl.subscriber.postgres.narrower_columns import lost_values
+from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_calls import accepts_call
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
 from tranrepl.subscriber.procedure_names import PREFIXES
@@ -90,6 +91,8 @@ def article_warnings(session: Session, where: str, article: Article, source: Tab
     """Yield what of an article without problems may not fit into the table that is there."""
     table = find_destination(session, where, article.destination_table)
     at = f"article {article.source}: {where}: table {article.destination_table}"
+    for partition, statement in missing_partitions(session, article, source):
+        yield f"{at} has no partition {partition}: `tranrepl setup FILE` makes it, by {statement.as_string(session)}"
     pairs = [(it, table.column(it.name)) for it in source.published(article.columns)] if table is not None else []
     for column, found in pairs:
         if found is None:

@@ -186,7 +186,7 @@ class PostgresSnapshot:
         row = self._session.execute(
             sql.SQL(
                 "SELECT c.oid::bigint FROM {} s, pg_catalog.pg_class c WHERE s.created AND {} AND s.article = %s "
-                "AND s.range_number = 0 AND c.oid = pg_catalog.to_regclass(%s) "
+                "AND s.range_number = 0 AND c.oid = pg_catalog.to_regclass(%s) AND c.relkind = 'r' "
                 "AND pg_catalog.pg_has_role(current_user, c.relowner, 'USAGE')"
             ).format(SNAPSHOTS, _MINE),
             [*self._mine, it.name, qualified(it.article.destination).as_string(self._session)],

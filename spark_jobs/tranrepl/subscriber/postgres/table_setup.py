@@ -13,6 +13,7 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.destination import find_destination, has_destination
+from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
 from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS, key_values
 
@@ -23,7 +24,8 @@ _IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 def create_destination(
     session: Session, where: str, key: SubscriptionKey, article: Article, source: TableDescription
 ) -> list[str]:
-    """Create the destination table where it is missing: published columns, NOT NULL, primary key.
+    """Create the destination table where it is missing: published columns, NOT NULL, primary key; and partitions that
+    it lacks, where it is to be partitioned as the Publisher's is.
 
     Generated columns come along where all they need is published. Identity and serial columns become identity columns
     that take any value, where the description says which numbers they give.
@@ -31,7 +33,7 @@ def create_destination(
     name = article.destination_table
     with translated_errors(f"{where}, table {name}"), session.transaction():
         if has_destination(session, where, name):
-            return []
+            return _create_partitions(session, where, article, source)
         _create_schema(session, name.schema)
         session.execute(_create_table(session, name, article, source))
         # A snapshot may build the indexes of such a table after it is loaded.
@@ -44,7 +46,16 @@ def create_destination(
             ).format(SNAPSHOTS),
             [*key_values(key), str(article.source)],
         )
-    return [f"created table {name} at {where}"]
+        return [f"created table {name} at {where}", *_create_partitions(session, where, article, source)]
+
+
+def _create_partitions(session: Session, where: str, article: Article, source: TableDescription) -> list[str]:
+    done = []
+    for partition, statement in missing_partitions(session, article, source):
+        _create_schema(session, partition.schema)
+        session.execute(statement)
+        done.append(f"created partition {partition} of table {article.destination_table} at {where}")
+    return done
 
 
 def _create_schema(session: Session, name: str) -> None:
@@ -66,7 +77,9 @@ def _create_table(session: Session, name: TableName, article: Article, source: T
             parts.append(definition + _generated(session, column))
     key = sql.SQL(", ").join(sql.Identifier(column.name) for column in source.key)
     parts.append(sql.SQL("PRIMARY KEY ({})").format(key))
-    return sql.SQL("CREATE TABLE {} (\n  {}\n)").format(qualified(name), sql.SQL(",\n  ").join(parts))
+    return sql.SQL("CREATE TABLE {} (\n  {}\n){}").format(
+        qualified(name), sql.SQL(",\n  ").join(parts), divided_by(article, source)
+    )
 
 
 def _identity(source: TableDescription, column: ColumnDescription) -> sql.Composable:

@@ -1,0 +1,74 @@
+"""Partitions of a destination table that setup makes as the Publisher's are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psycopg import sql
+
+from tranrepl.model.catalogue import PartitionDescription, TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
+from tranrepl.settings.publication import Article, Partitions
+from tranrepl.subscriber.postgres.procedures import trusted
+
+_DIVIDED = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                WHERE n.nspname = %s AND c.relname = %s AND c.relkind = 'p')
+"""
+_BELOW = """
+WITH RECURSIVE below(oid) AS (
+    SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE n.nspname = %s AND c.relname = %s
+     UNION ALL SELECT i.inhrelid FROM below JOIN pg_catalog.pg_inherits i ON i.inhparent = below.oid)
+SELECT n.nspname, c.relname FROM below JOIN pg_catalog.pg_class c ON c.oid = below.oid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+"""
+
+
+def divided_by(article: Article, source: TableDescription) -> sql.Composable:
+    """Return what makes the destination a partitioned table, where it is to be one."""
+    if article.partitions is Partitions.NONE or source.partitioning is None:
+        return sql.SQL("")
+    return _divided_by(source.partitioning.key)
+
+
+def missing_partitions(
+    session: Session, article: Article, source: TableDescription
+) -> Iterator[tuple[TableName, sql.Composed]]:
+    """Yield partitions that a destination lacks which is to be divided as the Publisher's table is, and what makes
+    each. There are none where it is no partitioned table."""
+    root = article.destination_table
+    name = [root.schema, root.table]
+    if article.partitions is Partitions.NONE or source.partitioning is None:
+        return
+    if session.execute(_DIVIDED, name).fetchone() != (True,):
+        return
+    there = {TableName(*row) for row in session.execute(_BELOW, name)}
+    for it in source.partitioning.partitions:
+        wanted = _destination(article, it.table)
+        if wanted not in there:
+            yield wanted, _create_partition(article, it)
+
+
+def _destination(article: Article, table: TableName) -> TableName:
+    """Return where a partition of the article's table, or that itself, is at the Subscriber: in the destination's
+    schema, where it is in the schema of its table."""
+    if table == article.source:
+        return article.destination_table
+    moved = table.schema == article.source.schema
+    return TableName(article.destination_table.schema, table.table) if moved else table
+
+
+def _create_partition(article: Article, partition: PartitionDescription) -> sql.Composed:
+    return sql.SQL("CREATE TABLE {} PARTITION OF {} {}{}").format(
+        qualified(_destination(article, partition.table)),
+        qualified(_destination(article, partition.parent)),
+        trusted(partition.bound),
+        sql.SQL("") if partition.key is None else _divided_by(partition.key),
+    )
+
+
+def _divided_by(key: str) -> sql.Composed:
+    return sql.SQL(" PARTITION BY {}").format(trusted(key))
