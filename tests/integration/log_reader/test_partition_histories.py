@@ -8,8 +8,7 @@ from random import Random
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
