@@ -16,7 +16,7 @@ from tranrepl.distributor.command_file import publish, write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, StoredSchemaChange
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, Operation
-from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.model.position import Position
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.settings.registration import registered_article
 
@@ -26,14 +26,16 @@ class StoredHistory:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._transactions = 0
+        self._transactions = self._base = 0
         with site.topology.distributor() as database:
             record = database.publications.get(site.publication.publication)
             self.articles = {str(it.source): it for it in database.articles.registered(record)}
-            self._base = int.from_bytes((record.registered_to or FIRST_POSITION).value, "big") // 8 * 8
 
     def history(self) -> History:
-        """Return an empty history, to be stored after what is."""
+        """Return an empty history, to be stored after what is, and after the Publisher's log as it is."""
+        with self._site.topology.publisher("test") as publisher:
+            end = int.from_bytes(publisher.end_of_log().value, "big") // 8 * 8
+        self._base = end - 8 * self._transactions
         return History(xact=self._transactions)
 
     def published_definition(self, old: RegisteredArticle) -> RegisteredArticle:

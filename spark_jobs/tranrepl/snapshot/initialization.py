@@ -3,7 +3,8 @@
 1. The distribution database records that a snapshot begins (`initiate`): from here on nothing is delivered, and
    commands that will be needed are kept.
 2. The Publisher's snapshot is exported; its point X is recorded (`record_start`).
-3. The Subscriber fences off whoever was on the way, and makes its tables ready (`begin`).
+3. The Publisher's tables are held, as the snapshot sees them and as they are registered. The Subscriber alters those
+   that stand at an earlier definition, fences off whoever was on the way, and makes its tables ready (`begin`).
 4. Ranges are copied, each committed with a row that says so.
 5. Indexes are built; the Subscriber writes down X for each article, and as its watermark where the subscription as such
    begins (`end`).
@@ -32,6 +33,7 @@ from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
 from tranrepl.publisher.snapshot import Snapshot, TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
+from tranrepl.snapshot.definitions import bring_to_definitions, require_registered
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.ranges import range_bytes
 from tranrepl.subscriber.registry import dialect_of
@@ -120,6 +122,11 @@ class _Loading:
         plan, target = self.plan, self.plan.target
         with self.exported.source.session("tranrepl snapshot") as holder:
             holder.hold([it.article for it in plan.articles])
+            if plan.request.publication.replicate_ddl:
+                # Now and as the snapshot sees them, the tables are the same by now, and stay so.
+                require_registered(plan.publisher, plan.articles)
+            for altered in bring_to_definitions(plan.opened, [it.article for it in plan.articles]):
+                self.listener.say(altered)
             fence = target.begin(
                 self.snapshot,
                 plan.articles,

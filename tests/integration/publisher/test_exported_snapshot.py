@@ -164,3 +164,23 @@ def test_a_table_that_was_truncated_since_is_not_read_as_empty(databases: Databa
         site.at_publisher("TRUNCATE entry")
         with pytest.raises(TransientError, match="was truncated or rewritten"):
             _read(site, snapshot.name)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE entry ADD COLUMN extra integer DEFAULT 5",
+        "ALTER TABLE entry DROP COLUMN ratio",
+        "ALTER TABLE entry DROP COLUMN ratio, ADD COLUMN ratio float8 DEFAULT 5",
+        "ALTER TABLE entry RENAME COLUMN ratio TO quotient",
+    ],
+)
+def test_a_table_altered_after_its_snapshot_was_taken_is_not_read(
+    statement: str, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.at_publisher("INSERT INTO entry VALUES (1, 'entry', 1)")
+    with exported_snapshot(site.databases.publisher, 60) as exported:
+        site.at_publisher(statement)
+        with pytest.raises(TransientError, match="was altered while its snapshot began"):
+            _read(site, exported.name)

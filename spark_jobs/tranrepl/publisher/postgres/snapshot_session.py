@@ -19,6 +19,7 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.comparison_forms import output
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.publisher.postgres.altered_table import refuse_altered
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
 from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table
 from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes
@@ -73,8 +74,8 @@ def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None
     """Keep the articles' tables from being rewritten or truncated until a snapshot session ends, either of which would
     hide rows from the snapshot.
 
-    Raises TransientError where that has happened already or another session keeps a table locked, ConfigurationError
-    where a table is another one than was registered.
+    Raises TransientError where that has happened already, where its columns are not the registered ones, or another
+    session keeps a table locked, ConfigurationError where a table is another one than was registered.
     """
     where = f"Publisher {session.info.dbname}"
     with translated_errors(where):
@@ -89,6 +90,7 @@ def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None
                 [qualified(article.source).as_string(session), article.source_object_id],
             ).fetchone()
             _refuse_replaced(where, article, row)
+            refuse_altered(session, where, article)
             if partitioned([article]):
                 _hold_partitions(session, where, article)
         session.execute("SELECT set_config('lock_timeout', '0', false)")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import psycopg
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.catalogue import Generation, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
@@ -24,7 +24,10 @@ _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
 class PostgresTable:
     """The table as it is in the open transaction."""
 
-    def __init__(self, session: Session, where: str, name: TableName) -> None:
+    def __init__(self, session: Session, where: str, name: TableName, *, keeps_rows: bool) -> None:
+        """Set which table it is. Where its rows are copied again (not `keeps_rows`), a value that does not go over into
+        a new type becomes NULL."""
+        self._keeps_rows = keeps_rows
         self._session = session
         self._place = where
         self._name = name
@@ -55,7 +58,7 @@ class PostgresTable:
                 new = sql.Identifier(change.new_name or change.column)
                 yield self._execute(sql.SQL("RENAME COLUMN {} TO {}").format(column, new))
             case ColumnAction.RETYPE:
-                yield self._execute(sql.SQL("ALTER COLUMN {} TYPE {}").format(column, _type(change)))
+                yield self._retype(change)
             case ColumnAction.DROP_NOT_NULL:
                 yield self._execute(sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(column))
 
@@ -90,6 +93,19 @@ class PostgresTable:
         ]
         for name in (*dependent, change.column):
             yield self._execute(sql.SQL("DROP COLUMN IF EXISTS {}").format(sql.Identifier(name)))
+
+    def _retype(self, change: ColumnChange) -> str:
+        column, wanted = sql.Identifier(change.column), _type(change)
+        retyped = sql.SQL("ALTER COLUMN {} TYPE {}").format(column, wanted)
+        if self._keeps_rows:
+            return self._execute(retyped)
+        try:
+            with self._session.transaction():
+                converted = sql.SQL(" USING {}::{}").format(column, trusted(change.type_name or ""))
+                return self._execute(retyped + converted)
+        except (ConfigurationError, DataError):
+            loosened = sql.SQL("ALTER COLUMN {} DROP NOT NULL, {} USING NULL").format(column, retyped)
+            return self._execute(loosened)
 
     def _execute(self, action: sql.Composable) -> str:
         statement = sql.SQL("ALTER TABLE {} {}").format(qualified(self._name), action)

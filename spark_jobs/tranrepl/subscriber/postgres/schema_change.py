@@ -22,6 +22,7 @@ from tranrepl.subscriber.postgres.altered_table import PostgresTable
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.enum_labels import add_labels, rename_labels
+from tranrepl.subscriber.postgres.key_change import change_key
 from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
@@ -72,17 +73,22 @@ class SchemaChangeApply:
 
     def _alter(self, step: SchemaStep) -> None:
         self._change_labels(step)
-        if step.change.columns:
-            self._settle_constraints(step)
-            with translated_errors(self._where):
-                before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
-            self._lock(step)
-            table = PostgresTable(self._session, self._where, step.old.destination)
-            self._said += [*alter_columns(step.change, table)]
-            with translated_errors(self._where):
-                self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
-                self._session.execute("SET CONSTRAINTS ALL DEFERRED")
+        if step.change.columns or step.change.rows_unknown is not None:
+            self._alter_table(step)
         self._renew_procedures(step)
+
+    def _alter_table(self, step: SchemaStep) -> None:
+        self._settle_constraints(step)
+        with translated_errors(self._where):
+            before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
+        self._lock(step)
+        keeps_rows = step.change.rows_unknown is None
+        table = PostgresTable(self._session, self._where, step.old.destination, keeps_rows=keeps_rows)
+        self._said += [*alter_columns(step.change, table)]
+        with translated_errors(self._where):
+            self._said += [f"{self._where}: {it}" for it in change_key(self._session, step)]
+            self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
+            self._session.execute("SET CONSTRAINTS ALL DEFERRED")
 
     def _change_labels(self, step: SchemaStep) -> None:
         if not step.change.labels:

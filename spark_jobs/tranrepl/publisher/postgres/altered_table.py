@@ -1,0 +1,60 @@
+"""Whether a table is altered between the moment of a snapshot and the moment when a session holds it.
+
+A snapshot has the rows of its moment and the catalogue of its moment, but a query is parsed with the table as it is
+now, and reads those rows in another shape than they had.
+"""
+
+from __future__ import annotations
+
+from psycopg import errors, sql
+
+from tranrepl.errors import TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
+
+_COLUMNS = """
+SELECT attnum, attname::text, atttypid::bigint, atttypmod FROM pg_catalog.pg_attribute
+ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+def refuse_altered(session: Session, where: str, article: RegisteredArticle) -> None:
+    """Raise TransientError where the columns that the snapshot has are not those that are registered, or that the table
+    has now. The table is locked by then."""
+    seen = session.execute(_COLUMNS, [article.source_object_id]).fetchall()
+    registered = {(it.ordinal, it.name, it.type_oid, it.type_modifier) for it in article.columns}
+    if not registered.issubset(seen):
+        raise TransientError(
+            f"{where}: the columns of table {article.source} are not those that are registered",
+            remedy="`tranrepl log-reader FILE` registers the schema change; where schema changes are not replicated, "
+            "`tranrepl setup FILE`",
+            article=str(article.source),
+        )
+    try:
+        with session.transaction():
+            unaltered = _numbers_now(session, article) == [it.ordinal for it in article.columns]
+            unaltered = unaltered and _columns_now(session, article) == [column[1:] for column in seen]
+    except errors.UndefinedColumn:
+        unaltered = False
+    if not unaltered:
+        raise TransientError(
+            f"{where}: table {article.source} was altered while its snapshot began", article=str(article.source)
+        )
+
+
+def _numbers_now(session: Session, article: RegisteredArticle) -> list[int]:
+    """Return the numbers of the published columns. Others may be no business of this login."""
+    columns = sql.SQL(", ").join(sql.Identifier(it.name) for it in article.columns)
+    query = sql.SQL("SELECT {} FROM ONLY {} WHERE false").format(columns, qualified(article.source))
+    result = session.execute(query).pgresult
+    return [] if result is None else [result.ftablecol(at) for at in range(result.nfields)]
+
+
+def _columns_now(session: Session, article: RegisteredArticle) -> list[tuple[str, int, int]]:
+    """Return name, type and modifier of each column."""
+    query = sql.SQL("SELECT (NULL::{}).* WHERE false").format(qualified(article.source))
+    result = session.execute(query).pgresult
+    if result is None:
+        return []
+    return [((result.fname(at) or b"").decode(), result.ftype(at), result.fmod(at)) for at in range(result.nfields)]

@@ -1,0 +1,93 @@
+"""Definitions of articles that a snapshot is for: those of the Publisher's tables, of what is registered, and of the
+Subscriber's tables must be one before rows are copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from tranrepl.distribution.opening import OpenDistribution
+from tranrepl.distributor.database import StoredSchemaChange
+from tranrepl.errors import ConfigurationError, TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
+from tranrepl.publisher.publisher import Publisher
+from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.registry import dialect_of
+from tranrepl.subscriber.schema_changes import chain_of_changes
+from tranrepl.subscriber.snapshot import SnapshotArticle
+
+
+def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:
+    """Raise TransientError where a table has columns that are to travel and are not registered: the log reader has not
+    read yet that they were added, and the commands after the snapshot would be of that definition."""
+    every_column = [it for it in articles if it.settings.columns is None]
+    tables = publisher.describe([it.article.source for it in every_column])
+    for it in every_column:
+        known = {column.ordinal for column in it.article.columns}
+        table = tables.get(it.article.source)
+        added = [column.name for column in table.publishable() if column.ordinal not in known] if table else []
+        if added:
+            raise TransientError(
+                f"article {it.name}: {publisher.where}: column {', '.join(added)} is not registered yet",
+                remedy="`tranrepl log-reader FILE` registers the schema change; where schema changes are not "
+                "replicated, `tranrepl setup FILE`",
+                article=it.name,
+            )
+
+
+def bring_to_definitions(opened: OpenDistribution, articles: Iterable[RegisteredArticle]) -> list[str]:
+    """Alter the Subscriber's tables that stand at earlier definitions, by the schema changes that lead to those in
+    force; return what was done.
+
+    Nothing of these articles is delivered by then. Raises ConfigurationError where the changes are not stored any more.
+    """
+    recorded = opened.subscriber.definitions()
+    behind = [it for it in articles if recorded.get(str(it.source), it.article_id) != it.article_id]
+    if not behind:
+        return []
+    stored = opened.database.schema_changes.after(opened.record, FIRST_XACT_SEQNO)
+    by_id = opened.database.articles.by_id(opened.record)
+    position = opened.subscriber.position()
+    done: list[str] = []
+    dialect = dialect_of(opened.connection)
+    with dialect.applier(opened.connection, opened.key, by_id) as applier:
+        for article in behind:
+            # A transaction for each: nothing is to be undone because another article's table cannot be altered.
+            applier.begin(position.watermark)
+            applier.apply([*_steps(opened, stored, article, by_id[recorded[str(article.source)]], position.watermark)])
+            applier.commit(position.watermark)
+            done += applier.take_notices()
+    return done
+
+
+def _steps(
+    opened: OpenDistribution,
+    stored: list[StoredSchemaChange],
+    article: RegisteredArticle,
+    standing: RegisteredArticle,
+    watermark: bytes,
+) -> Iterator[SchemaStep]:
+    """Yield the steps from one definition to another. They carry the watermark as their transaction: what was applied
+    before them is all that the watermark says."""
+    by_id = opened.database.articles.by_id(opened.record)
+    changes = chain_of_changes([it.change for it in stored], standing.article_id, article.article_id)
+    if changes is None:
+        raise ConfigurationError(
+            f"article {article.source}: {opened.subscriber.where}: its table stands at an earlier definition, and the "
+            "schema changes since are not stored any more",
+            remedy=f"alter table {article.destination} there as the Publisher's is, or drop it; then run "
+            "`tranrepl setup FILE`",
+            article=str(article.source),
+        )
+    for change in changes:
+        row = {
+            "xact_seqno": watermark,
+            "command_id": 0,
+            "article_id": change.article_id,
+            "operation": int(Operation.SCHEMA),
+            "after": change.model_dump_json(),
+        }
+        new = None if change.new_article_id is None else by_id[change.new_article_id]
+        yield SchemaStep(pa.Table.from_pylist([row], ROW_LAYOUT), change, by_id[change.article_id], new)

@@ -1,0 +1,110 @@
+"""Snapshots of articles whose tables were altered: what is registered, copied and delivered is of one definition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.site import Site
+from support.spark_here import SparkHere
+from support.stored_history import StoredHistory
+from tranrepl.errors import TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
+
+_TABLE = "CREATE TABLE t (id integer PRIMARY KEY, code text NOT NULL, other integer NOT NULL)"
+_ROWS = "INSERT INTO t SELECT n, n::text, n / 2 FROM generate_series(1, 9) n"
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    articles = [{"source": "public.t", "pre_creation_cmd": "truncate"}, {"source": "public.beside"}]
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription])
+    site.at_publisher(_TABLE, "CREATE TABLE beside (id integer PRIMARY KEY)", _ROWS)
+    site.set_up()
+    site.take_snapshot()
+    return site
+
+
+def _waits(site: Site) -> None:
+    """Mark the article as the log reader does where the log does not say which rows a table has."""
+    with site.topology.distributor() as database:
+        record = database.publications.get("purchasing")
+        database.snapshots.subscribe(database.subscriptions.get(record, "reporting"), ["public.t"], whole=False)
+
+
+def _change(old: RegisteredArticle, new: RegisteredArticle, *parts: ColumnChange) -> SchemaChange:
+    return SchemaChange(
+        source=old.source,
+        article_id=old.article_id,
+        new_article_id=new.article_id,
+        tag="ALTER TABLE",
+        columns=parts,
+        rows_unknown="the table was rewritten",
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "parts"),
+    [
+        (
+            "ALTER TABLE t ADD COLUMN random double precision NOT NULL DEFAULT random()",
+            [ColumnChange(action=ColumnAction.ADD, column="random", type_name="double precision")],
+        ),
+        (
+            "ALTER TABLE t ALTER COLUMN code TYPE integer USING length(code)",
+            [ColumnChange(action=ColumnAction.RETYPE, column="code", type_name="integer")],
+        ),
+        (
+            "ALTER TABLE t ALTER COLUMN code TYPE uuid USING gen_random_uuid()",
+            [ColumnChange(action=ColumnAction.RETYPE, column="code", type_name="uuid")],
+        ),
+        ("UPDATE t SET other = id; ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (other, code)", []),
+    ],
+)
+def test_an_article_whose_rows_the_log_does_not_tell_is_copied_and_others_go_on(
+    statement: str, parts: list[ColumnChange], site: Site
+) -> None:
+    stored = StoredHistory(site)
+    old, beside = stored.articles["public.t"], stored.articles["public.beside"]
+    site.at_publisher(*statement.split("; "), "INSERT INTO beside VALUES (1)")
+    new = stored.published_definition(old)
+    history = stored.history().transaction().insert(old, ["99", "99", "99"]).schema(_change(old, new, *parts))
+    stored.store(history.transaction().insert(beside, ["1"]))
+    _waits(site)
+    site.deliver().raise_error()
+    assert site.at_subscriber("SELECT * FROM beside") == [(1,)]
+    site.take_snapshot()
+    columns = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 't' ORDER BY 1"
+    assert site.at_subscriber(columns) == site.at_publisher(columns)
+    assert (site.differences(), site.set_up()) == ([], [])
+    keys = "SELECT indkey::text FROM pg_index WHERE indrelid = 't'::regclass AND indisprimary"
+    assert site.at_subscriber(keys) == site.at_publisher(keys)
+    later = stored.history().transaction()
+    row = [str(it) if it is not None else None for it in site.at_publisher("SELECT * FROM t WHERE id = 9")[0]]
+    stored.store(later.delete(new, row))
+    site.at_publisher("DELETE FROM t WHERE id = 9")
+    site.deliver().raise_error()
+    assert site.differences() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD COLUMN extra integer",
+        "ALTER TABLE t DROP COLUMN other",
+        "ALTER TABLE t RENAME COLUMN other TO another",
+        "ALTER TABLE t ALTER COLUMN code TYPE varchar(40)",
+    ],
+)
+def test_nothing_is_copied_before_the_log_reader_has_registered_a_change(statement: str, site: Site) -> None:
+    _waits(site)
+    site.at_publisher(statement)
+    before = site.at_subscriber("SELECT * FROM t ORDER BY id")
+    with pytest.raises(TransientError, match="regist") as refused:
+        site.take_snapshot()
+    assert "`tranrepl log-reader FILE` registers the schema change" in (refused.value.report.remedy or "")
+    assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before
