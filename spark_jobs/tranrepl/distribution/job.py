@@ -38,7 +38,8 @@ from tranrepl.distribution.stored_batches import (
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
-from tranrepl.distributor.database import Batch, RunRow
+from tranrepl.distribution.unknown_rows import settle_unknown_rows
+from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
@@ -109,9 +110,11 @@ def _deliver(
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
         registered = opened.database.batches.after(opened.record, watermark)
-        schema_changes = {it.xact_seqno for it in opened.database.schema_changes.after(opened.record, watermark)}
+        stored_changes = opened.database.schema_changes.after(opened.record, watermark)
+        schema_changes = {it.xact_seqno for it in stored_changes}
         job.read_definitions()
         job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
+        total = total.noticing(job.settle_unknown_rows(stored_changes))
         batches, before = deliverable(
             registered,
             request.committed_before,
@@ -170,6 +173,18 @@ class _Job:
         """Set the commands to leave out, which the snapshots of articles have in them, as `OpenDistribution.left_out`
         says."""
         self._left_out = dict(left_out)
+
+    def settle_unknown_rows(self, changes: Sequence[StoredSchemaChange]) -> list[str]:
+        """Let articles wait for a snapshot whose rows the log does not tell at this Subscriber, and leave them out.
+        Return what was done, in words."""
+        if self._request.deliver_stopped:
+            # What is delivered so is compared and corrected.
+            return []
+        publication, opened = self._request.publication, self._opened
+        done = settle_unknown_rows(publication, opened, changes, self._articles, self._left_out)
+        if done:
+            self.leave_out(opened.left_out())
+        return done
 
     def pass_over(self, group: Group, total: JobResult) -> JobResult:
         """Set the watermark where a group ended in commands that were left out: nobody else does."""

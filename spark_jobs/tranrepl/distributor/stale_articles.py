@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, UnknownRows
+from tranrepl.distributor.database import (
+    ArticleState,
+    DistributionDatabase,
+    PublicationRecord,
+    SubscriptionRecord,
+    UnknownRows,
+)
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
@@ -59,22 +65,29 @@ def reinitialize_or_stop(
 ) -> list[str]:
     """Let the article wait for a snapshot at each subscription, or stop the subscription, as `on_unknown_rows` and
     `sync_type` say. Returns what was done, in words."""
-    settings = {it.name: it for it in publication.subscriptions}
-    done = []
-    for subscription in database.subscriptions.living(record):
-        chosen = settings.get(subscription.subscription)
-        state = database.snapshots.article_states(subscription).get(str(source))
-        why = unknown if state is None else _added(state, unknown)
-        place = f"article {source} of subscription {subscription.subscription}"
-        # It is to have a snapshot in any case, where it waits for one; one that is on its way begins again.
-        waits = subscription.status in _WAITING or (state is not None and state.status in _WAITING)
-        if waits or (chosen is not None and waits_for_snapshot(publication, source, chosen)):
-            database.snapshots.subscribe(subscription, [str(source)], whole=False, unknown=why)
-            done.append(f"{place} waits for a snapshot: {why.reason}")
-        else:
-            database.snapshots.stop_article(subscription, str(source), why)
-            done.append(f"{place} is stopped until its rows are validated or copied: {why.reason}")
-    return done
+    living = database.subscriptions.living(record)
+    return [reinitialize_or_stop_at(database, it, publication, source, unknown) for it in living]
+
+
+def reinitialize_or_stop_at(
+    database: DistributionDatabase,
+    subscription: SubscriptionRecord,
+    publication: Publication,
+    source: TableName,
+    unknown: UnknownRows,
+) -> str:
+    """Do as `reinitialize_or_stop` does at one subscription. Returns what was done, in words."""
+    chosen = next((it for it in publication.subscriptions if it.name == subscription.subscription), None)
+    state = database.snapshots.article_states(subscription).get(str(source))
+    why = unknown if state is None else _added(state, unknown)
+    place = f"article {source} of subscription {subscription.subscription}"
+    # It is to have a snapshot in any case, where it waits for one; one that is on its way begins again.
+    waits = subscription.status in _WAITING or (state is not None and state.status in _WAITING)
+    if waits or (chosen is not None and waits_for_snapshot(publication, source, chosen)):
+        database.snapshots.subscribe(subscription, [str(source)], whole=False, unknown=why)
+        return f"{place} waits for a snapshot: {why.reason}"
+    database.snapshots.stop_article(subscription, str(source), why)
+    return f"{place} is stopped until its rows are validated or copied: {why.reason}"
 
 
 def _added(state: ArticleState, unknown: UnknownRows) -> UnknownRows:

@@ -95,8 +95,7 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
 def _refuse_half_delivered(plan: OpenSnapshot) -> None:
     """Raise an error where a delivery was left half done, by streams or within a schema change: deliveries finish it,
     and are held while a snapshot goes on."""
-    position = plan.opened.subscriber.position()
-    if plan.whole or (position.unfinished is None and position.applied_before is None):
+    if plan.whole or not plan.opened.subscriber.position().is_half_delivered:
         return
     plan.opened.database.snapshots.subscribe(plan.opened.subscription, plan.names, whole=False)
     raise TransientError(

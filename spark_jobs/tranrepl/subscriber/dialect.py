@@ -18,6 +18,7 @@ from tranrepl.errors import (
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.settings.publication import Apply, Article, Subscription
 from tranrepl.subscriber.batching.steps import Operations, Step
 from tranrepl.subscriber.capabilities import Capabilities
@@ -106,6 +107,12 @@ class SubscriptionPosition:
     applied_before: CommandPlace | None = None
     """A schema change within the transaction after the watermark, where DDL ends a transaction: all commands before it
     are applied, and it is the next one."""
+
+    @property
+    def is_half_delivered(self) -> bool:
+        """Return whether a part of a commit batch after the watermark is applied, and a part of it is not."""
+        within = self.applied_before is not None and self.applied_before.xact_seqno > self.watermark
+        return within or self.unfinished is not None
 
 
 class Scripted(Enum):
@@ -229,6 +236,11 @@ class Subscriber(Protocol):
     def definitions(self) -> dict[str, int]:
         """Return by article (source) the `article_id` of the definition that its table and procedures stand at; an
         article is missing where nobody has recorded it."""
+        ...
+
+    def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
+        """Return why the log does not say which values the rows of this Subscriber have after a schema change of the
+        article, in words; None where it does."""
         ...
 
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:

@@ -61,7 +61,8 @@ def test_what_is_done_already_is_passed_over() -> None:
     steps = (renamed("name", "title"), nullable("title"), dropped("city"), added(total, "7"))
     assert _plan([ID, Column("title", NAME.type_name), total], *steps, there=there) == ColumnPlan(
         # Nobody knows what the rows were given.
-        updates=(RowUpdate("total", "7"),)
+        updates=(RowUpdate("total", "7"),),
+        at="Subscriber reporting: table public.vendor",
     )
 
 
@@ -114,3 +115,9 @@ def test_a_renamed_label_is_not_looked_for_within_arrays() -> None:
     label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
     old = _article(ID, Column("moods", "mood[]"))
     assert "column moods has arrays" in str(reload_reason(change(old, old, labels=[label]), old))
+
+
+def test_a_column_whose_values_are_written_otherwise_is_made_anew() -> None:
+    number = Column("name", "integer")
+    plan = _plan([ID, number], retyped(number))
+    assert [it.in_words() for it in plan.steps] == ["DROP COLUMN name", "ADD COLUMN name INTEGER"]

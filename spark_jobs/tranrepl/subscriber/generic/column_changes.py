@@ -50,6 +50,13 @@ class ColumnPlan:
     steps: tuple[ColumnStep, ...] = ()
     updates: tuple[RowUpdate, ...] = ()
     notes: tuple[str, ...] = ()
+    at: str = ""
+    """The table, as messages name it."""
+
+    @property
+    def told(self) -> list[str]:
+        """Return what is done and what is left alone, in words."""
+        return [*(f"{self.at}: {it.in_words()}" for it in self.steps), *self.notes]
 
 
 def table_columns(database: SqlDatabase, dialect: sa.Dialect, found: Destination) -> tuple[TableColumn, ...]:
@@ -114,7 +121,7 @@ def column_plan(
         for column in new.columns
         if column.type_name == label.type_name
     ]
-    return ColumnPlan(tuple(making.steps), (*making.updates, *relabelled), tuple(making.notes))
+    return ColumnPlan(tuple(making.steps), (*making.updates, *relabelled), tuple(making.notes), making.at)
 
 
 @dataclass(slots=True)
@@ -208,13 +215,20 @@ class _Plan:
 
     def _retype(self, change: ColumnChange) -> None:
         column = self._require(change.column)
-        before = self._made(change.column, self.types.get(change.column))
+        published = self.types.get(change.column) or ""
+        before = self._made(change.column, published)
         made = self._made(change.column, change.type_name)
         self.types[change.column] = change.type_name or ""
         chosen = column.type_name != self._spelled(before)
-        if not (chosen or self._spelled(made) == column.type_name or _is_shorter(made, before)):
+        if chosen or self._spelled(made) == column.type_name or _is_shorter(made, before):
+            return
+        if not _same_text(published, change.type_name) and not self._is_of_key(change.column):
+            # Its values are to be copied anew: as they are, they may not be values of the other type.
+            self.steps += [DroppedColumn(change.column), self._added(change)]
+            column = replace(column, nullable=True)
+        else:
             self.steps.append(RetypedColumn(change.column, made))
-            self.columns[change.column] = replace(column, type_name=self._spelled(made))
+        self.columns[change.column] = replace(column, type_name=self._spelled(made))
 
     def _require(self, name: str) -> TableColumn:
         if name not in self.columns:
@@ -224,6 +238,10 @@ class _Plan:
                 article=str(self.new.source),
             )
         return self.columns[name]
+
+    def _is_of_key(self, name: str) -> bool:
+        published = _published(self.old, self.new, name)
+        return published is not None and published.key_ordinal is not None
 
     def _made(self, name: str, type_name: str | None) -> TypeEngine[Any]:
         """Return the type that setup gives a column of this type at the Publisher."""

@@ -18,16 +18,25 @@ class AddedColumn:
     bind: TypeEngine[Any]
     value: Any = None
 
+    def in_words(self) -> str:
+        return f"ADD COLUMN {self.name} {self.type}"
+
 
 @dataclass(frozen=True, slots=True)
 class DroppedColumn:
     name: str
+
+    def in_words(self) -> str:
+        return f"DROP COLUMN {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class RenamedColumn:
     name: str
     new_name: str
+
+    def in_words(self) -> str:
+        return f"RENAME COLUMN {self.name} TO {self.new_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,9 @@ class NullableColumn:
 
     name: str
 
+    def in_words(self) -> str:
+        return f"ALTER COLUMN {self.name} DROP NOT NULL"
+
 
 @dataclass(frozen=True, slots=True)
 class RetypedColumn:
@@ -43,6 +55,9 @@ class RetypedColumn:
 
     name: str
     type: TypeEngine[Any]
+
+    def in_words(self) -> str:
+        return f"ALTER COLUMN {self.name} TYPE {self.type}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class CommittedChanges:
         self._alter(step.old, step.new, plan, before, expected, place)
         self._fence(expected, place)
         self._end(step, plan)
+        self._watermark.end_change()
         self._session.commit()
         reach(Failpoint.DEFINITION_RECORDED)
         self._fence(expected, place)
@@ -73,7 +74,7 @@ class CommittedChanges:
         return self._told(step, plan)
 
     def _told(self, step: SchemaStep, plan: ColumnPlan) -> list[str]:
-        return [*told(step, self._where), *plan.notes]
+        return [*told(step, self._where), *plan.told]
 
     def _begin(self, place: CommandPlace, before: tuple[TableColumn, ...]) -> None:
         self._database.before_commit(self._session)

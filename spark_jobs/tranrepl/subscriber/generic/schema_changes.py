@@ -47,14 +47,15 @@ class SchemaChanges:
             self.follow(step.new)
             self.update_rows(step.new, plan)
         self.record(step)
-        return [*told(step, self._where), *plan.notes]
+        return [*told(step, self._where), *plan.told]
 
     def is_pending(self, step: SchemaStep) -> bool:
         """Return whether the table stands before the change."""
         return standing(step, self._definitions.recorded(), self._where) is Recorded.BEFORE
 
     def columns(self, article: RegisteredArticle) -> tuple[TableColumn, ...]:
-        """Return the columns that the article's table has now. Raises ConfigurationError where it is not there."""
+        """Return the columns that the article's table has now, published ones by their published names. Raises
+        ConfigurationError where it is not there."""
         found = find_destination(self._session, self._database, article.destination)
         if found is None:
             raise ConfigurationError(
@@ -62,7 +63,8 @@ class SchemaChanges:
                 remedy="run `tranrepl setup FILE`",
                 article=str(article.source),
             )
-        return table_columns(self._database, self._session.dialect, found)
+        published = found.spelled_as([it.name for it in article.columns])
+        return table_columns(self._database, self._session.dialect, published)
 
     def plan(self, step: SchemaStep, before: Sequence[TableColumn]) -> ColumnPlan:
         """Return what there is to do at a table with these columns. Raises ConfigurationError where it does not fit."""
@@ -77,9 +79,10 @@ class SchemaChanges:
         return self._database.column_statements(self._session, self._database.place(article.destination))
 
     def _to_be_done_by_hand(self, article: RegisteredArticle, steps: Sequence[ColumnStep]) -> ConfigurationError:
+        parts, title = ", ".join(it.in_words() for it in steps), self._database.capabilities.title
         return ConfigurationError(
-            f"{self._where}: table {article.destination} is to be changed as the Publisher's was: "
-            f"{'; '.join(map(str, steps))}. tranrepl changes no tables of {self._database.capabilities.title}",
+            f"{self._where}: table {article.destination} is to be changed as the Publisher's was: {parts}; tranrepl "
+            f"changes no tables of {title}",
             remedy="change the table by hand, then deliver again",
             article=str(article.source),
         )

@@ -139,7 +139,7 @@ class SqlSnapshot:
         for problem in self.problems(articles):
             raise problem
         position = self._subscriber.position()
-        if not whole and (position.unfinished is not None or position.applied_before is not None):
+        if not whole and position.is_half_delivered:
             raise half_delivered(self.where)
         fence = fence_after(position.watermark)
         self._subscriber.move_watermark(position.watermark, fence)

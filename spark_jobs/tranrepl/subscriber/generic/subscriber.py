@@ -15,6 +15,7 @@ from tranrepl.model.call_syntax import argument_count, arguments
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
@@ -27,6 +28,7 @@ from tranrepl.subscriber.dialect import (
 )
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.generic.catalogue import Destination
+from tranrepl.subscriber.generic.column_changes import reload_reason
 from tranrepl.subscriber.generic.column_check import column_problems, column_warnings
 from tranrepl.subscriber.generic.constraints import (
     constraints_of,
@@ -339,6 +341,9 @@ class SqlSubscriber:
     def definitions(self) -> dict[str, int]:
         with self._transaction():
             return Definitions(self._session, self._key).recorded()
+
+    def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
+        return reload_reason(change, old)
 
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         with self._transaction():

@@ -109,8 +109,13 @@ class Watermark:
             change_columns=_TABLE_COLUMNS.dump_json(tuple(columns)).decode(),
         )
 
+    def end_change(self) -> None:
+        """Record that the schema change is made: its table has other columns from here on."""
+        self._update(0, change_columns=None)
+
     def columns_before(self, place: CommandPlace) -> tuple[TableColumn, ...] | None:
-        """Return the columns that the table had when a schema change was begun; None where this one was not."""
+        """Return the columns that the table had when a schema change was begun; None where this one was not, or is
+        made."""
         columns = WATERMARKS.c
         found = self._session.scalar(
             sa.select(columns.change_columns).where(

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.capabilities import NameCase
+from tranrepl.subscriber.generic.catalogue import Place, respelled
 from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted
 from tranrepl.subscriber.generic.column_steps import RetypedColumn
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn, find_tables
@@ -46,7 +47,9 @@ class SqlServerColumns(AlembicColumns):
 
     def _found(self, name: str) -> CatalogueColumn:
         (table,) = find_tables(self.session, [self.place]).values()
-        return next(it for it in table.columns if it.name == name)
+        by_name = {it.name: it for it in table.columns}
+        spelled = respelled(by_name, [name], NameCase.INSENSITIVE)
+        return by_name[next(iter(spelled), name)]
 
 
 def declaration(place: Place, name: str, declared: TypeEngine[Any], *, nullable: bool) -> str:

@@ -10,6 +10,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
@@ -143,6 +144,11 @@ class PostgresSubscriber:
     def definitions(self) -> dict[str, int]:
         with translated_errors(self.where):
             return Definitions(self._session, self._key).recorded()
+
+    def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
+        """Return None: the same ALTER TABLE gives the same rows."""
+        del change, old
+        return None
 
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         with translated_errors(self.where), self._session.transaction():

@@ -1,0 +1,37 @@
+"""Articles whose rows at one Subscriber the log does not tell after a schema change, though it tells them at others:
+before the change is delivered, they wait for a snapshot, or stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tranrepl.distribution.opening import OpenDistribution
+from tranrepl.distributor.database import StoredSchemaChange, UnknownRows
+from tranrepl.distributor.stale_articles import reinitialize_or_stop_at
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.settings.publication import Publication
+
+
+def settle_unknown_rows(
+    publication: Publication,
+    opened: OpenDistribution,
+    changes: Iterable[StoredSchemaChange],
+    articles: Mapping[int, RegisteredArticle],
+    left_out: Mapping[str, bytes | None],
+) -> list[str]:
+    """Let articles wait for a snapshot where a change that is to be delivered leaves their rows open at this
+    Subscriber, as `on_unknown_rows` and `sync_type` say. Return what was done, in words. `left_out` is what the
+    articles' snapshots have in them: those changes are among it."""
+    done = dict[str, str]()
+    for stored in changes:
+        change, source = stored.change, str(stored.change.source)
+        up_to = left_out.get(source, b"")
+        if source in done or up_to is None or stored.xact_seqno <= up_to:
+            continue
+        reason = opened.subscriber.reload_reason(change, articles[change.article_id])
+        if reason is not None:
+            unknown = UnknownRows(reason, None)
+            done[source] = reinitialize_or_stop_at(
+                opened.database, opened.subscription, publication, change.source, unknown
+            )
+    return list(done.values())
