@@ -64,7 +64,7 @@ COLUMNS: Mapping[str, str] = {
     "update_policy": "How an UPDATE of a unique column is sent",
     "truncate": "What a TRUNCATE does",
     "deferrable": "Whether the table has a DEFERRABLE unique constraint",
-    "msarticles.status": "`active` or `inactive` (replaced by a later definition, or no longer published)",
+    "msarticles.status": "`active`, `inactive` (replaced, or no longer published) or `ended` (by a schema change)",
     "mssubscriptions.subscription_id": "A number",
     "mssubscriptions.status": "`active`, `inactive`, `subscribed` (waits for its snapshot), `initiated` (being copied)",
     "subscriber_db": "The Subscriber's database",

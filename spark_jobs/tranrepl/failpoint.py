@@ -30,6 +30,8 @@ class Failpoint(StrEnum):
     """The batch's file is written, and no reader sees it."""
     PUBLISHED = "published"
     """The file has its name, and the batch is not registered."""
+    SCHEMA_CHANGED = "schema_changed"
+    """Articles wait for snapshots because of a schema change, and the batch that has it is not registered."""
     REGISTERED = "registered"
     """The batch is registered, and the slot stands before it."""
     ADVANCED = "advanced"

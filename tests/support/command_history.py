@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Values, sent
-from tranrepl.model.catalogue import ColumnDescription, Generation, Identity, TableDescription
+from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation, encode_changed
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.table_definition import Generation
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import registered_article
 

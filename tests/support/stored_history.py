@@ -27,6 +27,7 @@ class StoredHistory:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._transactions = self._base = 0
+        self._reserved: dict[int, RegisteredArticle] = {}
         with site.topology.distributor() as database:
             record = database.publications.get(site.publication.publication)
             self.articles = {str(it.source): it for it in database.articles.registered(record)}
@@ -52,8 +53,9 @@ class StoredHistory:
 
     def _reserve(self, article: RegisteredArticle) -> RegisteredArticle:
         with self._site.topology.distributor() as database:
-            record = database.publications.get(self._site.publication.publication)
-            return database.articles.reserve(record, article)
+            (number,) = database.articles.reserve_ids(1)
+        self._reserved[number] = article.model_copy(update={"article_id": number})
+        return self._reserved[number]
 
     def store(self, history: History, *, together: bool = False) -> None:
         """Store and register what the history has; then it is empty. A transaction with a schema change is a batch by
@@ -93,7 +95,9 @@ class StoredHistory:
             for it in rows
             if it["operation"] == Operation.SCHEMA
         ]
-        return database.batches.register(record, batch, Position(last), changes)
+        new = [it.change.new_article_id for it in changes if it.change.new_article_id is not None]
+        definitions = [self._reserved[it] for it in new if it in self._reserved]
+        return database.batches.register(record, batch, Position(last), changes, definitions)
 
 
 def _batches(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

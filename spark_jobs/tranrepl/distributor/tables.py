@@ -27,6 +27,8 @@ class ArticleStatus(StrEnum):
     ACTIVE = "active"
     INACTIVE = "inactive"
     """Replaced by a later definition, or no longer published; stored commands still refer to it."""
+    ENDED = "ended"
+    """Its table was dropped, or taken out of the publication, though the article's file still names it."""
 
 
 class SubscriptionStatus(StrEnum):

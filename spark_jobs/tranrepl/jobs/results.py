@@ -69,6 +69,8 @@ class JobResult(BaseModel):
     """The errors of the first of them, at most `MOST_SKIPPED_REPORTED`."""
     snapshot: tuple[TableProgress, ...] = ()
     """Tables that the job copied, or copies."""
+    schema_changes: int = 0
+    """Commands that are schema changes."""
     notices: tuple[str, ...] = ()
     """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
     validation: SubscriptionValidation | None = None
@@ -93,6 +95,7 @@ class JobResult(BaseModel):
             skipped=self.skipped + later.skipped,
             first_skipped=(*self.first_skipped, *later.first_skipped)[:MOST_SKIPPED_REPORTED],
             snapshot=self.snapshot + later.snapshot,
+            schema_changes=self.schema_changes + later.schema_changes,
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             validation=later.validation or self.validation,
             error=later.error,

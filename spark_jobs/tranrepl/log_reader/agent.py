@@ -6,11 +6,13 @@ import logging
 import time
 from collections.abc import Callable
 
+from tranrepl.distributor.database import PublicationRecord
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.changed_tables import reinitialize_rewritten
+from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.settings.following import follow
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -31,11 +33,16 @@ def idle_result(
         articles = opened.database.articles.active(request.publication, opened.record)
         notices: list[str] = []
         up_to = opened.publisher.readable_end_of_log(notices.append)
-        empty_up_to, found_change = _pass_over(opened, up_to)
+        record, found_change = _pass_over(opened, opened.record, up_to)
+        if not found_change and request.publication.replicate_ddl and differing(opened, articles):
+            # The log may announce that after where it was looked at.
+            up_to = max(up_to, opened.publisher.readable_end_of_log(_say_nothing))
+            record, found_change = _pass_over(opened, record, up_to)
+        empty_up_to = record.registered_to or FIRST_POSITION
         if found_change:
             expect(empty_up_to, up_to)
             return None
-        notices += reinitialize_rewritten(opened, request.publication, articles, empty_up_to)
+        notices += reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,
@@ -48,15 +55,17 @@ def idle_result(
     return result
 
 
-def _pass_over(opened: OpenLogReader, up_to: Position) -> tuple[Position, bool]:
-    """Pass over the log up to there, or up to its first change. Returns how far, and whether there was a change."""
-    record = opened.record
+def _say_nothing(_: str) -> None:
+    pass
+
+
+def _pass_over(opened: OpenLogReader, record: PublicationRecord, up_to: Position) -> tuple[PublicationRecord, bool]:
+    """Pass over the log up to there, or up to its first change. Returns what is registered then, and whether there was
+    a change."""
     while True:
         probe = opened.publisher.probe(up_to)
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):
             record = opened.database.batches.register(record, None, probe.empty_up_to)
         opened.publisher.advance(probe.empty_up_to)
-        if probe.found_change:
-            return probe.empty_up_to, True
-        if probe.empty_up_to >= up_to:
-            return probe.empty_up_to, False
+        if probe.found_change or probe.empty_up_to >= up_to:
+            return record, probe.found_change

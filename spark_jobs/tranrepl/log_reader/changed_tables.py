@@ -6,10 +6,27 @@ from collections.abc import Sequence
 
 from tranrepl.distributor.database import UnknownRows
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, unseen_change
+from tranrepl.errors import ConfigurationError
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.settings.publication import Partitions, Publication
+
+
+def differing(opened: OpenLogReader, articles: Sequence[RegisteredArticle]) -> bool:
+    """Return whether a table is another one now than its article, or was rewritten."""
+    try:
+        files = opened.publisher.files(articles)
+    except ConfigurationError:
+        return True
+    return any(
+        unseen_change(it.model_copy(update={"file": files[it.source_object_id].of(_ordinals(it))}), it) is not None
+        for it in articles
+    )
+
+
+def _ordinals(article: RegisteredArticle) -> list[int]:
+    return [column.ordinal for column in article.columns]
 
 
 def reinitialize_rewritten(
@@ -26,7 +43,7 @@ def reinitialize_rewritten(
     done: list[str] = []
     looked_at = []
     for article in articles:
-        file = files[article.source_object_id].of([column.ordinal for column in article.columns])
+        file = files[article.source_object_id].of(_ordinals(article))
         now = article.model_copy(update={"file": file.with_gone(article.file).without_read(read_to, end_of_log)})
         unseen = unseen_change(now, article)
         if unseen is not None:

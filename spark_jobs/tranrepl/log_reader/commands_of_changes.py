@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tranrepl.log_reader.deferred_updates import pairs, singletons
 from tranrepl.log_reader.net_changes import net_changes
@@ -24,6 +25,7 @@ from tranrepl.model.row_images import lines
 from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, RefusedChange, Transactions
 from tranrepl.publisher.log_range import RowFilters
 from tranrepl.publisher.positions import Positions
+from tranrepl.publisher.schema_reading import PlacedSchemaChange
 
 
 @dataclass(slots=True)
@@ -54,7 +56,8 @@ class CommandsOfChanges:
         single = singletons(changes)
         going = [pair for it in sets for pair in pairs(it, changes.transactions, single)]
         commands = [_travelling(it) for it in going if len(it.places) and _is_propagated(it)]
-        return self._numbered(changes, commands)
+        commands += [_placed(it) for it in changes.schema_changes]
+        return _with_schema_changes(self._numbered(changes, commands), changes.schema_changes)
 
     def _by_article(self, changes: Changes) -> Iterator[Iterable[ChangeSet]]:
         """Yield, for each article, what of its changes concerns its published rows."""
@@ -96,6 +99,20 @@ class CommandsOfChanges:
         in_last = len(of_row) - int(first_row[-1])
         self._open_commands = in_last + (self._open_commands if count == 1 else 0)
         return command_id
+
+
+def _placed(schema_change: PlacedSchemaChange) -> ChangeSet:
+    return ChangeSet(schema_change.article, Operation.SCHEMA, np.array([schema_change.place]))
+
+
+def _with_schema_changes(commands: pa.RecordBatch, schema_changes: Sequence[PlacedSchemaChange]) -> pa.RecordBatch:
+    """Return the commands with the text of schema changes as their after images."""
+    if not schema_changes:
+        return commands
+    is_schema_change = pc.equal(commands["operation"], int(Operation.SCHEMA))
+    texts = pa.array([it.change.model_dump_json() for it in schema_changes], pa.string())
+    after = pc.replace_with_mask(commands["after"], is_schema_change, texts)
+    return commands.set_column(ROW_LAYOUT.get_field_index("after"), ROW_LAYOUT.field("after"), after)
 
 
 def _is_propagated(changes: ChangeSet) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +22,14 @@ from tranrepl.errors import ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult, latency_ms
-from tranrepl.log_reader.changed_tables import reinitialize_rewritten, reinitialize_without_old_rows
+from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten, reinitialize_without_old_rows
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.log_reader.schema_changes import SchemaFollower, stored
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
+from tranrepl.settings.following import follow
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LACKS_OLD_ROWS = "the log lacks old rows of its table"
+_MOST_LOOKS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -78,6 +83,7 @@ class _LogReader:
         notices: list[str] = []
         self._up_to = opened.publisher.readable_end_of_log(notices.append)
         self._articles = opened.database.articles.active(request.publication, opened.record)
+        self._schema = SchemaFollower(request.publication, opened.database, opened.record)
         self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
@@ -88,7 +94,26 @@ class _LogReader:
         stays."""
         while self._registered < self._up_to:
             self._read_on()
-        self._notice(reinitialize_rewritten(self._opened, self._publication, self._articles, self._registered))
+        for _ in range(_MOST_LOOKS):
+            if not self._is_altered_further_on():
+                break
+        self._notice(
+            reinitialize_rewritten(
+                self._opened, follow(self._publication, self._articles), self._articles, self._registered
+            )
+        )
+
+    def _is_altered_further_on(self) -> bool:
+        """Read on where a table is another one already than its article: the log may announce that after where reading
+        ended. Return whether there was more to read."""
+        if self._schema.reading is None or not differing(self._opened, self._articles):
+            return False
+        self._up_to = max(self._up_to, self._opened.publisher.readable_end_of_log(_say_nothing))
+        if self._registered >= self._up_to:
+            return False
+        while self._registered < self._up_to:
+            self._read_on()
+        return True
 
     @property
     def _registered(self) -> Position:
@@ -110,10 +135,17 @@ class _LogReader:
                 self._remove(written[place:])
                 self._read_on_before(ranges[place], it.read)
                 return
+            if it.read.ends_in_transaction or (it.read.needs_article_id and it.read.end is None):
+                self._remove(written[place:])
+                self._schema.take_ids()
+                return
             self._register(it)
-            if not it.read.complete:
+            if it.read.needs_article_id:
+                self._schema.take_ids()
+            if not it.read.complete or it.read.schema_changes:
                 self._remove(written[place + 1 :])
-                # As long as a limit cuts the first reading short, another one is in vain.
+                # As long as a limit cuts the first reading short, another one is in vain, and what was read beside a
+                # schema change was read by the definitions before.
                 self._two_at_once = False
                 break
         self._advance()
@@ -138,7 +170,8 @@ class _LogReader:
     def _reinitialized(self, refusal: ErrorReport, reason: str) -> bool:
         """Reinitialize the article whose rows the log does not show. Returns whether reading can go on."""
         article = next(it for it in self._articles if str(it.source) == refusal.article)
-        done = reinitialize_without_old_rows(self._opened, self._publication, article, reason)
+        publication = follow(self._publication, self._articles)
+        done = reinitialize_without_old_rows(self._opened, publication, article, reason)
         if done is None:
             return False
         self._notice(done)
@@ -165,7 +198,9 @@ class _LogReader:
         it, as many as the server allows."""
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
         readers = self._opened.publisher.readers()
-        whole = self._opened.publisher.log_range(self._articles, self._start, self._up_to, limits, readers)
+        whole = self._opened.publisher.log_range(
+            self._articles, self._start, self._up_to, limits, readers, self._schema.reading
+        )
         at_once = self._two_at_once and stop_at is None and readers > 1
         return whole.side_by_side()[:2] if at_once else [whole]
 
@@ -186,15 +221,22 @@ class _LogReader:
         batch = _batch(written.folder, read)
         if batch is None:
             self._remove([written])
+        if read.schema_changes:
+            self._notice(self._schema.reinitialize(read, self._articles))
+            reach(Failpoint.SCHEMA_CHANGED)
         with self._timed("register"):
             # The sessions that read were new ones. Had the server been restarted since its log was looked at, perhaps
             # from a backup, this session would have ended.
             self._opened.publisher.require_session()
-            self._record = self._opened.database.batches.register(self._record, batch, read.end)
+            self._record = self._opened.database.batches.register(
+                self._record, batch, read.end, stored(read), read.definitions
+            )
             self._start = read.end
+        before, self._articles = self._articles, self._schema.registered(self._articles, read)
         reach(Failpoint.REGISTERED)
         if batch is not None:
-            self._add(batch, read)
+            self._add(batch, read, [*before, *self._articles, *read.definitions])
+        self._notice(read.notices)
         log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
 
     def _advance(self) -> None:
@@ -207,15 +249,16 @@ class _LogReader:
         for it in written:
             remove_folder(self._spark, folder_path(self._record, it.folder))
 
-    def _add(self, batch: Batch, read: LogRead) -> None:
-        names = {article.article_id: str(article.source) for article in self._articles}
+    def _add(self, batch: Batch, read: LogRead, articles: Sequence[RegisteredArticle]) -> None:
+        names = {article.article_id: str(article.source) for article in articles}
         self.result = self.result.plus(
             JobResult(
                 transactions=batch.transactions,
                 commands=batch.commands,
                 batches=1,
                 last_xact_seqno=batch.last_xact_seqno.hex(),
-                commands_by_article={names[number]: count for number, count in read.commands_by_article.items()},
+                commands_by_article=_by_name(read.commands_by_article, names),
+                schema_changes=len(read.schema_changes),
                 latency_ms=latency_ms(batch.last_commit_time),
             )
         )
@@ -228,6 +271,18 @@ class _LogReader:
 
     def _add_seconds(self, **phases: float) -> None:
         self.result = self.result.plus(JobResult(phases=phases))
+
+
+def _by_name(counts: Mapping[int, int], names: Mapping[int, str]) -> dict[str, int]:
+    """Add up numbers of commands by the names of their articles, of which several definitions may have commands."""
+    by_name: Counter[str] = Counter()
+    for number, count in counts.items():
+        by_name[names[number]] += count
+    return dict(by_name)
+
+
+def _say_nothing(_: str) -> None:
+    pass
 
 
 def _record_nothing(_: JobResult) -> None:

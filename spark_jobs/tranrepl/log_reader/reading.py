@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 from tranrepl.errors import ErrorDetails, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
-from tranrepl.model.commands import require_order, xact_seqno_numbers
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation, require_order, xact_seqno_numbers
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.publisher.changes import Changes, RefusedChange
 from tranrepl.publisher.log_range import LogPart, LogRange, LogReadError, Refusal, RowFilters
-from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.log_read import LogRead, ReadSchemaChange
 
 
 def read_commands(log: LogRange, report: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
@@ -53,6 +55,7 @@ def _read(log: LogRange, filters: RowFilters | None) -> Generator[pa.RecordBatch
             account.refuse(_refusal(log, refused), _commit_before(part.changes, refused.place))
             break
         account.add(part, time.perf_counter() - started)
+        tally.add_definitions(part)
         if commands is not None:
             tally.add(commands)
             yield commands
@@ -95,6 +98,8 @@ class _Account:
     message_bytes: int = 0
     complete: bool = True
     refusal: Refusal | None = None
+    needs_article_id: bool = False
+    ends_in_transaction: bool = False
     read_seconds: float = 0.0
     decode_seconds: float = 0.0
     transform_seconds: float = 0.0
@@ -115,6 +120,7 @@ class _Account:
         if part.last_commit is not None:
             self.last, self.last_commit = part, part.last_commit
         self.refusal = part.refusal
+        self.needs_article_id, self.ends_in_transaction = part.needs_article_id, part.ends_in_transaction
         self.complete = part.refusal is None and not part.limit_reached
 
     def refuse(self, refusal: Refusal, last_commit: bytes | None) -> None:
@@ -142,6 +148,11 @@ class _Account:
             refusal=report,
             lacks_old_rows=self.refusal is not None and self.refusal.lacks_old_rows,
             rows_unknown=None if self.refusal is None else self.refusal.rows_unknown,
+            schema_changes=tuple(tally.schema_changes),
+            definitions=tuple(tally.definitions.values()),
+            notices=tuple(tally.notices),
+            needs_article_id=self.needs_article_id,
+            ends_in_transaction=self.ends_in_transaction,
         )
 
 
@@ -155,7 +166,15 @@ class _Tally:
     last_xact_seqno: str | None = None
     first_commit_time: int | None = None
     last_commit_time: int | None = None
+    schema_changes: list[ReadSchemaChange] = field(default_factory=list)
+    definitions: dict[int, RegisteredArticle] = field(default_factory=dict)
+    """By `article_id`, the latest of each."""
+    notices: list[str] = field(default_factory=list)
     _last: tuple[int, int] = (-1, 0)
+
+    def add_definitions(self, part: LogPart) -> None:
+        self.definitions |= {it.article_id: it for it in part.definitions}
+        self.notices += part.notices
 
     def add(self, commands: pa.RecordBatch) -> None:
         if len(commands) == 0:
@@ -174,3 +193,15 @@ class _Tally:
         for count in pc.value_counts(commands["article_id"]).to_pylist():
             article = count["values"]
             self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
+        self._add_schema_changes(commands)
+
+    def _add_schema_changes(self, commands: pa.RecordBatch) -> None:
+        places = np.flatnonzero(commands["operation"].to_numpy() == Operation.SCHEMA).tolist()
+        self.schema_changes += [
+            ReadSchemaChange(
+                xact_seqno=commands["xact_seqno"][at].as_py().hex(),
+                command_id=commands["command_id"][at].as_py(),
+                change=SchemaChange.model_validate_json(commands["after"][at].as_py()),
+            )
+            for at in places
+        ]

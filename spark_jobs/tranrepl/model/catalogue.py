@@ -8,15 +8,8 @@ from enum import StrEnum
 
 from tranrepl.model.names import TableName
 from tranrepl.model.sequences import SequenceDefinition
+from tranrepl.model.table_definition import Generation, TableDefinition
 from tranrepl.model.table_file import TableFile
-
-
-class Generation(StrEnum):
-    """Where a column's value comes from when a statement gives none."""
-
-    NONE = "none"
-    STORED = "stored"
-    VIRTUAL = "virtual"
 
 
 class Identity(StrEnum):
@@ -112,6 +105,8 @@ class TableDescription:
     """By column, those that belong to it: of identity and serial columns. Empty where they were not queried."""
     partitioning: Partitioning | None = None
     """None where it is not partitioned, or it was not queried."""
+    definition: TableDefinition | None = None
+    """What a schema change is found by; None where it was not queried."""
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:

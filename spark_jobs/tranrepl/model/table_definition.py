@@ -5,13 +5,21 @@ It says more than an article: columns that are not published, constraints, and l
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict
 
-from tranrepl.model.catalogue import Generation
 from tranrepl.model.names import Table
 from tranrepl.model.position import FIRST_POSITION, StoredPosition
+
+
+class Generation(StrEnum):
+    """Where a column's value comes from when a statement gives none."""
+
+    NONE = "none"
+    STORED = "stored"
+    VIRTUAL = "virtual"
 
 
 class DefinedColumn(BaseModel):

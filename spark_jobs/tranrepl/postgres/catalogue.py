@@ -9,8 +9,9 @@ from typing import Any
 
 from psycopg import sql
 
-from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription, Generation, Identity, TableDescription
+from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription, Identity, TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session
 
 

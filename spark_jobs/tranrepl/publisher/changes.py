@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
+from tranrepl.publisher.schema_reading import PlacedSchemaChange
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -184,6 +185,8 @@ class Changes:
     buffer: Buffer
     sets: list[ChangeSet]
     transactions: Transactions
+    schema_changes: Sequence[PlacedSchemaChange] = ()
+    """In the order of their places."""
 
 
 class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it carries one

@@ -56,6 +56,14 @@ class LogPart:
     refusal: Refusal | None = None
     unreadable: RefusedChange | None = None
     """The first change with a value that cannot be read."""
+    definitions: Sequence[RegisteredArticle] = ()
+    """Definitions of articles that schema changes in it made: new ones, and those in force of which more is known."""
+    notices: Sequence[str] = ()
+    """What is told of schema changes that are left alone."""
+    needs_article_id: bool = False
+    """It ends before a schema change that makes a definition, for which there is no number (`SchemaReading`)."""
+    ends_in_transaction: bool = False
+    """It ends so in the middle of a transaction."""
 
 
 class LogReadError(Exception):

@@ -7,7 +7,9 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict
 
 from tranrepl.errors import ErrorReport
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import StoredPosition
+from tranrepl.model.schema_change import SchemaChange
 
 
 class ReadFailure(StrEnum):
@@ -17,6 +19,17 @@ class ReadFailure(StrEnum):
     """A change is longer than a server's buffer."""
     TOO_MANY_READERS = "too many readers"
     """Others read the log, as many as the server allows."""
+
+
+class ReadSchemaChange(BaseModel):
+    """A schema change, and the command that carries it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    xact_seqno: str
+    """In hexadecimal."""
+    command_id: int
+    change: SchemaChange
 
 
 class LogRead(BaseModel):
@@ -55,6 +68,16 @@ class LogRead(BaseModel):
     """The refusal is of changes whose old rows are not in the log, though an article (the refusal's) needs them."""
     rows_unknown: str | None = None
     """Why the log does not say which rows the article of the refusal has now; None where it does."""
+    schema_changes: tuple[ReadSchemaChange, ...] = ()
+    """In the order of their commands."""
+    definitions: tuple[RegisteredArticle, ...] = ()
+    """Definitions of articles that schema changes made: new ones, and those in force of which more is known."""
+    notices: tuple[str, ...] = ()
+    """What is told of schema changes that are left alone."""
+    needs_article_id: bool = False
+    """Reading ended before a schema change that makes a definition, for which there was no number."""
+    ends_in_transaction: bool = False
+    """It ended so in the middle of a transaction, which may be written in part."""
     error: ErrorReport | None = None
     """Reading failed: the commands are not whole."""
     failure: ReadFailure | None = None

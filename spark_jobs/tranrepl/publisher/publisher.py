@@ -18,6 +18,7 @@ from tranrepl.model.table_file import TableFile
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.positions import Positions
+from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.publisher.snapshot import Snapshot
 from tranrepl.settings.publication import Article
 
@@ -235,9 +236,16 @@ class Publisher(Protocol):
         ...
 
     def log_range(
-        self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position, limits: Limits, readers: int = 1
+        self,
+        articles: Sequence[RegisteredArticle],
+        start: Position,
+        up_to: Position,
+        limits: Limits,
+        readers: int = 1,
+        schema: SchemaReading | None = None,
     ) -> LogRange:
-        """Return the log from `start`, where it is kept from or later, to `up_to`, for so many readers at most."""
+        """Return the log from `start`, where it is kept from or later, to `up_to`, for so many readers at most. Without
+        `schema`, schema changes are not followed."""
         ...
 
     def require_session(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tranrepl.model.article import PublishedColumn, RegisteredArticle
+from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.settings.publication import Article
@@ -48,4 +48,11 @@ def registered_article(
         deferrable=table.deferrable,
         file=file.with_partitions_of(known.file) if file is not None and known is not None else file,
         begins_after=known.begins_after if known else FIRST_POSITION,
+        definition=table.definition,
+        file_names=ArticleNames(
+            source=article.source,
+            columns=None if article.columns is None else tuple(article.columns),
+            filter=article.filter,
+            lob_columns=tuple(article.lob_columns),
+        ),
     )

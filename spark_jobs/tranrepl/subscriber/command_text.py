@@ -14,6 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
+from tranrepl.model.schema_change import ColumnChange, LabelChange, SchemaChange
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import key_text
@@ -28,7 +29,7 @@ def command_key(article: RegisteredArticle, operation: Operation, row: Mapping[s
     """Return names and values of the key of a command's row (row layout), as it was before; None where there is
     none."""
     line = row[Image.AFTER.value if operation is Operation.INSERT else Image.BEFORE.value]
-    if operation is Operation.TRUNCATE or line is None:
+    if operation in (Operation.TRUNCATE, Operation.SCHEMA) or line is None:
         return None
     found = values(line)
     return key_text((article.columns[at].name, found[at] if at < len(found) else None) for at in article.key_positions)
@@ -43,6 +44,8 @@ def command_text(
     """
     if operation is Operation.TRUNCATE:
         return f"TRUNCATE TABLE {article.destination}"
+    if operation is Operation.SCHEMA:
+        return schema_change_text(article, SchemaChange.model_validate_json(row[Image.AFTER.value]))
     passed = arguments(article, operation)
     images = {image: values(row[image.value]) for image in (Image.BEFORE, Image.AFTER) if row[image.value] is not None}
     changed = decode_changed(row["changed"], len(article.columns)) if row["changed"] is not None else None
@@ -52,6 +55,28 @@ def command_text(
         called = called_procedure(propagation, operation, article.destination, procedure_names)
         return f"{{CALL {'.'.join(f'[{part}]' for part in called if part)} ({text})}}"
     return f"{operation.name} {article.destination} ({text})"
+
+
+def schema_change_text(article: RegisteredArticle, change: SchemaChange) -> str:
+    """Return what a schema change does, in no database's SQL: `ALTER TABLE public.t: ADD c integer, DROP d`."""
+    done = [*map(_column_change_text, change.columns), *map(_label_change_text, change.labels)]
+    if change.new_article_id is None:
+        done.append("no longer published")
+    if change.rows_unknown is not None:
+        done.append(f"reinitialized: {change.rows_unknown}")
+    return f"ALTER TABLE {article.destination}: {', '.join([*done, *change.notes])}"
+
+
+def _column_change_text(change: ColumnChange) -> str:
+    action = change.action.value.upper()
+    to = f"TO {change.new_name}" if change.new_name is not None else None
+    rows = f"(rows: {change.existing_value})" if change.existing_value is not None else None
+    return " ".join(filter(None, [action, change.column, to, change.type_name, rows]))
+
+
+def _label_change_text(change: LabelChange) -> str:
+    action = f"{change.action.value.upper()} VALUE {change.label}"
+    return f"{change.type_name}: {action}" + (f" TO {change.new_label}" if change.new_label is not None else "")
 
 
 def _value(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -46,26 +47,35 @@ def _after(article: RegisteredArticle, new: RegisteredArticle | None, number: in
 
 
 def _registered(
-    database: DistributionDatabase, record: PublicationRecord, number: int, *changes: StoredSchemaChange
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    number: int,
+    *changes: StoredSchemaChange,
+    definitions: Sequence[RegisteredArticle] = (),
 ) -> PublicationRecord:
     batch = Batch(f"folder-{number}", _seqno(number), _seqno(number), _NOW, _NOW, 1, 1, 100)
     end = Position(_seqno((int.from_bytes((record.registered_to or Position(bytes(8))).value, "big") // 8) + 1))
-    return database.batches.register(record, batch, end, changes)
+    return database.batches.register(record, batch, end, changes, definitions)
 
 
 def test_a_schema_change_is_registered_with_its_definitions_and_forgotten(site: Site) -> None:
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
         (old,) = database.articles.registered(record)
-        first, second = database.articles.reserve(record, old), database.articles.reserve(record, old)
+        first, second = (old.model_copy(update={"article_id": it}) for it in database.articles.reserve_ids(2))
         assert database.articles.registered(record) == [old]
         changes = [_after(old, first, 1), _after(first, second, 2)]
-        record = _registered(database, record, 2, *changes)
+        record = _registered(database, record, 2, *changes, definitions=[first, second])
         assert database.articles.registered(record) == [second]
         assert database.schema_changes.after(record, bytes(8)) == changes
         assert database.schema_changes.after(record, _seqno(1)) == changes[1:]
         record = _registered(database, record, 3, _after(second, None, 3))
         assert database.articles.registered(record) == []
+        assert distribution_rows(site, _STATUSES) == [
+            (old.article_id, "inactive"),
+            (first.article_id, "inactive"),
+            (second.article_id, "ended"),
+        ]
         assert database.articles.by_id(record)[second.article_id] == second
         database.batches.remove(record, _seqno(2), timedelta(0))
         assert [it.command_id for it in database.schema_changes.after(record, bytes(8))] == [3]
@@ -77,9 +87,9 @@ def test_a_schema_change_of_a_fenced_log_reader_is_not_registered(site: Site) ->
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
         (old,) = database.articles.registered(record)
-        new = database.articles.reserve(record, old)
+        new = old.model_copy(update={"article_id": database.articles.reserve_ids(1)[0]})
         _registered(database, record, 1)
         with pytest.raises(FencedError):
-            _registered(database, record, 2, _after(old, new, 2))
+            _registered(database, record, 2, _after(old, new, 2), definitions=[new])
         assert database.schema_changes.after(record, bytes(8)) == []
-    assert distribution_rows(site, _STATUSES) == [(old.article_id, "active"), (new.article_id, "inactive")]
+    assert distribution_rows(site, _STATUSES) == [(old.article_id, "active")]

@@ -23,6 +23,7 @@ from tranrepl.publisher.changes import Buffer, Cells, Changes
 from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.pgoutput import DecodedBatch, PgOutputDecoder
+from tranrepl.publisher.postgres.relations import RelationMismatch
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_LIMITS = Limits(transactions=1_000_000, message_bytes=1_000_000_000)
@@ -240,9 +241,9 @@ def _decoded(decoder: PgOutputDecoder, arrays: Iterator[pa.BinaryArray]) -> tupl
         last = decoder.decode(array)
         read.add(last.changes)
         commit = last.last_commit or commit
-        if last.limit_reached or last.mismatch is not None:
+        if last.limit_reached or last.problem is not None:
             break
-    return read.rows, DecodedBatch(last.changes, commit, 0, last.mismatch, last.limit_reached)
+    return read.rows, DecodedBatch(last.changes, commit, 0, last.problem, last.limit_reached)
 
 
 def _hold_together(log: Log, cuts: Sequence[int], limits: Limits) -> ReferenceDecoder:
@@ -255,7 +256,7 @@ def _hold_together(log: Log, cuts: Sequence[int], limits: Limits) -> ReferenceDe
     assert (decoder.transactions, decoder.message_bytes) == (reference.transactions, reference.message_bytes)
     assert (last.last_commit.lsn if last.last_commit else None) == reference.last_commit_lsn
     assert last.limit_reached == (reference.stopped == "limit")
-    assert (last.mismatch is not None) == (reference.stopped == "mismatch")
+    assert (last.problem is not None) == (reference.stopped == "mismatch")
     return reference
 
 
@@ -354,8 +355,8 @@ def test_an_update_that_changed_no_published_column_is_no_change() -> None:
 def test_a_mismatch_names_the_column(columns: Columns, problem: str) -> None:
     decoder = PgOutputDecoder(PublishedRelations([_ARTICLE]), NO_LIMITS)
     decoded = decoder.decode(pa.array([pgoutput.relation(_ID, "public", "t1", columns)], pa.binary()))
-    assert decoded.mismatch is not None
-    assert (decoded.mismatch.problem, decoded.mismatch.article) == (problem, _ARTICLE)
+    assert isinstance(decoded.problem, RelationMismatch)
+    assert (decoded.problem.problem, decoded.problem.article) == (problem, _ARTICLE)
 
 
 def test_a_type_that_the_column_had_before_is_still_read() -> None:
@@ -363,7 +364,7 @@ def test_a_type_that_the_column_had_before_is_still_read() -> None:
     columns[2] = columns[2].model_copy(update={"type_oid": 25, "type_modifier": -1, "earlier_types": ((1043, 14),)})
     article = _ARTICLE.model_copy(update={"columns": tuple(columns)})
     decoder = PgOutputDecoder(PublishedRelations([article]), NO_LIMITS)
-    assert decoder.decode(pa.array([pgoutput.relation(_ID, "public", "t1", _COLUMNS)], pa.binary())).mismatch is None
+    assert decoder.decode(pa.array([pgoutput.relation(_ID, "public", "t1", _COLUMNS)], pa.binary())).problem is None
 
 
 def test_a_tuple_of_another_width_than_its_relation_is_refused() -> None:

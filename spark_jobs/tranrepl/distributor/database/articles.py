@@ -15,7 +15,8 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
-from tranrepl.settings.publication import Article, Publication
+from tranrepl.settings.following import agrees, registered_source
+from tranrepl.settings.publication import Publication
 
 
 class Articles:
@@ -47,13 +48,13 @@ class Articles:
                     _renew(connection, kept[article.source].article_id, article)
             return self._of_status(connection, record, ArticleStatus.ACTIVE)
 
-    def reserve(self, record: PublicationRecord, article: RegisteredArticle) -> RegisteredArticle:
-        """Write down a definition that is not in force yet; the article with its `article_id`. One that never comes
-        into force does no harm."""
-        values = {**_article_values(record, article), "status": ArticleStatus.INACTIVE}
+    def reserve_ids(self, count: int) -> tuple[int, ...]:
+        """Take so many values of `article_id`, for definitions that are registered with a batch. One that is never used
+        does no harm."""
+        sequence = sa.func.pg_get_serial_sequence(msarticles.name, msarticles.c.article_id.name)
+        numbers = sa.func.generate_series(1, count).table_valued("number")
         with self._database.transaction() as connection:
-            inserted = connection.execute(msarticles.insert().values(**values).returning(msarticles.c.article_id))
-            return article.model_copy(update={"article_id": inserted.scalar_one()})
+            return tuple(connection.scalars(sa.select(sa.func.nextval(sequence)).select_from(numbers)))
 
     def renew(self, articles: Iterable[RegisteredArticle]) -> None:
         """Register what changes without the definition: the table's file, and where the article was reinitialized."""
@@ -67,14 +68,17 @@ class Articles:
             return self._of_status(connection, record, ArticleStatus.ACTIVE)
 
     def active(self, publication: Publication, record: PublicationRecord) -> list[RegisteredArticle]:
-        """Return the articles to read. Raises ConfigurationError where the file was changed and not set up since."""
+        """Return the articles to read. Raises ConfigurationError where the file was changed and not set up since; that
+        it names things as they were before a schema change is no change."""
         with self._database.transaction() as connection:
             articles = self._of_status(connection, record, ArticleStatus.ACTIVE)
-        registered = {article.source: article for article in articles}
+            ended = {it.source for it in self._of_status(connection, record, ArticleStatus.ENDED)}
+        left = {article.source: article for article in articles}
         for article in publication.articles:
-            if not _agrees(article, registered.get(article.source)):
+            known = left.pop(registered_source(article, articles), None)
+            if not agrees(article, known) and not (known is None and article.source in ended):
                 raise _changed(publication, article.source)
-        for source in registered.keys() - {article.source for article in publication.articles}:
+        for source in left:
             raise _changed(publication, source)
         return articles
 
@@ -154,31 +158,30 @@ def _renew(connection: sa.Connection, article_id: int, article: RegisteredArticl
     )
 
 
+def register_definitions(
+    connection: sa.Connection, record: PublicationRecord, definitions: Iterable[RegisteredArticle]
+) -> None:
+    """Write down definitions that schema changes made, and what more is known of those that are there."""
+    for article in definitions:
+        values = _renewed_values(article)
+        known = msarticles.update().where(msarticles.c.article_id == article.article_id).values(**values)
+        if connection.execute(known).rowcount == 0:
+            new = {**_article_values(record, article), "article_id": article.article_id}
+            connection.execute(msarticles.insert().values(**new))
+
+
 def retire_articles(connection: sa.Connection, article_ids: Collection[int]) -> None:
     """Let definitions be no longer in force: stored commands may still refer to them."""
     _set_status(connection, article_ids, ArticleStatus.INACTIVE)
 
 
-def use_articles(connection: sa.Connection, article_ids: Collection[int]) -> None:
-    """Let reserved definitions be in force."""
-    _set_status(connection, article_ids, ArticleStatus.ACTIVE)
+def end_articles(connection: sa.Connection, article_ids: Collection[int]) -> None:
+    """Let articles end, whose tables are not published any more."""
+    _set_status(connection, article_ids, ArticleStatus.ENDED)
 
 
 def _set_status(connection: sa.Connection, article_ids: Collection[int], status: ArticleStatus) -> None:
     connection.execute(msarticles.update().where(msarticles.c.article_id.in_(article_ids)).values(status=status))
-
-
-def _agrees(article: Article, registered: RegisteredArticle | None) -> bool:
-    if registered is None:
-        return False
-    columns = {column.name for column in registered.columns}
-    same = ("ins_cmd", "upd_cmd", "del_cmd", "filter", "update_policy", "truncate")
-    return (
-        article.destination_table == registered.destination
-        and all(getattr(article, name) == getattr(registered, name) for name in same)
-        and (article.columns is None or set(article.columns) == columns)
-        and set(article.lob_columns) == {column.name for column in registered.columns if column.lob}
-    )
 
 
 def _changed(publication: Publication, source: TableName) -> ConfigurationError:

@@ -21,6 +21,7 @@ from tranrepl.distributor.database.schema_changes import (
     remove_schema_changes,
 )
 from tranrepl.distributor.tables import mspublications, msrepl_batches
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position, seqnos_of_one_place
 
 
@@ -51,9 +52,10 @@ class Batches:
         batch: Batch | None,
         end: Position,
         schema_changes: Sequence[StoredSchemaChange] = (),
+        definitions: Sequence[RegisteredArticle] = (),
     ) -> PublicationRecord:
-        """Register what was read after `record.registered_to`, in one transaction with the watermark and with the
-        schema changes in it.
+        """Register what was read after `record.registered_to`, in one transaction with the watermark, with the schema
+        changes in it, and with the definitions that these made.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster.
@@ -86,7 +88,7 @@ class Batches:
                         log_bytes=batch.log_bytes,
                     )
                 )
-            register_schema_changes(connection, record, schema_changes)
+            register_schema_changes(connection, record, schema_changes, definitions)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
 
     def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.database.articles import retire_articles, use_articles
+from tranrepl.distributor.database.articles import end_articles, register_definitions, retire_articles
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
-from tranrepl.distributor.tables import msschema_changes
+from tranrepl.distributor.tables import msarticle_subscriptions, msschema_changes, mssubscriptions
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
 
 
@@ -47,16 +48,32 @@ class SchemaChanges:
 
 
 def register_schema_changes(
-    connection: sa.Connection, record: PublicationRecord, changes: Sequence[StoredSchemaChange]
+    connection: sa.Connection,
+    record: PublicationRecord,
+    changes: Sequence[StoredSchemaChange],
+    definitions: Sequence[RegisteredArticle],
 ) -> None:
     """Write down schema changes, and let the definitions after them be in force instead of those before."""
+    register_definitions(connection, record, definitions)
     if not changes:
         return
     connection.execute(msschema_changes.insert(), [_values(record, it) for it in changes])
-    before = {it.change.article_id for it in changes}
-    after = {it.change.new_article_id for it in changes if it.change.new_article_id is not None}
-    retire_articles(connection, before)
-    use_articles(connection, after - before)
+    retire_articles(connection, {it.change.article_id for it in changes})
+    end_articles(connection, {it.change.article_id for it in changes if it.change.new_article_id is None})
+    sources = {it.article_id: it.source for it in definitions}
+    for it in changes:
+        if it.change.new_article_id in sources and sources[it.change.new_article_id] != it.change.source:
+            _rename_article(connection, record, str(it.change.source), str(sources[it.change.new_article_id]))
+
+
+def _rename_article(connection: sa.Connection, record: PublicationRecord, before: str, now: str) -> None:
+    """Let what subscriptions know of an article be known under its table's new name."""
+    ours = sa.select(mssubscriptions.c.subscription_id).where(mssubscriptions.c.publication_id == record.publication_id)
+    connection.execute(
+        msarticle_subscriptions.update()
+        .where(msarticle_subscriptions.c.article == before, msarticle_subscriptions.c.subscription_id.in_(ours))
+        .values(article=now)
+    )
 
 
 def remove_schema_changes(connection: sa.Connection, record: PublicationRecord, up_to: bytes) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.catalogue import Generation, TableDescription
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems
 from tranrepl.publisher.postgres.old_rows import FULL

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.catalogue import Generation, TableDescription
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import CallSyntax
 from tranrepl.model.propagation import UpdatePolicy
+from tranrepl.model.table_definition import Generation
 from tranrepl.publisher.postgres.old_rows import needs_whole_rows
 from tranrepl.settings.publication import Article
 from tranrepl.spelling import did_you_mean

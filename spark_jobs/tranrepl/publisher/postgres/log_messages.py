@@ -241,7 +241,8 @@ def _read_range(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
     return (
         sql.SQL(
             "SELECT data FROM pg_catalog.pg_logical_slot_get_binary_changes("
-            "{copy}, {up_to}, NULL, 'proto_version', '1', 'publication_names', {publication}, 'binary', {binary})"
+            "{copy}, {up_to}, NULL, 'proto_version', '1', 'publication_names', {publication}, 'binary', {binary}, "
+            "'messages', 'true')"
         )
         .format(
             copy=sql.Literal(copy),

@@ -19,7 +19,9 @@ from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal
 from tranrepl.publisher.log_read import ReadFailure
+from tranrepl.publisher.postgres.announced_tables import SchemaMessages
 from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
+from tranrepl.publisher.postgres.filter_names import PostgresSchemaNames
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
 from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages, range_ends
 from tranrepl.publisher.postgres.long_messages import (
@@ -36,6 +38,8 @@ from tranrepl.publisher.postgres.relations import RelationMismatch
 from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
 from tranrepl.publisher.postgres.unreadable_text import first_unreadable
 from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
+from tranrepl.publisher.schema_reading import SchemaReading
+from tranrepl.publisher.schema_stop import SchemaStop
 
 _LEAST_RANGE = 4 * 1024 * 1024
 _LOG_OF_A_TRANSACTION = 1024
@@ -58,6 +62,8 @@ class PostgresLogRange:
     form: ValueForm = ValueForm.TEXT
     """The form in which the server gives values; the commands are the same."""
     sessions: int = 2
+    schema: SchemaReading | None = None
+    """None: schema changes are not announced, and a table that is another one stops the reading."""
     converted: bool = False
     """The server knows the encoding of its text, and so checks it."""
     by_table: Mapping[int, RegisteredArticle] = field(default_factory=dict)
@@ -119,7 +125,8 @@ class PostgresLogRange:
         return LACKS_OLD_ROWS_REMEDY.format(article.source)
 
     def _parts(self) -> Iterator[LogPart]:
-        decoder = PgOutputDecoder(PublishedRelations(self.articles, self.by_table), self.limits)
+        relations = PublishedRelations(self.articles, self.by_table)
+        decoder = PgOutputDecoder(relations, self.limits, schema=self._schema_messages())
         # A net change is that of a whole transaction.
         held = {number: article for number, article in self.by_table.items() if article.deferrable}
         batches = whole_transactions(self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), held)
@@ -137,7 +144,7 @@ class PostgresLogRange:
     def _part(self, decoder: PgOutputDecoder, batch: pa.BinaryArray) -> LogPart:
         before, started = decoder.message_bytes, time.perf_counter()
         decoded = decoder.decode(batch)
-        seconds, commit, mismatch = time.perf_counter() - started, decoded.last_commit, decoded.mismatch
+        seconds, commit = time.perf_counter() - started, decoded.last_commit
         return LogPart(
             decoded.changes,
             last_commit=seqno_of(commit.lsn) if commit else None,
@@ -146,9 +153,18 @@ class PostgresLogRange:
             message_bytes=decoder.message_bytes - before,
             decode_seconds=seconds,
             limit_reached=decoded.limit_reached,
-            refusal=_mismatch(self, mismatch) if mismatch else None,
+            refusal=_refusal(self, decoded.problem) if decoded.problem is not None else None,
             unreadable=None if self.converted else first_unreadable(decoded.changes),
+            definitions=decoded.definitions,
+            notices=decoded.notices,
+            needs_article_id=decoded.needs_article_id,
+            ends_in_transaction=decoded.ends_in_transaction,
         )
+
+    def _schema_messages(self) -> SchemaMessages | None:
+        if self.schema is None:
+            return None
+        return SchemaMessages(self.slot, PostgresSchemaNames(self.connection), self.schema.article_ids)
 
     def _messages(self) -> Iterator[pa.BinaryArray]:
         batches = log_messages(self.connection, self.slot, self.first, self.ends, self.form, self.sessions)
@@ -215,6 +231,12 @@ def _translate(log: PostgresLogRange, error: Exception) -> ReplicationError:
     if state is None or state[:2] in ("08", "40", "53", "57", "58") or state == "55006":
         return TransientError(message, **Codes.POSTGRES.value.numbered(state))
     return ConfigurationError(message, **Codes.POSTGRES.value.numbered(state))
+
+
+def _refusal(log: PostgresLogRange, problem: RelationMismatch | SchemaStop) -> Refusal:
+    if isinstance(problem, RelationMismatch):
+        return _mismatch(log, problem)
+    return Refusal(problem.error.report)
 
 
 def _mismatch(log: PostgresLogRange, mismatch: RelationMismatch) -> Refusal:

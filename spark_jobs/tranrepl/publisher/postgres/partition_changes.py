@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION
@@ -19,11 +19,32 @@ class PublishedRelations:
     def __init__(
         self, articles: Sequence[RegisteredArticle], by_table: Mapping[int, RegisteredArticle] | None = None
     ) -> None:
-        self._by_table = articles_by_table(articles, ()) if by_table is None else by_table
+        self._by_table = dict(articles_by_table(articles, ()) if by_table is None else by_table)
         self._partitioned = {it.source_object_id: it for it in partitioned(articles)}
 
     def article(self, object_id: int) -> RegisteredArticle | None:
         return self._by_table.get(object_id)
+
+    def find(self, chosen: Callable[[RegisteredArticle], bool]) -> RegisteredArticle | None:
+        """Return the first article of which that is true."""
+        return next(filter(chosen, self._by_table.values()), None)
+
+    def of_article(self, article: RegisteredArticle) -> list[int]:
+        """Return the oids of an article's table, and of its partitions."""
+        return [number for number, it in self._by_table.items() if it.source_object_id == article.source_object_id]
+
+    def replace(self, article: RegisteredArticle) -> None:
+        """Let a definition be in force in the place of its article's earlier one."""
+        for number in self.of_article(article):
+            self._by_table[number] = article
+        if article.source_object_id in self._partitioned:
+            self._partitioned[article.source_object_id] = article
+
+    def remove(self, article: RegisteredArticle) -> None:
+        """Let an article have no tables any more."""
+        for number in self.of_article(article):
+            del self._by_table[number]
+        self._partitioned.pop(article.source_object_id, None)
 
     def lost_partition(self, relation: Relation, commit_lsn: int) -> RelationMismatch | None:
         """Return a problem where a relation that is of no article, and is no partition now, may have been a partition

@@ -6,12 +6,14 @@ a batch at once; only Relation and Truncate messages, of which there are few, ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.publisher.changes import (
     LEFT_OUT,
@@ -27,11 +29,15 @@ from tranrepl.publisher.changes import (
     cells_differ,
 )
 from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.postgres.announced_tables import AnnouncedTables, BatchTables, NeedsArticleId, SchemaMessages
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
-from tranrepl.publisher.postgres.relations import Layout, RelationMismatch, fit, read_relation
+from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
+from tranrepl.publisher.schema_reading import PlacedSchemaChange
+from tranrepl.publisher.schema_stop import SchemaStop
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1
+_NO_TABLE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,16 @@ class DecodedBatch:
     changes: Changes
     last_commit: Commit | None
     transactions: int
-    mismatch: RelationMismatch | None = None
+    problem: RelationMismatch | SchemaStop | None = None
     limit_reached: bool = False
+    definitions: Sequence[RegisteredArticle] = ()
+    """Definitions of articles that it announced: new ones, and those in force of which more is known."""
+    notices: Sequence[str] = ()
+    """What is told of schema changes that are left alone."""
+    needs_article_id: bool = False
+    """It ends before a schema change that makes a definition, for which there is no number."""
+    ends_in_transaction: bool = False
+    """It ends so in the middle of a transaction."""
 
 
 @dataclass(slots=True)
@@ -65,9 +79,14 @@ class PgOutputDecoder:
     limits: Limits
     transactions: int = 0
     message_bytes: int = 0
-    _layouts: dict[int, Layout] = field(default_factory=dict)
+    schema: SchemaMessages | None = None
+    """None: messages of schema changes are passed over."""
+    _tables: AnnouncedTables = field(init=False)
     _open_lsn: int = 0
     _open_time: int = 0
+
+    def __post_init__(self) -> None:
+        self._tables = AnnouncedTables(self.relations, self.schema)
 
     @property
     def open_lsn(self) -> int:
@@ -75,7 +94,7 @@ class PgOutputDecoder:
         return self._open_lsn
 
     def decode(self, messages: pa.BinaryArray) -> DecodedBatch:
-        """Decode one batch. After one that says `limit_reached` or carries a `mismatch`, decode no more."""
+        """Decode one batch. After one that says `limit_reached` or carries a `problem`, decode no more."""
         if len(messages) == 0:
             return DecodedBatch(Changes(Buffer(np.zeros(0, dtype=np.uint8)), [], self._nothing()), None, 0)
         offsets = np.frombuffer(messages.buffers()[1], dtype=np.int32)
@@ -86,14 +105,28 @@ class PgOutputDecoder:
         kinds = buffer.bytes[starts[:-1]]
         end, limit_reached = self._end(buffer, kinds, starts)
         truncated, partly, end = self._read_truncates(buffer, kinds, starts, end)
-        mismatch, end, layouts = self._read_relations(buffer, kinds, starts, end)
-        mismatch = mismatch or partly
-        changes = self._changes(buffer, kinds[:end], starts[:end], layouts, truncated)
-        ended = np.flatnonzero(kinds[:end] == ord("C"))
+        tables = self._tables.read(buffer, kinds, starts, end, self._open_lsn)
+        tables.problem = tables.problem or partly
+        needs_article_id = isinstance(tables.problem, NeedsArticleId)
+        begins = np.flatnonzero(kinds[: tables.end] == ord("B"))
+        ends_in_transaction = needs_article_id and not len(begins)
+        if needs_article_id:
+            tables.cut(int(begins[-1]) if len(begins) else 0)
+        changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, truncated)
+        ended = np.flatnonzero(kinds[: tables.end] == ord("C"))
         self.transactions += len(ended)
-        self.message_bytes += int(starts[end])
-        commit = _commit(buffer, starts[ended[-1]]) if len(ended) else None
-        return DecodedBatch(changes, commit, len(ended), mismatch, limit_reached and mismatch is None)
+        self.message_bytes += int(starts[tables.end])
+        return DecodedBatch(
+            changes,
+            _commit(buffer, starts[ended[-1]]) if len(ended) else None,
+            len(ended),
+            None if isinstance(tables.problem, NeedsArticleId) else tables.problem,
+            needs_article_id or (limit_reached and tables.problem is None),
+            [it.article for it in tables.definitions if it.article is not None],
+            [notice for it in tables.definitions for notice in it.notices],
+            needs_article_id,
+            ends_in_transaction,
+        )
 
     def _end(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[int, bool]:
         """Return how many messages belong to this batch: up to the commit that reaches a limit, else all."""
@@ -106,30 +139,6 @@ class PgOutputDecoder:
         if not reached.any():
             return len(kinds), False
         return int(commits[np.argmax(reached)]) + 1, True
-
-    def _read_relations(
-        self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int
-    ) -> tuple[RelationMismatch | None, int, list[tuple[int, Layout]]]:
-        """Read the tables announced in this batch. Returns the layouts with the message index from which each holds.
-
-        Ends the batch before a Relation message that does not fit its article.
-        """
-        layouts = [(-1, layout) for layout in self._layouts.values()]
-        for index in np.flatnonzero(kinds[:end] == ord("R")).tolist():
-            relation = read_relation(buffer.bytes[starts[index] : starts[index + 1]].tobytes())
-            article = self.relations.article(relation.object_id)
-            commit_lsn = self._commit_lsn(buffer, kinds, starts, index)
-            if article is None:
-                lost = self.relations.lost_partition(relation, commit_lsn)
-                if lost is not None:
-                    return lost, index, layouts
-                continue
-            layout = fit(article, relation, commit_lsn)
-            if isinstance(layout, RelationMismatch):
-                return layout, index, layouts
-            layouts.append((index, layout))
-            self._layouts[relation.object_id] = layout
-        return None, end, layouts
 
     def _read_truncates(
         self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int
@@ -152,24 +161,24 @@ class PgOutputDecoder:
         return int(buffer.uint64(starts[begins[-1:]] + 1)[0]) if len(begins) else self._open_lsn
 
     def _changes(
-        self,
-        buffer: Buffer,
-        kinds: Bytes,
-        starts: Ints,
-        layouts: list[tuple[int, Layout]],
-        truncated: list[tuple[int, int]],
+        self, buffer: Buffer, kinds: Bytes, starts: Ints, tables: BatchTables, truncated: list[tuple[int, int]]
     ) -> Changes:
-        truncated = [it for it in truncated if it[0] < len(kinds)]
-        messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts, truncated)
+        found = sorted((it for it in tables.changes if it.index < len(kinds)), key=lambda it: it.index)
+        others = [(index, object_id, int(Operation.TRUNCATE)) for index, object_id in truncated if index < len(kinds)]
+        others += [(it.index, _NO_TABLE, int(Operation.SCHEMA)) for it in found]
+        messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts, others)
+        layouts = tables.layouts
         layout_of_row = _layouts_of_rows(messages, object_ids, layouts)
-        if any(layout.passed_over_to for _, layout in layouts):
+        if any(layout.passed_over_to or layout.problem for _, layout in layouts):
             layout_of_row = self._without_passed_over(buffer, kinds, starts, messages, layout_of_row, layouts)
         sets = [
             _read_changes(buffer, layouts[index][1], operation, rows, tuples[rows])
             for (index, operation), rows in _groups(layout_of_row, operations, np.flatnonzero(layout_of_row >= 0))
         ]
         transactions = self._transactions(buffer, kinds, starts, messages)
-        return Changes(buffer, [it for it in sets if len(it.places)], transactions)
+        places = np.flatnonzero(operations == Operation.SCHEMA).tolist()
+        placed = [PlacedSchemaChange(at, it.article, it.change) for at, it in zip(places, found, strict=True)]
+        return Changes(buffer, [it for it in sets if len(it.places)], transactions, placed)
 
     def _without_passed_over(
         self,
@@ -319,22 +328,22 @@ def _read_tuples(buffer: Buffer, layout: Layout, at: Ints) -> tuple[Cells, Ints]
 
 
 def _change_messages(
-    buffer: Buffer, kinds: Bytes, starts: Ints, truncated: list[tuple[int, int]]
+    buffer: Buffer, kinds: Bytes, starts: Ints, others: list[tuple[int, int, int]]
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return for each changed row, and each table `truncated`, its message index, operation, table's oid, and where the
-    tuple part starts; shape (rows,) each."""
+    """Return for each changed row its message index, operation, table's oid, and where the tuple part starts; shape
+    (rows,) each. `others` are rows too, without a tuple: message index, table and operation of each."""
     operation_of_kind = np.zeros(256, dtype=np.int64)
     for kind, operation in ((b"I", Operation.INSERT), (b"U", Operation.UPDATE), (b"D", Operation.DELETE)):
         operation_of_kind[kind[0]] = operation
     operations = operation_of_kind[kinds]
     rows = np.flatnonzero(operations)
     operations, object_ids, tuples = operations[rows], buffer.uint32(starts[rows] + 1), starts[rows] + 5
-    if not truncated:
+    if not others:
         return rows, operations, object_ids, tuples
-    more = np.array(truncated, dtype=np.int64)
+    more = np.array(others, dtype=np.int64)
     rows = np.concatenate([rows, more[:, 0]])
     order = np.argsort(rows, kind="stable")
-    operations = np.concatenate([operations, np.full(len(more), Operation.TRUNCATE, dtype=np.int64)])
+    operations = np.concatenate([operations, more[:, 2]])
     object_ids = np.concatenate([object_ids, more[:, 1]])
     tuples = np.concatenate([tuples, np.zeros(len(more), dtype=np.int64)])
     return rows[order], operations[order], object_ids[order], tuples[order]

@@ -16,7 +16,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
-from tranrepl.postgres.catalogue import describe_tables
+from tranrepl.postgres.catalogue import describe_tables, qualified_names
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits
@@ -41,6 +41,7 @@ from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.postgres.retained_log import retained_log
+from tranrepl.publisher.postgres.schema_messages import read_definitions
 from tranrepl.publisher.postgres.sequences import own_sequences, published_sequences
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
@@ -51,6 +52,7 @@ from tranrepl.publisher.postgres.teardown import find_removal, remove, require_n
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.publisher.postgres.written_log import flushed_to, readable_to
 from tranrepl.publisher.publisher import LogHealth, Probe, Removal, Say, Tables
+from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.settings.publication import Article
 
 
@@ -80,10 +82,14 @@ class PostgresPublisher:
 
     def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
         with translated_errors(self.where):
+            # Before the tables are looked at: what is committed between is found again, and changes nothing.
+            holds_from = self.end_of_log()
             found = describe_tables(self.session, tables)
             sequences = own_sequences(self.session, [it.object_id for it in found.values()])
             divided = [it.object_id for it in found.values() if it.kind == PARTITIONED]
             partitioning = partitionings(self.session, divided)
+            with self.session.transaction(), qualified_names(self.session):
+                definitions = read_definitions(self.session, [it.object_id for it in found.values()], holds_from)
         now = self._published([it.object_id for it in found.values()])
         return {
             name: replace(
@@ -91,6 +97,7 @@ class PostgresPublisher:
                 file=now[it.object_id].file if it.object_id in now else it.file,
                 sequences=sequences.get(it.object_id, {}),
                 partitioning=partitioning.get(it.object_id),
+                definition=definitions.get(it.object_id),
             )
             for name, it in found.items()
         }
@@ -218,7 +225,13 @@ class PostgresPublisher:
         return slots.free
 
     def log_range(
-        self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position, limits: Limits, readers: int = 1
+        self,
+        articles: Sequence[RegisteredArticle],
+        start: Position,
+        up_to: Position,
+        limits: Limits,
+        readers: int = 1,
+        schema: SchemaReading | None = None,
     ) -> PostgresLogRange:
         first = lsn_of(start)
         with translated_errors(self.where):
@@ -232,6 +245,7 @@ class PostgresPublisher:
             cut(first, lsn_of(up_to), limits),
             limits,
             sessions=min(readers, 2),
+            schema=schema,
             converted=not is_unconverted(self.session),
             by_table=articles_by_table(articles, found),
         )

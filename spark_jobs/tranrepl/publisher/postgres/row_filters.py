@@ -73,12 +73,12 @@ def _first_error(error: SqlglotError) -> str:
 
 def _column_name(column: exp.Column, table: str) -> str:
     qualifier = column.args.get("table")
-    if column.args.get("db") or (qualifier is not None and _folded(qualifier) != table):
+    if column.args.get("db") or (qualifier is not None and folded_name(qualifier) != table):
         raise ValueError(f"{column.sql('postgres')}: allowed: columns of {table}")
-    return _folded(column.this)
+    return folded_name(column.this)
 
 
-def _folded(identifier: exp.Identifier) -> str:
+def folded_name(identifier: exp.Identifier) -> str:
     """Fold a name as PostgreSQL does: without quotes, to lower case."""
     return str(identifier.this) if identifier.args.get("quoted") else str(identifier.this).lower()
 

@@ -8,9 +8,10 @@ import psycopg
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError
-from tranrepl.model.catalogue import Generation, TableDescription
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
+from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translate
 from tranrepl.subscriber.postgres.destination import find_destination

@@ -9,8 +9,9 @@ from psycopg import sql
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import argument_count
-from tranrepl.model.catalogue import ColumnDescription, Generation, TableDescription
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.commands import Method, Operation
+from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.narrower_columns import null_warning, warning

@@ -5,8 +5,9 @@ from __future__ import annotations
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError
-from tranrepl.model.catalogue import ColumnDescription, Generation, TableDescription
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article

@@ -1,0 +1,206 @@
+"""What becomes of an article's columns: added, dropped, renamed or retyped, and whether their values are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.schema_change import ColumnAction, ColumnChange
+from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition
+from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
+from tranrepl.publisher.schema_names import SchemaNames
+
+_OWN_TYPES = 16384
+_SEQUENCE = "nextval("
+
+
+@dataclass(frozen=True)
+class ColumnDecisions:
+    """The columns of one article, before and after one command."""
+
+    article: RegisteredArticle
+    before: TableDefinition
+    now: TableDefinition
+    announced: TableAnnouncement
+    names: SchemaNames
+
+    @cached_property
+    def gains_columns(self) -> bool:
+        """The article's file chooses no columns: it has all of them."""
+        return self.article.file_names is not None and self.article.file_names.columns is None
+
+    @cached_property
+    def _ordinals(self) -> frozenset[int]:
+        """Columns that the article published so far."""
+        return frozenset(it.ordinal for it in self.article.columns)
+
+    @cached_property
+    def _pairs(self) -> list[tuple[DefinedColumn, DefinedColumn]]:
+        """Columns that were there and are, before and after."""
+        return [
+            (it, self.now.by_ordinal[it.ordinal]) for it in self.before.columns if it.ordinal in self.now.by_ordinal
+        ]
+
+    @cached_property
+    def _kept(self) -> list[tuple[DefinedColumn, DefinedColumn]]:
+        """Those of them that the article publishes, before and after."""
+        return [(old, new) for old, new in self._pairs if old.ordinal in self._ordinals and _is_written(new)]
+
+    @cached_property
+    def _dropped(self) -> list[DefinedColumn]:
+        """Columns that go from the Subscribers' tables, generated ones first: they may be made of others."""
+        gone = [it for it in self.before.columns if it.ordinal not in self.now.by_ordinal]
+        turned = [old for old, new in self._pairs if _is_written(old) != _is_written(new)]
+        chosen = [it for it in (*gone, *turned) if self._is_at_subscribers(it)]
+        return sorted(chosen, key=lambda it: it.generation is Generation.NONE)
+
+    @cached_property
+    def _added(self) -> list[DefinedColumn]:
+        """Columns that the Subscribers' tables gain, generated ones last."""
+        if not self.gains_columns:
+            return []
+        turned = {new.ordinal for old, new in self._pairs if _is_written(old) != _is_written(new)}
+        new = [it for it in self.now.columns if it.ordinal not in self.before.by_ordinal or it.ordinal in turned]
+        return sorted(new, key=lambda it: it.generation is not Generation.NONE)
+
+    @cached_property
+    def renamed(self) -> dict[str, str]:
+        """The new names of published columns, by those before."""
+        return {old.name: new.name for old, new in self._kept if old.name != new.name}
+
+    @cached_property
+    def untouched(self) -> frozenset[int]:
+        """Ordinals of the columns that are as they were."""
+        return frozenset(old.ordinal for old, new in self._pairs if old == new)
+
+    def published(self) -> list[DefinedColumn]:
+        """Return the columns that the article publishes from here on, in the table's order."""
+        gained = {it.ordinal for it in self._added}
+        chosen = [it for it in self.now.columns if it.ordinal in self._ordinals or it.ordinal in gained]
+        return [it for it in chosen if _is_written(it)]
+
+    def changes(self) -> tuple[ColumnChange, ...]:
+        """Return what is done to the Subscribers' tables, in order."""
+        return (
+            *(ColumnChange(action=ColumnAction.DROP, column=it.name) for it in self._dropped),
+            *self._renames(),
+            *self._retypes(),
+            *self._nullable(),
+            *map(self._addition, self._added),
+        )
+
+    def why_unknown(self) -> str | None:
+        """Return why the log does not say which rows the table has now; None where it does."""
+        retyped = [new.name for old, new in self._kept if _retyped(old, new)]
+        if retyped and Rewrite.TYPE in self.announced.rewrite:
+            return f"its rows were rewritten for another type of column {', '.join(retyped)}"
+        added = [it.name for it in self._added if self._is_unknown(it)]
+        return f"column {', '.join(added)} was added with values that the log does not have" if added else None
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what was changed and is left alone at the Subscribers, in words."""
+        return (*self._notes_of_new(), *self._notes_of_kept(), *self._notes_of_generated())
+
+    def _notes_of_new(self) -> Iterator[str]:
+        if not self.gains_columns:
+            for it in self.now.columns:
+                if it.ordinal not in self.before.by_ordinal:
+                    yield f"column {it.name} is not among the article's columns"
+        for it in self._added:
+            if it.generation is not Generation.NONE:
+                yield (
+                    f"column {it.name} is generated and does not travel; with REPLICA IDENTITY FULL, an UPDATE or "
+                    "DELETE at the Publisher fails where its publication leaves such columns out"
+                )
+
+    def _notes_of_kept(self) -> Iterator[str]:
+        for old, new in self._kept:
+            if new.not_null and not old.not_null:
+                yield f"column {new.name} is NOT NULL now"
+            if new.default != old.default and self.announced.defaults_told:
+                yield f"column {new.name} has another default"
+            if new.type_name != old.type_name and not _retyped(old, new):
+                yield f"the type of column {new.name} is called {new.type_name} now"
+
+    def _notes_of_generated(self) -> Iterator[str]:
+        for old, new in self._pairs:
+            if not _is_written(old) and not _is_written(new) and old != new:
+                yield f"generated column {new.name} was altered"
+
+    def _is_at_subscribers(self, column: DefinedColumn) -> bool:
+        return column.ordinal in self._ordinals or (self.gains_columns and not _is_written(column))
+
+    def _is_unknown(self, column: DefinedColumn) -> bool:
+        if not _is_written(column) or column.ordinal in self.announced.existing_values:
+            return False
+        if column.ordinal in self.announced.untold_values or column.ordinal in self.before.by_ordinal:
+            return True
+        if Rewrite.DEFAULT not in self.announced.rewrite:
+            return False
+        return column.default is not None or column.is_identity or column.type_oid >= _OWN_TYPES
+
+    def _addition(self, column: DefinedColumn) -> ColumnChange:
+        generated = column.generation is not Generation.NONE
+        has_default = not generated and column.default is not None and _SEQUENCE not in column.default
+        return ColumnChange(
+            action=ColumnAction.ADD,
+            column=column.name,
+            type_name=column.type_name,
+            collation=self._collation(column),
+            existing_value=None if generated else self.announced.existing_values.get(column.ordinal),
+            default=column.default if has_default else None,
+            generation_expression=column.default if generated else None,
+        )
+
+    def _retypes(self) -> Iterator[ColumnChange]:
+        for old, new in self._kept:
+            if _retyped(old, new):
+                yield ColumnChange(
+                    action=ColumnAction.RETYPE,
+                    column=new.name,
+                    type_name=new.type_name,
+                    collation=self._collation(new),
+                )
+
+    def _nullable(self) -> Iterator[ColumnChange]:
+        for old, new in self._kept:
+            if old.not_null and not new.not_null:
+                yield ColumnChange(action=ColumnAction.DROP_NOT_NULL, column=new.name)
+
+    def _collation(self, column: DefinedColumn) -> str | None:
+        return None if column.collation_oid is None else self.names.collation(column.collation_oid)
+
+    def _renames(self) -> Iterator[ColumnChange]:
+        """Yield renames so that no two columns have one name at any time: where names are exchanged, by way of another
+        one."""
+        waiting = dict(self.renamed)
+        while waiting:
+            free = next((old for old, new in waiting.items() if new not in waiting), None)
+            if free is not None:
+                yield _rename(free, waiting.pop(free))
+                continue
+            old, new = next(iter(waiting.items()))
+            del waiting[old]
+            by_the_way = f"tranrepl_{self.before_ordinal(old)}"
+            yield _rename(old, by_the_way)
+            waiting[by_the_way] = new
+
+    def before_ordinal(self, name: str) -> int:
+        """Return the ordinal of a column, by its name before."""
+        return next(it.ordinal for it in self.before.columns if it.name == name)
+
+
+def _rename(old: str, new: str) -> ColumnChange:
+    return ColumnChange(action=ColumnAction.RENAME, column=old, new_name=new)
+
+
+def _is_written(column: DefinedColumn) -> bool:
+    """Return whether a column's values are written by statements: only then do they travel."""
+    return column.generation is Generation.NONE
+
+
+def _retyped(old: DefinedColumn, new: DefinedColumn) -> bool:
+    types = [(it.type_oid, it.type_modifier, it.collation_oid) for it in (old, new)]
+    return types[0] != types[1]

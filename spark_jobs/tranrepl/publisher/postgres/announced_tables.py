@@ -1,0 +1,351 @@
+"""Published tables as the log announces them: by Relation messages, and by messages of the event triggers.
+
+A table's articles are those of the latest schema change before a message. Several messages of one table without a row
+of it between them are one schema change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.schema_change import SchemaChange
+from tranrepl.publisher.announcements import (
+    Announcement,
+    FailedAnnouncement,
+    Rewrite,
+    TableAnnouncement,
+    UnpublishedTable,
+)
+from tranrepl.publisher.changes import Buffer, Bytes, Ints
+from tranrepl.publisher.postgres.lsn import lsn_of, position_of
+from tranrepl.publisher.postgres.partition_changes import PublishedRelations
+from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
+from tranrepl.publisher.postgres.schema_messages import PREFIX, read_announcements
+from tranrepl.publisher.schema_decision import Decision, decide, lacks_key
+from tranrepl.publisher.schema_names import SchemaNames
+from tranrepl.publisher.schema_stop import SchemaStop
+
+_PREFIX_AT = 10
+"""After the kind, the flags and a position."""
+_PREFIX_WORDS = np.frombuffer(PREFIX, dtype=">u8").astype(np.int64)
+_TRANSACTIONAL = 1
+_FOREVER = 1 << 62
+_NOWHERE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMessages:
+    """What is needed to read messages of schema changes."""
+
+    publication: str
+    names: SchemaNames
+    article_ids: Sequence[int]
+
+
+class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is wrong
+    """A schema change makes a definition, and no number is left for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundChange:
+    """A schema change, at the message that announced it last."""
+
+    index: int
+    article: RegisteredArticle
+    change: SchemaChange
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDefinition:
+    """An article's definition from a message on, and what is told of it; None where the article ends."""
+
+    index: int
+    article: RegisteredArticle | None
+    notices: list[str]
+
+
+@dataclass(slots=True)
+class BatchTables:
+    """What one batch of messages says of tables; it ends at the first problem."""
+
+    end: int
+    layouts: list[tuple[int, Layout]]
+    """With the message from which each holds."""
+    changes: list[FoundChange] = field(default_factory=list)
+    definitions: list[FoundDefinition] = field(default_factory=list)
+    problem: RelationMismatch | SchemaStop | NeedsArticleId | None = None
+
+    def cut(self, end: int) -> None:
+        """Leave off what is said from message `end` on."""
+        self.end = end
+        self.changes = [it for it in self.changes if it.index < end]
+        self.definitions = [it for it in self.definitions if it.index < end]
+
+
+@dataclass(slots=True)
+class _Latest:
+    """The latest announcement of a table in a batch."""
+
+    index: int
+    commit_lsn: int
+    rewrite: Rewrite
+    tag: str
+    change: int | None
+    """Which of the batch's changes it is; None where it is none."""
+
+
+@dataclass(slots=True)
+class AnnouncedTables:
+    """State between batches: the articles in force, their relations and layouts, and which numbers are used."""
+
+    articles: PublishedRelations
+    schema: SchemaMessages | None = None
+    _relations: dict[int, Relation] = field(default_factory=dict)
+    _layouts: dict[int, Layout] = field(default_factory=dict)
+    _used: int = 0
+
+    def read(self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int, open_lsn: int) -> BatchTables:
+        """Read the tables that are announced before message `end`."""
+        return _BatchReading(self, buffer, kinds, starts, open_lsn).read(end)
+
+    def next_article_id(self) -> int:
+        """Take a number for a new definition. Raises NeedsArticleId."""
+        if self.schema is None or self._used == len(self.schema.article_ids):
+            raise NeedsArticleId
+        self._used += 1
+        return self.schema.article_ids[self._used - 1]
+
+
+@dataclass(slots=True)
+class _BatchReading:
+    tables: AnnouncedTables
+    buffer: Buffer
+    kinds: Bytes
+    starts: Ints
+    open_lsn: int
+    batch: BatchTables = field(init=False)
+    _latest: dict[int, _Latest] = field(default_factory=dict)
+
+    def read(self, end: int) -> BatchTables:
+        self.batch = BatchTables(end, [(-1, layout) for layout in self.tables._layouts.values()])
+        relations = np.flatnonzero(self.kinds[:end] == ord("R"))
+        messages = self._schema_messages(end)
+        for index in np.sort(np.concatenate([relations, messages])).tolist():
+            self._read_one(index)
+            if self.batch.problem is not None:
+                return self.batch
+        self._refuse_without_key()
+        return self.batch
+
+    def _read_one(self, index: int) -> None:
+        try:
+            if self.kinds[index] == ord("R"):
+                self._relation(index)
+            else:
+                self._message(index)
+        except (SchemaStop, NeedsArticleId) as stop:
+            self.batch.end, self.batch.problem = index, stop
+
+    def _schema_messages(self, end: int) -> Ints:
+        if self.tables.schema is None:
+            return np.zeros(0, dtype=np.int64)
+        messages = np.flatnonzero(self.kinds[:end] == ord("M"))
+        at = self.starts[messages] + _PREFIX_AT
+        ours = (self.buffer.uint64(at) == _PREFIX_WORDS[0]) & (self.buffer.uint64(at + 8) == _PREFIX_WORDS[1])
+        ours &= self.buffer.bytes[self.starts[messages] + 1] == _TRANSACTIONAL
+        return np.asarray(messages[ours])
+
+    def _relation(self, index: int) -> None:
+        relation, commit_lsn = read_relation(self._bytes(index)), self._commit_lsn(index)
+        article = self.tables.articles.article(relation.object_id)
+        if article is None:
+            layout: Layout | RelationMismatch | None = self.tables.articles.lost_partition(relation, commit_lsn)
+        else:
+            self.tables._relations[relation.object_id] = relation
+            layout = fit(article, relation, commit_lsn)
+        if isinstance(layout, RelationMismatch):
+            self.batch.end, self.batch.problem = index, layout
+        elif layout is not None:
+            self._use(index, layout)
+
+    def _message(self, index: int) -> None:
+        message, schema = self._bytes(index), self.tables.schema
+        if schema is None:
+            return
+        content = message[_PREFIX_AT + len(PREFIX) + 4 :]
+        commit_lsn = self._commit_lsn(index)
+        try:
+            announced = list(read_announcements(content, schema.publication, position_of(commit_lsn)))
+        except (ValueError, KeyError, TypeError) as error:
+            announced = [FailedAnnouncement("", "22000", f"a message of another version: {error}")]
+        for it in announced:
+            self._announced(index, commit_lsn, it, schema)
+
+    def _announced(self, index: int, commit_lsn: int, announced: Announcement, schema: SchemaMessages) -> None:
+        match announced:
+            case FailedAnnouncement():
+                self._refuse_failed(announced, commit_lsn)
+            case UnpublishedTable():
+                self._end_article(index, announced, commit_lsn)
+            case TableAnnouncement():
+                self._change_article(index, announced, commit_lsn, schema)
+
+    def _refuse_failed(self, failed: FailedAnnouncement, commit_lsn: int) -> None:
+        if self.tables.articles.find(lambda it: _is_news(it, commit_lsn)) is not None:
+            raise SchemaStop(
+                ConfigurationError(
+                    f"a command ({failed.tag}) defined something anew at the Publisher, and its event trigger failed "
+                    f"to say what: {failed.message} (SQLSTATE {failed.code}). Everything committed before that is "
+                    "stored; nothing after it is read",
+                    remedy="see what was changed, make the Subscribers' tables fit, and run `tranrepl setup FILE`",
+                )
+            )
+
+    def _end_article(self, index: int, gone: UnpublishedTable, commit_lsn: int) -> None:
+        article = self.tables.articles.find(lambda it: _is_table(it, gone))
+        if article is None or not _is_news(article, commit_lsn):
+            return
+        note = f"the table was dropped, or taken out of the publication; {article.destination} stays as it is"
+        change = SchemaChange(
+            source=article.source, article_id=article.article_id, new_article_id=None, tag=gone.tag, notes=(note,)
+        )
+        self.batch.changes.append(FoundChange(index, article, change))
+        self.batch.definitions.append(FoundDefinition(index, None, _told(change.source, gone.tag, change.notes)))
+        for object_id in self.tables.articles.of_article(article):
+            self._use(index, Layout(article, object_id, 0, _NOWHERE, passed_over_to=_FOREVER))
+        self.tables.articles.remove(article)
+
+    def _change_article(
+        self, index: int, announced: TableAnnouncement, commit_lsn: int, schema: SchemaMessages
+    ) -> None:
+        article = self.tables.articles.article(announced.object_id)
+        if article is None or article.definition is None or not _is_news(article, commit_lsn):
+            return
+        latest = self._same_change(article, index, commit_lsn)
+        if latest is None:
+            self._refuse_without_key_of(article)
+        elif latest.tag == announced.tag:
+            announced = replace(announced, rewrite=announced.rewrite | latest.rewrite)
+        decision = decide(article, article.definition, announced, schema.names)
+        known = latest.change if latest is not None else None
+        changed = self._numbered(decision, known)
+        place = self._place(index, article, changed, decision, announced.tag, known)
+        self._latest[announced.object_id] = _Latest(index, commit_lsn, announced.rewrite, announced.tag, place)
+        self.tables.articles.replace(changed)
+        told = _told(article.source, announced.tag, decision.notes)
+        self.batch.definitions.append(FoundDefinition(index, changed, told))
+        if decision.is_new:
+            self._refit(index, changed, commit_lsn)
+
+    def _numbered(self, decision: Decision, known: int | None) -> RegisteredArticle:
+        if not decision.is_new or known is not None:
+            return decision.article
+        return decision.article.model_copy(update={"article_id": self.tables.next_article_id()})
+
+    def _place(
+        self,
+        index: int,
+        article: RegisteredArticle,
+        changed: RegisteredArticle,
+        decision: Decision,
+        tag: str,
+        known: int | None,
+    ) -> int | None:
+        """Return which of the batch's changes it is, once it is one of them."""
+        if known is not None:
+            earlier = self.batch.changes[known]
+            self.batch.changes[known] = replace(earlier, index=index, change=_together(earlier.change, decision))
+            return known
+        if not decision.is_new:
+            return None
+        change = SchemaChange(
+            source=article.source,
+            article_id=article.article_id,
+            new_article_id=changed.article_id,
+            tag=tag,
+            columns=decision.columns,
+            labels=decision.labels,
+            rows_unknown=decision.rows_unknown,
+            notes=decision.notes,
+        )
+        self.batch.changes.append(FoundChange(index, article, change))
+        return len(self.batch.changes) - 1
+
+    def _same_change(self, article: RegisteredArticle, index: int, commit_lsn: int) -> _Latest | None:
+        """Return the table's announcement before, where no row of it is between: the two are one change."""
+        latest = self._latest.get(article.source_object_id)
+        if latest is None or latest.commit_lsn != commit_lsn:
+            return None
+        between = np.arange(latest.index + 1, index)
+        rows = between[np.isin(self.kinds[between], np.frombuffer(b"IUD", dtype=np.uint8))]
+        tables = self.tables.articles.of_article(article)
+        changed = np.isin(self.buffer.uint32(self.starts[rows] + 1), tables).any()
+        truncated = (self.kinds[between] == ord("T")).any()
+        return None if changed or truncated else latest
+
+    def _refit(self, index: int, article: RegisteredArticle, commit_lsn: int) -> None:
+        """Let rows that follow be read by the new definition, also where their table is not announced anew."""
+        for object_id in self.tables.articles.of_article(article):
+            relation = self.tables._relations.get(object_id)
+            if relation is None:
+                continue
+            layout = fit(article, relation, commit_lsn)
+            if isinstance(layout, RelationMismatch):
+                # It is announced anew before its next row.
+                layout = Layout(article, object_id, len(relation.columns), _NOWHERE, problem=layout.problem)
+            self._use(index, layout)
+
+    def _refuse_without_key(self) -> None:
+        for object_id, latest in self._latest.items():
+            article = self.tables.articles.article(object_id)
+            if article is not None and article.definition is not None and not article.definition.key:
+                self.batch.end, self.batch.problem = latest.index, lacks_key(article, latest.tag)
+
+    def _refuse_without_key_of(self, article: RegisteredArticle) -> None:
+        latest = self._latest.get(article.source_object_id)
+        if latest is not None and article.definition is not None and not article.definition.key:
+            raise lacks_key(article, latest.tag)
+
+    def _use(self, index: int, layout: Layout) -> None:
+        self.batch.layouts.append((index, layout))
+        self.tables._layouts[layout.object_id] = layout
+
+    def _commit_lsn(self, index: int) -> int:
+        """Return the LSN of the transaction that a message is in."""
+        begins = np.flatnonzero(self.kinds[:index] == ord("B"))
+        return int(self.buffer.uint64(self.starts[begins[-1:]] + 1)[0]) if len(begins) else self.open_lsn
+
+    def _bytes(self, index: int) -> bytes:
+        return self.buffer.bytes[self.starts[index] : self.starts[index + 1]].tobytes()
+
+
+def _is_news(article: RegisteredArticle, commit_lsn: int) -> bool:
+    """Return whether a schema change that commits there is not in the article's definition already."""
+    return article.definition is not None and commit_lsn >= lsn_of(article.definition.holds_from)
+
+
+def _is_table(article: RegisteredArticle, gone: UnpublishedTable) -> bool:
+    if gone.object_id is not None:
+        return article.source_object_id == gone.object_id
+    return article.definition is not None and article.definition.name == gone.name
+
+
+def _told(source: object, tag: str, notes: Sequence[str]) -> list[str]:
+    return [f"table {source} was altered ({tag}): {note}" for note in notes]
+
+
+def _together(earlier: SchemaChange, decision: Decision) -> SchemaChange:
+    """Return a change with what followed it at once."""
+    return earlier.model_copy(
+        update={
+            "columns": (*earlier.columns, *decision.columns),
+            "labels": (*earlier.labels, *decision.labels),
+            "rows_unknown": earlier.rows_unknown or decision.rows_unknown,
+            "notes": tuple(dict.fromkeys([*earlier.notes, *decision.notes])),
+        }
+    )

@@ -1,0 +1,134 @@
+"""Messages of the event triggers that setup makes: a published table as a command left it, as JSON in the log.
+
+Setup itself describes tables in the same form, so that the two can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from tranrepl.model.names import TableName
+from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
+from tranrepl.postgres.session import Session
+from tranrepl.publisher.announcements import (
+    Announcement,
+    FailedAnnouncement,
+    Rewrite,
+    TableAnnouncement,
+    UnpublishedTable,
+)
+
+PREFIX = b"tranrepl.schema\0"
+_GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
+_IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
+_PERSISTENCE = {"p": "permanent", "u": "unlogged", "t": "temporary"}
+
+_DEFINITIONS = """
+SELECT c.oid::bigint, jsonb_build_object(
+    'schema', n.nspname, 'name', c.relname, 'identity', c.relreplident, 'persistence', c.relpersistence,
+    'columns', (SELECT jsonb_agg(jsonb_build_object('num', a.attnum, 'name', a.attname,
+        'type', pg_catalog.format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint, 'mod', a.atttypmod,
+        'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
+        'generated', a.attgenerated, 'ident', a.attidentity,
+        'labels', (SELECT jsonb_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_catalog.pg_enum e
+                    WHERE e.enumtypid = a.atttypid),
+        'default', pg_catalog.pg_get_expr(d.adbin, d.adrelid)) ORDER BY a.attnum)
+       FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+       LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+    'unique', (SELECT jsonb_agg(jsonb_build_object('name', x.relname, 'primary', i.indisprimary,
+        'identity', i.indisreplident, 'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL,
+        'columns', i.indkey::int2[]) ORDER BY x.oid)
+       FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+      WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid))
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY (%s::oid[])
+"""
+_COLLATION = """
+SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.collname)
+  FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = %s
+"""
+
+
+def read_definitions(
+    session: Session, object_ids: Collection[int], holds_from: Position
+) -> Mapping[int, TableDefinition]:
+    """Return the tables that exist as the catalogue defines them, by oid. `holds_from`: a position in the log before
+    now. The session's search path must name no schema but pg_catalog."""
+    rows = session.execute(_DEFINITIONS, [list(object_ids)]).fetchall()
+    return {object_id: _definition(told, holds_from) for object_id, told in rows}
+
+
+def read_collation(session: Session, oid: int) -> str | None:
+    """Return the collation's name in SQL; None where there is none any more."""
+    row = session.execute(_COLLATION, [oid]).fetchone()
+    return None if row is None else str(row[0])
+
+
+def read_announcements(content: bytes, publication: str, committed: Position) -> Iterator[Announcement]:
+    """Yield what one message announces. `committed`: where its transaction commits. Raises ValueError where the message
+    is none of those that this version's triggers write."""
+    told = json.loads(content)
+    if told["v"] != 1:
+        raise ValueError(f"version {told['v']}")
+    tag = told["tag"]
+    if "failed" in told:
+        yield FailedAnnouncement(tag, told["failed"], told["message"])
+        return
+    if "unpublished" in told:
+        for it in told["unpublished"]:
+            if it["publication"] == publication:
+                yield UnpublishedTable(tag, TableName(it["schema"], it["name"]), it["oid"])
+        return
+    columns = told["columns"] or []
+    rewrite = told.get("rewrite")
+    yield TableAnnouncement(
+        told["oid"],
+        tag,
+        _definition(told, committed),
+        told["defaults_told"],
+        Rewrite(rewrite["reason"]) if rewrite else Rewrite.NONE,
+        {it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
+        frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
+    )
+
+
+def _definition(told: Mapping[str, Any], holds_from: Position = FIRST_POSITION) -> TableDefinition:
+    return TableDefinition(
+        name=TableName(told["schema"], told["name"]),
+        replica_identity=_IDENTITIES[told["identity"]],
+        persistence=_PERSISTENCE[told["persistence"]],
+        columns=tuple(_column(it) for it in told["columns"] or ()),
+        unique=tuple(_unique(it) for it in told["unique"] or ()),
+        holds_from=holds_from,
+    )
+
+
+def _column(told: Mapping[str, Any]) -> DefinedColumn:
+    return DefinedColumn(
+        ordinal=told["num"],
+        name=told["name"],
+        type_oid=told["oid"],
+        type_modifier=told["mod"],
+        type_name=told["type"],
+        collation_oid=told["collation"],
+        not_null=told["notnull"],
+        generation=_GENERATIONS[told["generated"]],
+        is_identity=told["ident"] != "",
+        default=told["default"],
+        labels=None if told["labels"] is None else tuple(told["labels"]),
+    )
+
+
+def _unique(told: Mapping[str, Any]) -> UniqueConstraint:
+    return UniqueConstraint(
+        name=told["name"],
+        primary=told["primary"],
+        immediate=told["immediate"],
+        partial=told["partial"],
+        identity=told["identity"],
+        columns=tuple(told["columns"]),
+    )

@@ -1,0 +1,86 @@
+"""Files whose names a schema change has overtaken: an article's source, columns and filter follow what is registered.
+
+A file may name things as they were when setup last read it, or as they are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tranrepl.model.article import ArticleNames, RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article, Publication
+
+_SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
+
+
+def registered_source(article: Article, registered: Iterable[RegisteredArticle]) -> TableName:
+    """Return the name that the article's table is registered by."""
+    known = {it.file_names.source: it.source for it in registered if it.file_names is not None}
+    return known.get(article.source, article.source)
+
+
+def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
+    """Return whether an article is registered as its file describes it."""
+    if registered is None:
+        return False
+    now, before = _names(registered), registered.file_names or _names(registered)
+    return (
+        article.destination_table == registered.destination
+        and all(getattr(article, name) == getattr(registered, name) for name in _SAME)
+        and article.filter in (now.filter, before.filter)
+        and (article.columns is None or set(article.columns) in (set(now.columns or ()), set(before.columns or ())))
+        and set(article.lob_columns) in (set(now.lob_columns), set(before.lob_columns))
+    )
+
+
+def follow(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
+    """Return the publication with the names of now in the place of those that the file has."""
+    known = {it.source: it for it in registered}
+    return publication.model_copy(
+        update={
+            "articles": [_followed(it, known.get(registered_source(it, known.values()))) for it in publication.articles]
+        }
+    )
+
+
+def _followed(article: Article, registered: RegisteredArticle | None) -> Article:
+    if registered is None or registered.file_names is None or not agrees(article, registered):
+        return article
+    now = _names(registered)
+    return article.model_copy(
+        update={
+            "source": now.source,
+            "destination": registered.destination,
+            "columns": None if article.columns is None else list(now.columns or ()),
+            "filter": now.filter,
+            "lob_columns": list(now.lob_columns),
+        }
+    )
+
+
+def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> Iterator[str]:
+    """Yield what is to be edited in the file, since schema changes gave things other names."""
+    known = list(registered)
+    for article, now in zip(publication.articles, follow(publication, known).articles, strict=True):
+        wanted = []
+        if article.source != now.source:
+            wanted.append(f"source: {now.source} and destination: {now.destination}")
+        if set(article.columns or ()) != set(now.columns or ()):
+            wanted.append(f"columns: [{', '.join(now.columns or ())}]")
+        if article.filter != now.filter:
+            wanted.append(f"filter: {now.filter}")
+        if set(article.lob_columns) != set(now.lob_columns):
+            wanted.append(f"lob_columns: [{', '.join(now.lob_columns)}]")
+        if wanted:
+            yield f"article {article.source}: its table was altered since; write {'; '.join(wanted)} in the file"
+
+
+def _names(registered: RegisteredArticle) -> ArticleNames:
+    """Return the names as they are registered."""
+    return ArticleNames(
+        source=registered.source,
+        columns=tuple(it.name for it in registered.columns),
+        filter=registered.filter,
+        lob_columns=tuple(it.name for it in registered.columns if it.lob),
+    )
