@@ -59,9 +59,11 @@ class MariaDbScripter:
         return f"DROP PROCEDURE IF EXISTS {_qualified(name)}"
 
     def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
+        """Return the body as the catalogue has it; empty where our login may not see it."""
         body: str | None = session.scalar(
             sa.text(
-                "SELECT routine_definition FROM information_schema.routines WHERE routine_type = 'PROCEDURE' "
+                "SELECT COALESCE(routine_definition, '') FROM information_schema.routines "
+                "WHERE routine_type = 'PROCEDURE' "
                 "AND routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :name"
             ),
             {"schema": name.schema, "name": name.name},
@@ -74,7 +76,7 @@ class MariaDbScripter:
     def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
         body, sql_mode = session.execute(
             sa.text(
-                "SELECT routine_definition, sql_mode FROM information_schema.routines WHERE "
+                "SELECT COALESCE(routine_definition, ''), sql_mode FROM information_schema.routines WHERE "
                 "routine_type = 'PROCEDURE' AND routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :name"
             ),
             {"schema": name.schema, "name": name.name},
