@@ -11,17 +11,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from conftest import DatabaseFactory, DatabasesFactory
+from support.child_job import STORED_DISTRIBUTION, ChildJob
 from support.command_history import Column, History
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.stored_history import StoredHistory
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
+from tranrepl.failpoint import Failpoint
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 
 _ID = Column("id", "integer", key=1)
 _ROWS = "SELECT * FROM t ORDER BY id"
+_NAMES = "SELECT column_name::text FROM information_schema.columns WHERE table_name = 't' ORDER BY ordinal_position"
+_DEFINITION = "SELECT article_id FROM mssubscription_articles WHERE article = 'public.t'"
 
 
 def _site(
@@ -133,3 +137,27 @@ def test_check_and_setup_leave_tables_alone_that_changes_are_on_their_way_to(
     assert site.at_subscriber(_ROWS) == [(1, 5), (2, 6)]
     assert not any("its table is altered when" in it for it in check(site.topology).warnings)
     assert [it for it in site.set_up() if "procedure" in it] == []
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [Failpoint.BEGIN, Failpoint.APPLIED, Failpoint.BEFORE_COMMIT, Failpoint.WATERMARK_SET, Failpoint.AFTER_COMMIT],
+)
+def test_a_delivery_killed_at_a_schema_change_makes_it_once(
+    failpoint: Failpoint, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path, SparkHere())
+    stored = StoredHistory(site)
+    definitions = {1: stored.articles["public.t"].article_id}
+    history, expected = _backlog(stored, 1)
+    definitions[2] = stored.articles["public.t"].article_id
+    stored.store(history)
+    for turn in (2, 1):
+        with ChildJob(STORED_DISTRIBUTION, site, f"{failpoint}:{turn}") as job:
+            killed = job.killed()
+        columns = [name for (name,) in site.at_subscriber(_NAMES)]
+        definition = site.at_subscriber(_DEFINITION)
+        assert definition == [(definitions[len(columns)],)]
+        assert killed or site.at_subscriber(_ROWS) == expected
+    site.deliver().raise_error()
+    assert site.at_subscriber(_ROWS) == expected
