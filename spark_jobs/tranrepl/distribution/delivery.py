@@ -19,7 +19,7 @@ from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs.results import MOST_SKIPPED_REPORTED, JobResult
+from tranrepl.jobs.results import MOST_NOTICES, MOST_SKIPPED_REPORTED, JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
@@ -95,6 +95,7 @@ class Tally:
     by_article: dict[str, int] = field(default_factory=dict)
     open_by_article: dict[str, int] = field(default_factory=dict)
     notices: dict[str, None] = field(default_factory=dict)
+    altered: list[str] = field(default_factory=list)
     in_bulk: int = 0
     open_in_bulk: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
@@ -142,7 +143,8 @@ class Tally:
             fallbacks=dict(self.fallbacks),
             skipped=self.skipped,
             first_skipped=self.first_skipped,
-            notices=tuple(self.notices),
+            notices=tuple(dict.fromkeys([*self.altered, *self.notices])),
+            applied_schema_changes=tuple(self.altered[:MOST_NOTICES]),
             error=error,
         )
 
@@ -203,6 +205,7 @@ class _Connection:
         self._skipped += take_skipped(self._applier, piece.commands, self._delivery)
         reach(Failpoint.APPLIED)
         self._tally.notices |= dict.fromkeys(self._applier.take_notices())
+        self._tally.altered += self._applier.take_schema_changes()
 
     def commit(self, piece: Piece) -> None:
         started = time.perf_counter()

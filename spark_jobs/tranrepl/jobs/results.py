@@ -71,6 +71,8 @@ class JobResult(BaseModel):
     """Tables that the job copied, or copies."""
     schema_changes: int = 0
     """Commands that are schema changes."""
+    applied_schema_changes: tuple[str, ...] = ()
+    """What schema changes did at the Subscriber, statement by statement, and what they left alone: the first ones."""
     notices: tuple[str, ...] = ()
     """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
     validation: SubscriptionValidation | None = None
@@ -96,6 +98,7 @@ class JobResult(BaseModel):
             first_skipped=(*self.first_skipped, *later.first_skipped)[:MOST_SKIPPED_REPORTED],
             snapshot=self.snapshot + later.snapshot,
             schema_changes=self.schema_changes + later.schema_changes,
+            applied_schema_changes=(*self.applied_schema_changes, *later.applied_schema_changes)[:MOST_NOTICES],
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             validation=later.validation or self.validation,
             error=later.error,

@@ -58,7 +58,7 @@ def bring_to_definitions(opened: OpenDistribution, articles: Iterable[Registered
             applier.begin(position.watermark)
             applier.apply([*_steps(opened, stored, article, by_id[recorded[str(article.source)]], position.watermark)])
             applier.commit(position.watermark)
-            done += applier.take_notices()
+            done += applier.take_schema_changes()
     return done
 
 

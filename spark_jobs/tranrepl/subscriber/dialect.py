@@ -281,9 +281,9 @@ class Applier(Protocol):
         """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes serially.
 
         A `SchemaStep` alters the destination, makes the generated procedures of the new definition, and records that
-        definition; from there on the applier knows nothing of the old one. What ran, and what was left alone, is told
-        by `take_notices`. Where DDL ends the transaction, what came before is committed first with the place that
-        `SubscriptionPosition.applied_before` gives back, and a new transaction goes on behind the change.
+        definition; from there on the applier knows nothing of the old one. What ran, and what was left alone,
+        `take_schema_changes` tells. Where DDL ends the transaction, what came before is committed first with the place
+        that `SubscriptionPosition.applied_before` gives back, and a new transaction goes on behind the change.
 
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article; ConfigurationError where a
         person must do something before a schema change can be applied, TransientError where its lock is not to be had.
@@ -305,6 +305,10 @@ class Applier(Protocol):
 
     def take_notices(self) -> list[str]:
         """Return warnings that procedures gave since the last call."""
+        ...
+
+    def take_schema_changes(self) -> list[str]:
+        """Return what schema changes did since the last call, statement by statement, and what they left alone."""
         ...
 
     def ready(self) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from conftest import DatabaseFactory, DatabasesFactory
 from support.child_job import STORED_DISTRIBUTION, ChildJob
 from support.command_history import Column, History
+from support.observed import distribution_rows
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.stored_history import StoredHistory
@@ -103,6 +104,8 @@ def test_transactions_of_one_batch_are_divided_at_its_schema_changes(
     result.raise_error()
     assert site.at_subscriber(_ROWS) == expected
     assert result.transactions == 12
+    ((comments,),) = distribution_rows(site, "SELECT comments FROM msdistribution_history ORDER BY time DESC LIMIT 1")
+    assert 'Subscriber reporting: ALTER TABLE "public"."t" ADD COLUMN "c2" integer DEFAULT \'2\'' in comments
 
 
 @pytest.mark.spark

@@ -57,7 +57,8 @@ def _comments(result: JobResult) -> str:
     serial = result.commands - result.in_bulk
     how = f", {result.in_bulk} of them in bulk, {serial} serially" if result.in_bulk else ""
     why = "; ".join(f"{reason} ({times} times)" for reason, times in result.fallbacks.items())
-    return f"{delivered}{how}.{skipped}" + (f" Not in bulk after all: {why}." if why else "")
+    altered = "".join(f"\n{it}" for it in result.applied_schema_changes)
+    return f"{delivered}{how}.{skipped}" + (f" Not in bulk after all: {why}." if why else "") + altered
 
 
 def snapshot_comments(tables: Sequence[TableProgress]) -> str:

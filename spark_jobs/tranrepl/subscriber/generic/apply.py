@@ -63,7 +63,7 @@ class SqlApplier:
         self._applied_before: CommandPlace | None = None
         self._changes = SchemaChanges(session, database, key, self._where)
         self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
-        self._notices: list[str] = []
+        self._said: list[str] = []
         with translated_errors(self._where, database):
             bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
         self.bulk_operations: Mapping[int, Operations] = bulk.operations if bulk else {}
@@ -142,9 +142,9 @@ class SqlApplier:
             return
         with translated_errors(self._where, self._database):
             if self._database.ddl_commits:
-                self._notices += self._committed.apply(step, self._expected)
+                self._said += self._committed.apply(step, self._expected)
             else:
-                self._notices += self._changes.apply(step)
+                self._said += self._changes.apply(step)
         self._attempts = None
         self._serial.forget_tables()
 
@@ -187,8 +187,11 @@ class SqlApplier:
         return self._serial.take_skipped()
 
     def take_notices(self) -> list[str]:
-        notices, self._notices = [*self._notices, *self._serial.take_notices()], []
-        return notices
+        return self._serial.take_notices()
+
+    def take_schema_changes(self) -> list[str]:
+        said, self._said = self._said, []
+        return said
 
 
 class _KeptSteps:

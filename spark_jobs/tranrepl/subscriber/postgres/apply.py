@@ -164,7 +164,10 @@ class PostgresApplier:
         return self._serial.take_skipped()
 
     def take_notices(self) -> list[str]:
-        return [*self._schema.take_notices(), *self._serial.take_notices()]
+        return self._serial.take_notices()
+
+    def take_schema_changes(self) -> list[str]:
+        return self._schema.take_said()
 
     def ready(self) -> None:
         with translated_errors(self._where):

@@ -66,7 +66,7 @@ class SchemaChangeApply:
         with translated_errors(self._where):
             self._definitions.move(step.old, step.new)
 
-    def take_notices(self) -> list[str]:
+    def take_said(self) -> list[str]:
         """Return what was done and what was left alone since the last call."""
         said, self._said = self._said, []
         return said
