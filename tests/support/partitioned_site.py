@@ -35,13 +35,13 @@ def partitioned_site(
     subscription: Mapping[str, object] = AUTOMATIC,
     **article: object,
 ) -> Site:
-    """Return a site of the table with these settings of its article; both ends have its rows."""
+    """Return a site of the table with these settings of its article; both ends have the rows that are published."""
     item = {"source": "public.item", "pre_creation_cmd": "truncate", **article}
     site = Site(databases, folder / "store", [item], SparkHere(), [subscription])
     site.at_publisher(*ITEM, ROWS)
     site.set_up()
     good_run(site)
-    assert differing_rows(site) == {}
+    assert "filter" in article or differing_rows(site) == {}
     return site
 
 
