@@ -227,7 +227,10 @@ def _without_earlier(article: RegisteredArticle, file: Mapping[str, object]) -> 
 def _file_after(
     article: RegisteredArticle, decided: ColumnDecisions, announced: TableAnnouncement
 ) -> Mapping[str, object]:
-    """Return what is known of the table's file: nothing where it is another one, and nothing of changed columns."""
-    if article.file is None or announced.rewrite is not Rewrite.NONE:
+    """Return what is known of the table's file: nothing where it is another one, but for its partitions, and nothing of
+    changed columns."""
+    if article.file is None:
         return {"file": None}
+    if announced.rewrite is not Rewrite.NONE:
+        return {"file": None if article.file.partitions is None else article.file.of([])}
     return {"file": article.file.of([it for it in article.file.columns if it in decided.untouched])}

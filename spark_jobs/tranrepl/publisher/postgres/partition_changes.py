@@ -20,7 +20,8 @@ class PublishedRelations:
         self, articles: Sequence[RegisteredArticle], by_table: Mapping[int, RegisteredArticle] | None = None
     ) -> None:
         self._by_table = dict(articles_by_table(articles, ()) if by_table is None else by_table)
-        self._partitioned = {it.source_object_id: it for it in partitioned(articles)}
+        below = [it for number, it in self._by_table.items() if number != it.source_object_id]
+        self._partitioned = {it.source_object_id: it for it in [*partitioned(articles), *below]}
 
     def article(self, object_id: int) -> RegisteredArticle | None:
         return self._by_table.get(object_id)

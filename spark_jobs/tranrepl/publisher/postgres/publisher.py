@@ -29,7 +29,7 @@ from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
 from tranrepl.publisher.postgres.partitioning import partitionings
-from tranrepl.publisher.postgres.partitions import articles_by_table, partitioned, partitions
+from tranrepl.publisher.postgres.partitions import articles_by_table, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
     judged_files,
@@ -236,7 +236,7 @@ class PostgresPublisher:
         first = lsn_of(start)
         with translated_errors(self.where):
             # What the log holds was committed: a partition that is made later is in none of it.
-            found = partitions(self.session, [it.source_object_id for it in partitioned(articles)])
+            found = partitions(self.session, [it.source_object_id for it in articles])
         return PostgresLogRange(
             self._connection,
             self.name,
