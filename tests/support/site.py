@@ -29,7 +29,7 @@ Rows = list[tuple[Any, ...]]
 class Site:
     """`articles` are written as in a publication's file; there is one subscription, `reporting`, unless told.
 
-    Both ends begin empty: subscriptions take no snapshot, unless told.
+    Both ends begin empty: subscriptions take no snapshot, and schema changes are not replicated, unless told.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Site:
                 "publication": "purchasing",
                 "publisher": {"connection": "publisher"},
                 "distributor": {"connection": "distribution", "store": str(store)},
+                "replicate_ddl": False,
                 "articles": [{"source": it} if isinstance(it, str) else dict(it) for it in articles],
                 "subscriptions": [{"sync_type": "replication_support_only", **it} for it in subscriptions],
                 **settings,

@@ -221,6 +221,8 @@ def _publisher(checked: Checked, topology: Topology, database: DistributionDatab
     yield from _position_problems(topology)
     with topology.publisher(_APPLICATION) as publisher:
         yield from _tables(checked, topology.publication, database, publisher)
+        if topology.publication.replicate_ddl:
+            checked.warnings.extend(publisher.schema_changes.warnings())
         # Setup acts on all of them.
         if len(checked.tables) == len(topology.publication.articles):
             yield from publisher.right_problems(checked.tables, _read_by_snapshots(topology.publication))

@@ -20,7 +20,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.settings.publication import Article, Subscription, SyncType
+from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
 from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
@@ -58,7 +58,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             # is published before it is read: nothing is read in part.
             database.articles.set_up(record, _staying(known.values(), articles))
             _remember_identities(database, record, publisher, tables, known)
-            for done in publisher.set_up(tables):
+            for done in [*_set_up_schema_changes(publication, publisher), *publisher.set_up(tables)]:
                 say(done)
             database.publications.start_watermark(record, publisher.kept_from())
             # The tables were described before.
@@ -77,6 +77,13 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             _set_up_subscription(topology, database, record, subscription, say)
             with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
                 record_definitions(database, record, subscriber)
+
+
+def _set_up_schema_changes(publication: Publication, publisher: Publisher) -> list[str]:
+    """Make what announces schema changes before anything is published, or remove it; return what was done."""
+    if publication.replicate_ddl:
+        return publisher.schema_changes.set_up()
+    return publisher.schema_changes.remove_unneeded()
 
 
 def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, RegisteredArticle]) -> UnknownRows | None:

@@ -111,6 +111,8 @@ def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
         yield _slot(reader, reader.slot_name)
     if reader.waits_for is not None:
         yield f"[yellow]{escape(reader.waits_for)}[/]"
+    if reader.schema_changes_stop is not None:
+        yield f"[yellow]schema changes stop the publication[/]: {escape(reader.schema_changes_stop)}"
     yield from _red(reader.publisher_problem)
     yield from _red(reader.problem)
     yield from _failure(reader.last_run, reader.last_error)

@@ -80,6 +80,26 @@ class Removal:
         return tuple(step.what for step in self.steps)
 
 
+class SchemaChanges(Protocol):
+    """What makes a Publisher's log announce schema changes. All publications of a database share it."""
+
+    def set_up(self) -> list[str]:
+        """Make what is missing or of an earlier version, as far as our role may. Returns what was done, in words."""
+        ...
+
+    def remove_unneeded(self) -> list[str]:
+        """Remove it where no other publication of the database may need it and our role may; return what was done."""
+        ...
+
+    def warnings(self) -> Iterator[str]:
+        """Yield why schema changes will not be announced once setup has run, each with its remedy."""
+        ...
+
+    def why_unannounced(self) -> str | None:
+        """Say why schema changes are not announced now; None where they are."""
+        ...
+
+
 class Publisher(Protocol):
     """One publication in one database, over a session. Every method raises TransientError where the server
     does not answer."""
@@ -99,6 +119,9 @@ class Publisher(Protocol):
 
     @property
     def positions(self) -> Positions: ...
+
+    @property
+    def schema_changes(self) -> SchemaChanges: ...
 
     # Tables
 

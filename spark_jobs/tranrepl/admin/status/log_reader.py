@@ -25,6 +25,8 @@ class PublisherAnswer:
     retained: RetainedLogStatus | None
     unread_log_bytes: int | None
     waits_for: str | None
+    schema_changes_stop: str | None
+    """Why they stop the publication; None where they are replicated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ def ask_publisher(topology: Topology) -> PublisherAnswer:
     """Ask the Publisher alone. Raises what opening it raises, and ConfigurationError for another's slot."""
     with topology.publisher(_APPLICATION) as publisher:
         health = publisher.health()
+        replicated = topology.publication.replicate_ddl
+        stop = publisher.schema_changes.why_unannounced() if replicated else "replicate_ddl is false"
     kept = health.retained
     return PublisherAnswer(
         health.name,
@@ -44,6 +48,7 @@ def ask_publisher(topology: Topology) -> PublisherAnswer:
         RetainedLogStatus(wal_status=kept.status, bytes=kept.size, bytes_left=kept.left) if kept else None,
         health.unread_bytes,
         health.waits_for,
+        stop,
     )
 
 
@@ -93,4 +98,5 @@ def _of_publisher(publisher: PublisherAnswer) -> Mapping[str, object]:
         "retained": publisher.retained,
         "unread_log_bytes": publisher.unread_log_bytes,
         "waits_for": publisher.waits_for,
+        "schema_changes_stop": publisher.schema_changes_stop,
     }

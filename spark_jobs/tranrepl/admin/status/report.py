@@ -55,6 +55,8 @@ class LogReaderStatus(BaseModel):
     """Why the log cannot be read on, and the way out; None where it can."""
     waits_for: str | None = None
     """A standby that must have the log before it is read further."""
+    schema_changes_stop: str | None = None
+    """Why schema changes stop the publication; None where they are replicated, or the Publisher gives no answer."""
     registered_xact_seqno: str | None = None
     last_run: LastRun | None = None
     last_error: LastError | None = None

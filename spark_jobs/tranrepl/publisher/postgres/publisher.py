@@ -41,6 +41,7 @@ from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.postgres.retained_log import retained_log
+from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.schema_messages import read_definitions
 from tranrepl.publisher.postgres.sequences import own_sequences, published_sequences
 from tranrepl.publisher.postgres.server_check import server_problems
@@ -65,6 +66,7 @@ class PostgresPublisher:
         self.name = object_name(session.info.dbname, publication)
         self.slot = ReplicationSlot(session, self.name)
         self._setup = PublicationSetup(session, self.name)
+        self.schema_changes = SchemaChangeSetup(session, self.name)
 
     @property
     def where(self) -> str:
@@ -164,7 +166,8 @@ class PostgresPublisher:
         if whole:
             return (
                 f"the publication is registered for another server, {system}: where that is still used, run {drop} and "
-                f"DROP PUBLICATION {sql.Identifier(name).as_string()} there"
+                f"DROP PUBLICATION {sql.Identifier(name).as_string()} there, and, where that database has no other "
+                "publication of ours, DROP SCHEMA tranrepl CASCADE"
             )
         return (
             f"the other server, {system}, still keeps its log for slot {name}: where it is still used, run {drop} there"
@@ -178,7 +181,7 @@ class PostgresPublisher:
     ) -> Removal:
         with translated_errors(self.where):
             below = [it.object_id for it in partitions(self.session, object_ids)]
-        return find_removal(self.session, self.slot, [*object_ids, *below], remembered, unsettled)
+        return find_removal(self.session, self.slot, [*object_ids, *below], remembered, unsettled, self.schema_changes)
 
     def remove(self, removal: Removal, say: Say) -> None:
         remove(self.session, removal, say)

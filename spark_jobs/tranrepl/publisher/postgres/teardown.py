@@ -1,4 +1,5 @@
-"""What setup made at a PostgreSQL Publisher for one publication, and its removal: slot, publication, identities."""
+"""What setup made at a PostgreSQL Publisher for one publication, and its removal: slot, publication, identities,
+and with the last publication what announces schema changes."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.replica_identity import IdentifiedTable, clause, identified_tables
+from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.slot import ReplicationSlot
 from tranrepl.publisher.publisher import Removal, RemovalStep
 
@@ -51,6 +53,7 @@ def find_removal(
     object_ids: Collection[int],
     remembered: Mapping[int, OldRowSetting],
     unsettled: str,
+    schema_changes: SchemaChangeSetup,
 ) -> Removal:
     """Look for what is there. `object_ids`: tables that are or were articles; `remembered`: identities before setup, by
     oid; `unsettled`: why one that is not remembered is not known.
@@ -76,6 +79,8 @@ def find_removal(
         step, stay = _identity(table, remembered.get(object_id), unsettled)
         steps += [step] if step else []
         stays += [stay] if stay else []
+    with translated_errors(slot.where):
+        steps += [_Step(it.what, sql.SQL("; ").join(it.statements), it.allowed) for it in schema_changes.removal()]
     removal = [it.written(session) for it in steps]
     forbidden = [it for it, step in zip(removal, steps, strict=True) if not step.allowed]
     if forbidden:

@@ -1,0 +1,295 @@
+"""The functions at a PostgreSQL Publisher that announce schema changes: messages in its log.
+
+One runs as event triggers, the other is called by whoever may not create event triggers. Neither calls a function of
+ours, so that no right on our schema is needed where the event triggers fire, and neither takes a lock: expressions are
+read of relations alone that their transaction has locked, since reading them locks.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+SCHEMA = "tranrepl"
+ANNOUNCE_EVENT = "announce_schema_change"
+ANNOUNCE_CALL = "announce"
+IDENTIFY = "identify_partitions"
+
+# Values are told as a session that reads the log shows them. The user's schemas shadow nothing. Planning costs more
+# than the queries do.
+_SETTINGS = """SET search_path = pg_catalog, pg_temp
+SET "DateStyle" = 'ISO, YMD'
+SET "IntervalStyle" = 'postgres'
+SET "TimeZone" = 'UTC'
+SET extra_float_digits = '3'
+SET bytea_output = 'hex'
+SET lc_monetary = 'C'
+SET array_nulls = 'on'
+SET standard_conforming_strings = 'on'
+SET plan_cache_mode = 'force_generic_plan'
+SET jit = 'off'"""
+
+_LOCKED = """
+SELECT coalesce(array_agg(relation), '{}'),
+       coalesce(array_agg(relation) FILTER (WHERE mode IN ('AccessExclusiveLock', 'ShareUpdateExclusiveLock')), '{}')
+  INTO locked, altered
+  FROM pg_locks
+ WHERE pid = pg_backend_pid() AND locktype = 'relation' AND granted
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+"""
+
+_OURS = "starts_with(p.pubname::text, 'tranrepl_')"
+
+# A table as it is now. Values of columns that were added are kept by the partitions, under their own numbers.
+_DESCRIBE = """
+WITH RECURSIVE below AS (
+  SELECT inhrelid AS oid FROM pg_inherits WHERE inhparent = published
+  UNION ALL SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+SELECT coalesce(array_agg(oid), '{}') INTO leaves FROM below;
+SELECT jsonb_build_object(
+  'v', 1, 'event', source, 'tag', tag, 'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', n.nspname,
+  'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
+  'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked),
+  'columns', (
+    SELECT jsonb_agg(jsonb_build_object(
+      'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
+      'mod', a.atttypmod, 'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
+      'generated', a.attgenerated, 'ident', a.attidentity,
+      'labels', (SELECT jsonb_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = a.atttypid),
+      'default', CASE WHEN c.oid = ANY (locked) THEN pg_get_expr(d.adbin, d.adrelid) END,
+      'has_missing', m.value IS NOT NULL,
+      'missing', CASE t.typdelim WHEN ',' THEN (m.value::text[])[1] END) ORDER BY a.attnum)
+      FROM pg_attribute a
+      JOIN pg_type t ON t.oid = a.atttypid
+      LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+      LEFT JOIN LATERAL (
+        SELECT f.attmissingval::text AS value FROM pg_attribute f
+         WHERE f.attrelid = ANY (c.oid || leaves) AND f.attname = a.attname AND f.atthasmissing LIMIT 1) m ON true
+     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+  'unique', (
+    SELECT jsonb_agg(jsonb_build_object(
+      'name', x.relname, 'primary', i.indisprimary, 'identity', i.indisreplident, 'immediate', i.indimmediate,
+      'partial', i.indpred IS NOT NULL, 'columns', i.indkey::int2[]) ORDER BY x.oid)
+      FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+     WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid),
+  'partitions', (
+    SELECT jsonb_agg(jsonb_build_object(
+      'oid', f.oid::bigint, 'schema', s.nspname, 'name', f.relname, 'kind', f.relkind, 'identity', f.relreplident,
+      'bound', CASE WHEN f.oid = ANY (locked) THEN pg_get_expr(f.relpartbound, f.oid) END) ORDER BY f.oid)
+      FROM pg_class f JOIN pg_namespace s ON s.oid = f.relnamespace
+     WHERE c.relkind = 'p' AND f.oid = ANY (leaves)))::text
+  INTO message
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = published;
+PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
+told := told + 1;
+"""
+
+
+def _composed(text: str, **parts: str) -> str:
+    return Template(text).substitute(parts)
+
+
+_PUBLISHED = _composed(
+    """
+SELECT DISTINCT r.prrelid
+  FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+ WHERE $ours
+   AND r.prrelid IN (SELECT unnest(touched) UNION ALL SELECT pg_partition_ancestors(it) FROM unnest(touched) it)
+""",
+    ours=_OURS,
+)
+
+# Of a dropped partition or index no event names the table, but its transaction has locked it; unless the index was
+# dropped concurrently: then it is told where it was the replica identity.
+_DROPPED = _composed(
+    """
+SELECT jsonb_agg(jsonb_build_object(
+         'publication', r.address_args[1], 'schema', r.address_names[1], 'name', r.address_names[2],
+         'oid', t.objid::bigint))
+  INTO unpublished
+  FROM pg_event_trigger_dropped_objects() r
+  LEFT JOIN pg_event_trigger_dropped_objects() t
+    ON t.object_type = 'table' AND NOT t.is_temporary AND t.address_names = r.address_names
+ WHERE r.object_type = 'publication relation' AND starts_with(r.address_args[1], 'tranrepl_');
+SELECT array_agg(CASE d.object_type WHEN 'table column' THEN d.objid ELSE c.oid END),
+       coalesce(bool_or(d.object_type = 'table'), false), coalesce(bool_or(d.object_type = 'index'), false)
+  INTO touched, partition_dropped, index_dropped
+  FROM pg_event_trigger_dropped_objects() d
+  LEFT JOIN pg_namespace n ON d.object_type IN ('default value', 'table constraint') AND n.nspname = d.address_names[1]
+  LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = d.address_names[2]
+ WHERE NOT d.is_temporary;
+IF partition_dropped OR index_dropped THEN
+  $locked
+  touched := touched || ARRAY(SELECT oid FROM pg_class WHERE oid = ANY (altered) AND (index_dropped OR relkind = 'p'));
+END IF;
+IF index_dropped THEN
+  touched := touched || ARRAY(
+    SELECT r.prrelid FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
+     WHERE c.relreplident = 'i'
+       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident));
+END IF;
+""",
+    locked=_LOCKED,
+)
+
+# Of a type, and of types that are made of it: the published columns that have it.
+_COMMANDED = """
+SELECT array_agg(x.oid) INTO touched
+  FROM pg_event_trigger_ddl_commands() d, LATERAL (
+    SELECT coalesce((SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = d.objid), d.objid)
+     WHERE d.classid = 'pg_class'::regclass
+    UNION ALL SELECT k.conrelid FROM pg_constraint k WHERE d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
+    UNION ALL SELECT r.prrelid FROM pg_publication_rel r
+     WHERE d.classid = 'pg_publication_rel'::regclass AND r.oid = d.objid
+    UNION ALL SELECT c.oid FROM pg_class c WHERE tg_tag = 'ALTER SCHEMA' AND c.relnamespace = d.objid
+    UNION ALL SELECT c.oid FROM pg_class c
+     WHERE tg_tag = 'ALTER TYPE' AND c.reloftype <> 0
+       AND c.reloftype IN (d.objid, (SELECT k.reltype FROM pg_class k WHERE k.oid = d.objid))
+    UNION ALL SELECT a.attrelid
+      FROM pg_type t JOIN pg_type u ON t.oid IN (u.oid, u.typelem, u.typbasetype)
+      JOIN pg_attribute a ON a.atttypid = u.oid
+     WHERE tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN')
+       AND t.oid IN (d.objid, (SELECT k.reltype FROM pg_class k WHERE k.oid = d.objid))) x (oid);
+"""
+
+# The pad ends with no row: a message that is written in a subtransaction is decoded behind a row that follows it
+# directly, and this one stands between them.
+_PAD = "PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');"
+
+_DECLARED = """
+  published oid;
+  leaves oid[];
+  locked oid[];
+  altered oid[];
+  rewrite jsonb;
+  message text;
+  told int := 0;"""
+
+_EVENT_BODY = _composed(
+    """
+DECLARE
+  source text := tg_event;
+  tag text := tg_tag;
+  touched oid[];
+  unpublished jsonb;
+  partition_dropped boolean;
+  index_dropped boolean;$declared
+BEGIN
+  BEGIN
+    IF tg_event = 'table_rewrite' THEN
+      touched := ARRAY[pg_event_trigger_table_rewrite_oid()];
+      rewrite := jsonb_build_object(
+        'oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
+    ELSIF tg_event = 'sql_drop' THEN
+      $dropped
+    ELSE
+      $commanded
+    END IF;
+    IF unpublished IS NOT NULL THEN
+      PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
+        'v', 1, 'event', source, 'tag', tag, 'unpublished', unpublished)::text);
+      told := told + 1;
+    END IF;
+    FOR published IN $published LOOP
+      IF locked IS NULL THEN
+        $locked
+      END IF;
+      $describe
+    END LOOP;
+  EXCEPTION WHEN OTHERS THEN
+    told := 1;
+    PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
+      'v', 1, 'event', source, 'tag', tag, 'failed', sqlstate, 'message', sqlerrm)::text);
+  END;
+  IF told > 0 THEN
+    $pad
+  END IF;
+EXCEPTION WHEN OTHERS THEN
+  RAISE WARNING 'tranrepl: a schema change is not announced: %', sqlerrm;
+END
+""",
+    commanded=_COMMANDED,
+    declared=_DECLARED,
+    describe=_DESCRIBE,
+    dropped=_DROPPED,
+    locked=_LOCKED,
+    pad=_PAD,
+    published=_PUBLISHED,
+)
+
+# A rewrite makes a relation for the new rows, and drops it: its lock is held, but it is in no catalogue any more.
+_CALL_BODY = _composed(
+    """
+DECLARE
+  source text := 'call';
+  tag text := 'ALTER TABLE';
+  touched oid[] := tables::oid[];$declared
+BEGIN
+  $locked
+  FOR published IN $published LOOP
+    IF EXISTS (SELECT FROM unnest(altered) it WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = it)) THEN
+      rewrite := jsonb_build_object('oid', published::bigint, 'reason', 6);
+    END IF;
+    $describe
+  END LOOP;
+  IF told > 0 THEN
+    $pad
+  END IF;
+  RETURN told;
+END
+""",
+    declared=_DECLARED,
+    describe=_DESCRIBE,
+    locked=_LOCKED,
+    pad=_PAD,
+    published=_PUBLISHED,
+)
+
+# A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it.
+_IDENTIFY_BODY = _composed(
+    """
+DECLARE
+  leaf oid;
+BEGIN
+  FOR leaf IN
+    SELECT c.oid
+      FROM pg_event_trigger_ddl_commands() d
+      JOIN pg_class t ON d.classid = 'pg_class'::regclass AND t.oid = d.objid
+      JOIN pg_class c ON c.oid = t.oid OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid)
+     WHERE c.relispartition AND c.relkind = 'r' AND c.relreplident = 'd'
+       AND EXISTS (
+         SELECT FROM pg_publication_rel r
+           JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class root ON root.oid = r.prrelid
+          WHERE $ours AND root.relreplident = 'f'
+            AND root.oid IN (SELECT pg_partition_ancestors(c.oid)))
+       AND c.oid IN (
+         SELECT l.relation FROM pg_locks l
+          WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.granted)
+  LOOP
+    EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
+               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = leaf);
+  END LOOP;
+EXCEPTION WHEN OTHERS THEN
+  RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
+END
+""",
+    ours=_OURS,
+)
+
+
+def _function(name: str, arguments: str, returns: str, body: str) -> str:
+    lines = "\n".join(line for line in body.strip().splitlines() if line.strip())
+    return (
+        f"CREATE OR REPLACE FUNCTION {SCHEMA}.{name}({arguments}) RETURNS {returns} LANGUAGE plpgsql\n"
+        f"{_SETTINGS}\nAS $function$\n{lines}\n$function$"
+    )
+
+
+FUNCTIONS = {
+    f"{SCHEMA}.{ANNOUNCE_EVENT}()": _function(ANNOUNCE_EVENT, "", "event_trigger", _EVENT_BODY),
+    f"{SCHEMA}.{ANNOUNCE_CALL}(regclass[])": _function(
+        ANNOUNCE_CALL, "VARIADIC tables regclass[]", "integer", _CALL_BODY
+    ),
+    f"{SCHEMA}.{IDENTIFY}()": _function(IDENTIFY, "", "event_trigger", _IDENTIFY_BODY),
+}
+"""The statements that create the functions, by the functions' signatures."""

@@ -1,0 +1,304 @@
+"""What setup makes at a PostgreSQL Publisher so that its log announces schema changes: a schema, functions and event
+triggers. All publications of a database share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege, UndefinedFunction
+
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.postgres.schema_change_functions import (
+    ANNOUNCE_CALL,
+    ANNOUNCE_EVENT,
+    FUNCTIONS,
+    IDENTIFY,
+    SCHEMA,
+)
+
+_VERSION = 1
+_COMMENT = "tranrepl schema changes, version "
+_SCHEMA_COMMENT = "made by tranrepl setup"
+_TAGS = (
+    "ALTER DOMAIN",
+    "ALTER INDEX",
+    "ALTER PUBLICATION",
+    "ALTER SCHEMA",
+    "ALTER TABLE",
+    "ALTER TYPE",
+    "CREATE INDEX",
+    "CREATE PUBLICATION",
+    "CREATE SCHEMA",
+    "CREATE TABLE",
+)
+_NONE_OF_THEM = "the event triggers that announce them are not there"
+_ENABLED_ALWAYS = "A"
+
+
+@dataclass(frozen=True, slots=True)
+class _EventTrigger:
+    name: str
+    event: str
+    function: str
+    tags: tuple[str, ...] = ()
+
+    def statements(self) -> list[sql.Composable]:
+        name = sql.Identifier(self.name)
+        tags = sql.SQL(", ").join(map(sql.Literal, self.tags))
+        when = sql.SQL(" WHEN TAG IN ({})").format(tags) if self.tags else sql.SQL("")
+        return [
+            sql.SQL("CREATE EVENT TRIGGER {} ON {}{} EXECUTE FUNCTION {}()").format(
+                name, sql.SQL(self.event), when, sql.Identifier(SCHEMA, self.function)
+            ),
+            sql.SQL("ALTER EVENT TRIGGER {} ENABLE ALWAYS").format(name),
+        ]
+
+
+_EVENT_TRIGGERS = (
+    _EventTrigger("tranrepl_ddl_end", "ddl_command_end", ANNOUNCE_EVENT, _TAGS),
+    _EventTrigger("tranrepl_drop", "sql_drop", ANNOUNCE_EVENT),
+    _EventTrigger("tranrepl_rewrite", "table_rewrite", ANNOUNCE_EVENT),
+    _EventTrigger("tranrepl_partition", "ddl_command_end", IDENTIFY, ("ALTER TABLE", "CREATE TABLE")),
+)
+_RIGHTS = """
+SELECT n.oid IS NOT NULL,
+       coalesce(pg_catalog.has_schema_privilege(n.oid, 'CREATE'),
+                pg_catalog.has_database_privilege(current_database(), 'CREATE')),
+       coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') = %s, false),
+       coalesce(pg_catalog.pg_has_role(n.nspowner, 'USAGE'), false)
+  FROM (VALUES (1)) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = %s
+"""
+_FOUND_FUNCTIONS = """
+SELECT p.oid::pg_catalog.regprocedure::text, pg_catalog.obj_description(p.oid, 'pg_proc'),
+       pg_catalog.pg_has_role(p.proowner, 'USAGE')
+  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+ WHERE n.nspname = %s AND p.proname = ANY (%s)
+"""
+_FOUND_TRIGGERS = """
+SELECT evtname, evtenabled::text, coalesce(evttags, '{}')::text[], pg_catalog.pg_has_role(evtowner, 'USAGE')
+  FROM pg_catalog.pg_event_trigger WHERE evtname = ANY (%s)
+"""
+_OTHER_OBJECTS = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_namespace n ON n.oid = d.refobjid
+                WHERE d.refclassid = 'pg_catalog.pg_namespace'::regclass AND n.nspname = %s
+                  AND NOT (d.classid = 'pg_catalog.pg_proc'::regclass
+                           AND d.objid::pg_catalog.regprocedure::text = ANY (%s)))
+"""
+_OTHER_PUBLICATIONS = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_publication
+                WHERE pg_catalog.starts_with(pubname::text, 'tranrepl_') AND pubname <> %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that is made or removed, and whether our role may."""
+
+    what: str
+    statements: tuple[sql.Composable, ...]
+    allowed: bool
+
+
+@dataclass(slots=True)
+class _FoundTrigger:
+    enabled: str
+    tags: tuple[str, ...]
+    owned: bool
+
+
+@dataclass(slots=True)
+class _Found:
+    schema: bool
+    may_create: bool
+    schema_is_ours: bool
+    owns_schema: bool
+    versions: dict[str, int] = field(default_factory=dict)
+    """By the functions' signatures."""
+    owns_functions: bool = True
+    triggers: dict[str, _FoundTrigger] = field(default_factory=dict)
+
+
+class SchemaChangeSetup:
+    """What announces schema changes in one database, for the publication of this name and the others there."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self._name = name
+        self._where = f"Publisher {session.info.dbname}"
+
+    def set_up(self) -> list[str]:
+        """Make what is missing or of an earlier version, as far as our role may. Returns what was done, in words."""
+        with translated_errors(self._where), self._session.transaction():
+            # Two set-ups at once make it once.
+            self._session.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [_COMMENT])
+            steps = [step for step in self._missing() if step.allowed]
+            for step in steps:
+                for statement in step.statements:
+                    self._session.execute(sql.Composed([statement]))
+        return [f"{step.what} at {self._where}" for step in steps]
+
+    def warnings(self) -> Iterator[str]:
+        """Yield why schema changes will not be announced once setup has run, with the statements for who may."""
+        with translated_errors(self._where):
+            missing, off = self._missing(), self._switched_off()
+        left = [step for step in missing if not step.allowed]
+        if left:
+            texts = [it.as_string(self._session) for step in left for it in step.statements]
+            after = "" if len(left) == len(missing) else "after `tranrepl setup FILE`, "
+            yield (
+                f"{self._where}: role {self._session.info.user} may not make what announces schema changes, which "
+                f"therefore stop the publication: {after}let a superuser run this in database "
+                f"{self._session.info.dbname}, or set replicate_ddl: false:\n" + "\n".join(f"{it};" for it in texts)
+            )
+        if off:
+            yield f"{self._where}: {off}, and schema changes therefore stop the publication"
+
+    def why_unannounced(self) -> str | None:
+        """Say why schema changes are not announced now; None where they are."""
+        with translated_errors(self._where):
+            triggers = self._found().triggers
+            if any(it.name not in triggers for it in _EVENT_TRIGGERS):
+                return _NONE_OF_THEM
+            if any(it.enabled != _ENABLED_ALWAYS for it in triggers.values()):
+                return "an event trigger that announces them is disabled"
+            return self._switched_off()
+
+    def remove_unneeded(self) -> list[str]:
+        """Remove it where no other publication of the database may need it and our role may; return what was done."""
+        with translated_errors(self._where), self._session.transaction():
+            steps = self.removal()
+            if not all(step.allowed for step in steps):
+                return []
+            for step in steps:
+                for statement in step.statements:
+                    self._session.execute(sql.Composed([statement]))
+        return [f"removed {step.what} at {self._where}" for step in steps]
+
+    def removal(self) -> list[Step]:
+        """Return what is removed with the last publication of the database, in this order."""
+        other = self._session.execute(_OTHER_PUBLICATIONS, [self._name]).fetchone()
+        if other is not None and other[0]:
+            return []
+        found = self._found()
+        steps = [
+            Step(f"event trigger {name}", (sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(name)),), it.owned)
+            for name, it in sorted(found.triggers.items())
+        ]
+        if found.versions:
+            names = sql.SQL(", ").join(sql.SQL(it) for it in sorted(found.versions))
+            allowed = found.owns_functions or found.owns_schema
+            steps.append(
+                Step(
+                    f"functions {', '.join(sorted(found.versions))}",
+                    (sql.SQL("DROP FUNCTION {}").format(names),),
+                    allowed,
+                )
+            )
+        if found.schema_is_ours and not self._holds_others():
+            drop = sql.SQL("DROP SCHEMA {}").format(sql.Identifier(SCHEMA))
+            steps.append(Step(f"schema {SCHEMA}", (drop,), found.owns_schema))
+        return steps
+
+    def _missing(self) -> list[Step]:
+        found = self._found()
+        functions = [*self._schema_steps(found), *self._function_steps(found)]
+        return [*functions, *self._trigger_steps(found)]
+
+    def _schema_steps(self, found: _Found) -> Iterator[Step]:
+        if not found.schema:
+            schema = sql.Identifier(SCHEMA)
+            yield Step(
+                f"created schema {SCHEMA}",
+                (
+                    sql.SQL("CREATE SCHEMA {}").format(schema),
+                    sql.SQL("COMMENT ON SCHEMA {} IS {}").format(schema, sql.Literal(_SCHEMA_COMMENT)),
+                    sql.SQL("GRANT USAGE ON SCHEMA {} TO PUBLIC").format(schema),
+                ),
+                found.may_create,
+            )
+
+    def _function_steps(self, found: _Found) -> Iterator[Step]:
+        older = {it: text for it, text in FUNCTIONS.items() if found.versions.get(it, 0) < _VERSION}
+        if not older:
+            return
+        statements: list[sql.Composable] = []
+        for signature, text in older.items():
+            function = sql.SQL(signature)
+            comment = sql.Literal(f"{_COMMENT}{_VERSION}")
+            statements.append(sql.SQL(text))
+            statements.append(sql.SQL("COMMENT ON FUNCTION {} IS {}").format(function, comment))
+            if ANNOUNCE_CALL in signature:
+                statements.append(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO PUBLIC").format(function))
+        replaced = bool(found.versions)
+        yield Step(
+            f"{'replaced' if replaced else 'created'} the functions that announce schema changes",
+            tuple(statements),
+            found.may_create and found.owns_functions,
+        )
+
+    def _trigger_steps(self, found: _Found) -> list[Step]:
+        wanted = [(it, found.triggers.get(it.name)) for it in _EVENT_TRIGGERS]
+        lacking = [(it, there) for it, there in wanted if not _fits(it, there)]
+        if not lacking:
+            return []
+        may = self._may_create_event_triggers() and all(there is None or there.owned for _, there in lacking)
+        statements: list[sql.Composable] = []
+        if not may:
+            # Whoever replaces a function may act as whoever fires it: it goes to the owner of the triggers.
+            statements += [
+                sql.SQL("ALTER FUNCTION {}() OWNER TO CURRENT_USER").format(sql.Identifier(SCHEMA, name))
+                for name in (ANNOUNCE_EVENT, IDENTIFY)
+            ]
+        for trigger, there in lacking:
+            if there is not None:
+                statements.append(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(trigger.name)))
+            statements += trigger.statements()
+        return [Step("created the event triggers that announce schema changes", tuple(statements), may)]
+
+    def _may_create_event_triggers(self) -> bool:
+        """Try it with a function that is not there: the right is looked at first, and not every server gives it to
+        superusers alone."""
+        try:
+            with self._session.transaction():
+                self._session.execute(
+                    "CREATE EVENT TRIGGER tranrepl_none ON sql_drop EXECUTE FUNCTION pg_catalog.tranrepl_none()"
+                )
+        except InsufficientPrivilege:
+            return False
+        except UndefinedFunction:
+            return True
+        return False
+
+    def _switched_off(self) -> str | None:
+        row = self._session.execute(
+            "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'event_triggers'"
+        ).fetchone()
+        return "event_triggers is off" if row == ("off",) else None
+
+    def _holds_others(self) -> bool:
+        row = self._session.execute(_OTHER_OBJECTS, [SCHEMA, list(FUNCTIONS)]).fetchone()
+        return row is not None and bool(row[0])
+
+    def _found(self) -> _Found:
+        rights = self._session.execute(_RIGHTS, [_SCHEMA_COMMENT, SCHEMA]).fetchone()
+        found = _Found(*(rights or (False, False, False, False)))
+        names = [ANNOUNCE_EVENT, ANNOUNCE_CALL, IDENTIFY]
+        for signature, comment, owned in self._session.execute(_FOUND_FUNCTIONS, [SCHEMA, names]):
+            found.versions[signature] = _version(comment)
+            found.owns_functions &= owned
+        triggers: Sequence[str] = [it.name for it in _EVENT_TRIGGERS]
+        for name, enabled, tags, owned in self._session.execute(_FOUND_TRIGGERS, [list(triggers)]):
+            found.triggers[name] = _FoundTrigger(enabled, tuple(sorted(tags)), owned)
+        return found
+
+
+def _fits(wanted: _EventTrigger, found: _FoundTrigger | None) -> bool:
+    return found is not None and found.enabled == _ENABLED_ALWAYS and found.tags == wanted.tags
+
+
+def _version(comment: str | None) -> int:
+    """Return the version that a function's comment names; 0 where it names none."""
+    number = (comment or "").removeprefix(_COMMENT)
+    return int(number) if number.isdecimal() else 0

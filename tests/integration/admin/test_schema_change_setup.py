@@ -1,0 +1,203 @@
+"""Setup makes what announces schema changes where its role may, says what is left to do where not, and teardown removes
+it with the last publication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.announced import Announcing
+from support.databases import Databases
+from support.least_rights import with_login
+from support.shell import publication_file, typed
+from support.site import Rows, Site, execute
+from tranrepl.admin.check import check
+from tranrepl.admin.status import status
+from tranrepl.admin.teardown import plan_teardown, tear_down
+from tranrepl.errors import ConfigurationError
+
+_TRIGGERS = ["tranrepl_ddl_end", "tranrepl_drop", "tranrepl_partition", "tranrepl_rewrite"]
+_FOUND = "SELECT evtname::text, evtenabled::text FROM pg_event_trigger ORDER BY 1"
+_SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = 'tranrepl'"
+_FUNCTIONS = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'tranrepl'::regnamespace ORDER BY 1"
+
+
+@pytest.fixture
+def made(databases: DatabasesFactory) -> Databases:
+    made = databases()
+    for end in (made.publisher, made.subscriber):
+        execute(end, "CREATE TABLE item (id int PRIMARY KEY, note text)")
+    return made
+
+
+def _site(databases: Databases, folder: Path, **settings: Any) -> Site:
+    return Site(databases, folder / "store", ["public.item"], **{"replicate_ddl": True, **settings})
+
+
+def _triggers(databases: Databases) -> list[str]:
+    return [name for name, _ in execute(databases.publisher, _FOUND)]
+
+
+@pytest.fixture
+def owner(made: Databases) -> Iterator[Databases]:
+    """The Publisher by a login that owns the published table, and may create no event trigger."""
+    login, password = f"owner_{uuid4().hex[:8]}", uuid4().hex
+    execute(
+        made.publisher,
+        f"CREATE ROLE {login} LOGIN REPLICATION PASSWORD '{password}'",
+        f"ALTER TABLE item OWNER TO {login}",
+        f'GRANT CREATE ON DATABASE "{made.publisher.database}" TO {login}',
+    )
+    yield replace(made, publisher=with_login(made.publisher, login, password))
+    execute(
+        made.publisher, f"REASSIGN OWNED BY {login} TO CURRENT_USER", f"DROP OWNED BY {login}", f"DROP ROLE {login}"
+    )
+
+
+def test_setup_makes_it_once_and_mends_what_is_gone(made: Databases, tmp_path: Path) -> None:
+    site, where = _site(made, tmp_path), f"at Publisher {made.publisher.database}"
+    triggers = f"created the event triggers that announce schema changes {where}"
+    assert [it for it in site.set_up() if "schema" in it] == [
+        f"created schema tranrepl {where}",
+        f"created the functions that announce schema changes {where}",
+        triggers,
+    ]
+    assert execute(made.publisher, _FOUND) == [(it, "A") for it in _TRIGGERS]
+    assert site.set_up() == []
+    execute(made.publisher, "ALTER EVENT TRIGGER tranrepl_drop DISABLE", "DROP EVENT TRIGGER tranrepl_rewrite")
+    assert status(site.topology).log_reader.schema_changes_stop is not None
+    assert site.set_up() == [triggers]
+    assert execute(made.publisher, _FOUND) == [(it, "A") for it in _TRIGGERS]
+    assert status(site.topology).log_reader.schema_changes_stop is None
+
+
+def test_setup_replaces_functions_of_an_earlier_version_alone(made: Databases, tmp_path: Path) -> None:
+    site = _site(made, tmp_path)
+    site.set_up()
+    name, source = (
+        "tranrepl.announce_schema_change()",
+        "SELECT prosrc FROM pg_proc WHERE proname = 'announce_schema_change'",
+    )
+    current = execute(made.publisher, source)
+    other = f"CREATE OR REPLACE FUNCTION {name} RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN NULL; END'"
+    comment = "COMMENT ON FUNCTION {} IS 'tranrepl schema changes, version {}'"
+    execute(made.publisher, other, comment.format(name, 999))
+    assert site.set_up() == []
+    execute(made.publisher, comment.format(name, 0))
+    assert site.set_up() == [
+        f"replaced the functions that announce schema changes at Publisher {made.publisher.database}"
+    ]
+    assert execute(made.publisher, source) == current
+
+
+def test_publications_share_it_and_the_last_one_takes_it_along(made: Databases, tmp_path: Path) -> None:
+    one, two = _site(made, tmp_path), _site(made, tmp_path / "two", publication="other")
+    before: list[Rows] = [execute(made.publisher, it) for it in (_FOUND, _SCHEMA)]
+    one.set_up()
+    assert not [it for it in two.set_up() if "announce" in it]
+    tear_down(plan_teardown(one.topology), lambda _: None)
+    assert _triggers(made) == _TRIGGERS
+    said: list[str] = []
+    tear_down(plan_teardown(two.topology), said.append)
+    assert f"schema tranrepl at Publisher {made.publisher.database}" in said
+    assert [execute(made.publisher, it) for it in (_FOUND, _SCHEMA)] == before
+
+
+def test_teardown_leaves_a_schema_of_that_name_which_others_made(made: Databases, tmp_path: Path) -> None:
+    site = _site(made, tmp_path)
+    execute(made.publisher, "CREATE SCHEMA tranrepl")
+    site.set_up()
+    tear_down(plan_teardown(site.topology), lambda _: None)
+    assert execute(made.publisher, _SCHEMA) == [(1,)]
+    assert (_triggers(made), execute(made.publisher, _FUNCTIONS)) == ([], [])
+
+
+def test_replicate_ddl_false_makes_none_and_removes_what_is_there(made: Databases, tmp_path: Path) -> None:
+    on, off = _site(made, tmp_path), _site(made, tmp_path, replicate_ddl=False)
+    off.set_up()
+    assert (_triggers(made), execute(made.publisher, _SCHEMA)) == ([], [(0,)])
+    assert status(off.topology).log_reader.schema_changes_stop == "replicate_ddl is false"
+    on.set_up()
+    assert _triggers(made) == _TRIGGERS
+    off.set_up()
+    assert (_triggers(made), execute(made.publisher, _SCHEMA)) == ([], [(0,)])
+
+
+def test_an_owner_is_told_the_statements_for_a_superuser(
+    owner: Databases, made: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = _site(owner, tmp_path)
+    site.set_up()
+    assert execute(made.publisher, _FUNCTIONS) == [
+        ("announce",),
+        ("announce_schema_change",),
+        ("identify_partitions",),
+    ]
+    (warning,) = check(site.topology).warnings
+    introduction, *statements = warning.splitlines()
+    database, login = made.publisher.database, owner.publisher.login
+    assert introduction == (
+        f"Publisher {database}: role {login} may not make what announces schema changes, which therefore stop the "
+        f"publication: let a superuser run this in database {database}, or set replicate_ddl: false:"
+    )
+    file = publication_file(tmp_path, [{"source": "public.item"}])
+    shown = typed("status", file, environment=owner.environment).out
+    assert "schema changes stop the publication: the event triggers that announce them are not there" in shown
+    # The owner may do without.
+    announced = Announcing(owner.publisher)
+    announced.keep_log()
+    owners = ("BEGIN", "ALTER TABLE item ADD COLUMN a int", "SELECT tranrepl.announce('item')", "COMMIT")
+    assert [it["event"] for it in announced.told_of(*owners)] == ["call"]
+    execute(made.publisher, *statements)
+    assert check(site.topology).warnings == []
+    assert status(site.topology).log_reader.schema_changes_stop is None
+    assert [it["tag"] for it in announced.told_of("ALTER TABLE item ADD COLUMN b int")] == ["ALTER TABLE"]
+    ((own,),) = execute(
+        made.publisher, "SELECT proowner = current_user::regrole FROM pg_proc WHERE proname = 'announce_schema_change'"
+    )
+    assert own
+
+
+def test_statements_before_setup_are_all_that_it_takes(owner: Databases, made: Databases, tmp_path: Path) -> None:
+    site = _site(owner, tmp_path)
+    execute(made.publisher, f'REVOKE CREATE ON DATABASE "{made.publisher.database}" FROM {owner.publisher.login}')
+    (warning,) = check(site.topology).warnings
+    assert "after `tranrepl setup FILE`" not in warning
+    execute(made.publisher, warning.split("\n", 1)[1])
+    assert check(site.topology).warnings == []
+    assert _triggers(made) == _TRIGGERS
+
+
+def test_who_may_create_no_event_trigger_is_told_who_tears_down(
+    owner: Databases, made: Databases, tmp_path: Path
+) -> None:
+    site = _site(owner, tmp_path)
+    _site(made, tmp_path).set_up()
+    execute(made.publisher, f"ALTER PUBLICATION {_publication(made)} OWNER TO {owner.publisher.login}")
+    with pytest.raises(ConfigurationError, match="may not change: event trigger tranrepl_ddl_end") as caught:
+        plan_teardown(site.topology)
+    _, *statements = (caught.value.report.remedy or "").splitlines()
+    execute(made.publisher, *statements)
+    tear_down(plan_teardown(site.topology), lambda _: None)
+    assert (_triggers(made), execute(made.publisher, _SCHEMA)) == ([], [(0,)])
+
+
+def _publication(databases: Databases) -> str:
+    ((name,),) = execute(databases.publisher, "SELECT pubname::text FROM pg_publication")
+    return str(name)
+
+
+def test_check_warns_where_event_triggers_are_off(made: Databases, tmp_path: Path) -> None:
+    site = _site(made, tmp_path)
+    site.set_up()
+    execute(made.publisher, f'ALTER DATABASE "{made.publisher.database}" SET event_triggers = off')
+    assert check(site.topology).warnings == [
+        f"Publisher {made.publisher.database}: event_triggers is off, and schema changes therefore stop the publication"
+    ]
+    assert status(site.topology).log_reader.schema_changes_stop == "event_triggers is off"

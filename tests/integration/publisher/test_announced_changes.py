@@ -1,0 +1,173 @@
+"""What the event triggers of a Publisher announce: each published table that a command changed, as it is then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conftest import DatabaseFactory
+from support.announced import PUBLICATION, Announcing, Told
+
+_SERVERS = ["postgres", "debian_postgres"]
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Announcing:
+    site = Announcing(database("publisher", request.getfixturevalue(getattr(request, "param", "postgres")))).create()
+    site.set_up()
+    return site
+
+
+def _column(told: Told, name: str) -> dict[str, Any]:
+    return next(dict(it) for it in told["columns"] if it["name"] == name)
+
+
+def _tables(told: list[Told]) -> list[str]:
+    return [it["name"] for it in told]
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_an_added_column_comes_with_the_value_of_rows_that_exist(site: Announcing) -> None:
+    site.execute("INSERT INTO orders VALUES (1, 'x', 'ok', 1, 1)")
+    with site.user() as session:
+        session.execute("SET DateStyle = 'German'")
+        session.execute("SET TimeZone = 'Asia/Tokyo'")
+        session.execute("ALTER TABLE orders ADD COLUMN at timestamptz DEFAULT '2026-01-02 03:04:05+00'")
+    (told,) = site.told()
+    assert {key: told[key] for key in ("v", "event", "tag", "schema", "name", "kind", "identity", "defaults_told")} == {
+        "v": 1,
+        "event": "ddl_command_end",
+        "tag": "ALTER TABLE",
+        "schema": "public",
+        "name": "orders",
+        "kind": "r",
+        "identity": "d",
+        "defaults_told": True,
+    }
+    assert [it["name"] for it in told["columns"]] == ["id", "note", "how", "price", "code", "at"]
+    added = _column(told, "at")
+    assert (added["num"], added["type"], added["has_missing"]) == (6, "timestamp with time zone", True)
+    assert (added["missing"], added["default"]) == (
+        "2026-01-02 03:04:05+00",
+        "'2026-01-02 03:04:05+00'::timestamp with time zone",
+    )
+    assert _column(told, "how")["labels"] == ["sad", "ok"]
+    assert [(it["name"], it["primary"], it["columns"]) for it in told["unique"]] == [("orders_pkey", True, [1])]
+
+
+def test_a_rewrite_is_told_with_its_reason_before_the_table(site: Announcing) -> None:
+    site.execute("INSERT INTO orders VALUES (1, 'x', 'ok', 1, 1)")
+    told = site.told_of("ALTER TABLE orders ADD COLUMN chance float8 DEFAULT random()")
+    assert [(it["event"], it.get("rewrite", {}).get("reason")) for it in told] == [
+        ("table_rewrite", 2),
+        ("ddl_command_end", None),
+    ]
+    assert not _column(told[1], "chance")["has_missing"]
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "DROP TYPE mood CASCADE",
+        "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
+        "ALTER DOMAIN amount ADD CHECK (VALUE > 0)",
+        "CREATE UNIQUE INDEX one_code ON orders (code)",
+        "ALTER TABLE orders RENAME COLUMN code TO number",
+        "ALTER SCHEMA public RENAME TO common",
+    ],
+)
+def test_a_command_that_does_not_name_the_table_is_told_of_it(site: Announcing, command: str) -> None:
+    assert "orders" in _tables(site.told_of(command))
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize("how", ["", "CONCURRENTLY "])
+def test_a_dropped_index_is_told_of_its_table_alone(site: Announcing, how: str) -> None:
+    site.execute("CREATE TABLE more (id int PRIMARY KEY)", f"ALTER PUBLICATION {PUBLICATION} ADD TABLE more")
+    site.execute(
+        "CREATE UNIQUE INDEX one_code ON orders (code)", "ALTER TABLE orders REPLICA IDENTITY USING INDEX one_code"
+    )
+    assert set(_tables(site.told_of(f"DROP INDEX {how}one_code"))) == {"orders"}
+
+
+def test_tables_that_are_not_published_are_not_told(site: Announcing) -> None:
+    assert site.told_of("ALTER TABLE aside ADD COLUMN a int", "DROP TABLE aside", "CREATE TABLE aside (id int)") == []
+
+
+def test_what_is_rolled_back_is_not_told(site: Announcing) -> None:
+    assert site.told_of("BEGIN", "ALTER TABLE orders ADD COLUMN a int", "ROLLBACK") == []
+
+
+def test_a_table_that_goes_is_told_as_unpublished(site: Announcing) -> None:
+    (dropped,) = site.told_of("DROP TABLE orders")
+    (gone,) = dropped["unpublished"]
+    assert (dropped["tag"], gone["publication"], gone["name"], gone["oid"] is None) == (
+        "DROP TABLE",
+        PUBLICATION,
+        "orders",
+        False,
+    )
+    (taken_out,) = site.told_of(f"ALTER PUBLICATION {PUBLICATION} DROP TABLE event")
+    assert [(it["name"], it["oid"]) for it in taken_out["unpublished"]] == [("event", None)]
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_partitions_are_told_with_their_root(site: Announcing) -> None:
+    def partitions(*commands: str) -> list[str]:
+        told = site.told_of(*commands)
+        assert set(_tables(told)) == {"event"}
+        return [it["name"] for it in told[-1].get("partitions", [])]
+
+    new = "CREATE TABLE event_2 PARTITION OF event FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')"
+    assert partitions(new) == ["event_1", "event_2"]
+    assert partitions("ALTER TABLE event DETACH PARTITION event_1") == ["event_2"]
+    attach = "ALTER TABLE event ATTACH PARTITION event_1 FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')"
+    assert partitions(attach) == ["event_1", "event_2"]
+    month = "FOR VALUES FROM ('2026-03-01') TO ('2026-04-01')"
+    below = f"CREATE TABLE event_3 PARTITION OF event {month} PARTITION BY LIST (id)"
+    assert partitions(below, "CREATE TABLE event_3_1 PARTITION OF event_3 FOR VALUES IN (1)")[2:] == [
+        "event_3",
+        "event_3_1",
+    ]
+    assert partitions("DROP TABLE event_3_1") == ["event_1", "event_2", "event_3"]
+    assert partitions("DROP TABLE event_2") == ["event_1", "event_3"]
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_a_new_partition_gets_the_identity_of_its_root(site: Announcing) -> None:
+    site.execute("ALTER TABLE ONLY event REPLICA IDENTITY FULL")
+    told = site.told_of(
+        "CREATE TABLE event_2 PARTITION OF event FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')",
+        "CREATE TABLE event_3 (note text, at date NOT NULL, id int NOT NULL)",
+        "ALTER TABLE event ATTACH PARTITION event_3 FOR VALUES FROM ('2026-03-01') TO ('2026-04-01')",
+    )
+    identities = {it["name"]: it["identity"] for it in told[-1]["partitions"]}
+    assert identities == {"event_1": "d", "event_2": "f", "event_3": "f"}
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_a_message_of_a_subtransaction_comes_before_the_next_row(site: Announcing) -> None:
+    site.execute("INSERT INTO orders (id) VALUES (1)")
+    site.told()
+    row, ddl = "UPDATE orders SET price = 3", "ALTER TABLE orders ADD COLUMN a int"
+    site.execute("BEGIN", "SAVEPOINT a", row, "SAVEPOINT b", ddl, "RELEASE b", "RELEASE a", row, "COMMIT")
+    kinds = [it for it in site.kinds() if it in "MU"]
+    assert kinds[:2] == ["U", "M"]
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_an_owner_without_event_triggers_calls_the_function(site: Announcing) -> None:
+    site.execute("INSERT INTO orders VALUES (1, 'x', 'ok', 1, 1)")
+    for name in ("ddl_end", "drop", "rewrite", "partition"):
+        site.execute(f"DROP EVENT TRIGGER tranrepl_{name}")
+    call = "SELECT tranrepl.announce('orders', 'aside')"
+    assert site.told_of("ALTER TABLE orders ADD COLUMN a int") == []
+    (told,) = site.told_of("BEGIN", "ALTER TABLE orders ADD COLUMN b int DEFAULT 7", call, "COMMIT")
+    assert (told["event"], told["tag"], told["name"], told.get("rewrite")) == ("call", "ALTER TABLE", "orders", None)
+    assert _column(told, "b")["missing"] == "7"
+    # That rows were rewritten is told too.
+    (told,) = site.told_of("BEGIN", "ALTER TABLE orders ALTER COLUMN code TYPE bigint", call, "COMMIT")
+    assert told["rewrite"] == {"oid": told["oid"], "reason": 6}

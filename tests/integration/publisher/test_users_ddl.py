@@ -1,0 +1,195 @@
+"""Users' DDL never fails, and never waits, because its Publisher announces schema changes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from conftest import DatabaseFactory
+from support.announced import PUBLICATION, Announcing, owned_by
+from support.ddl_commands import DDL
+from support.embedded_postgres import PostgresServer
+from support.server_copies import catch_up, promote, standby_of
+from support.site import execute
+from tranrepl.connections import Connection
+from tranrepl.publisher.postgres.schema_change_functions import FUNCTIONS
+
+_SERVERS = ["postgres", "debian_postgres"]
+Owner = Callable[[Announcing], Connection]
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Announcing:
+    """On the server that the test names, PostgreSQL 18 where it names none."""
+    return Announcing(database("publisher", request.getfixturevalue(getattr(request, "param", "postgres")))).create()
+
+
+@pytest.fixture
+def owner() -> Iterator[Owner]:
+    """A factory of logins that own the tables and have no right of ours."""
+    made: list[tuple[Announcing, str]] = []
+
+    def create(site: Announcing) -> Connection:
+        login, password = f"owner_{uuid4().hex[:8]}", uuid4().hex
+        made.append((site, login))
+        return owned_by(site, login, password)
+
+    yield create
+    for site, login in made:
+        execute(site.connection, f"DROP OWNED BY {login} CASCADE", f"DROP ROLE {login}")
+
+
+def _run_ddl(site: Announcing, connection: Connection | None = None, *before: str) -> None:
+    with site.user(connection) as session:
+        for command in (*before, *DDL):
+            session.execute(command.encode())
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_every_command_works_as_without(site: Announcing) -> None:
+    site.set_up()
+    _run_ddl(site)
+    told = site.told()
+    assert [it for it in told if "failed" in it] == []
+    assert site.warnings() == []
+    assert {it["tag"] for it in told} >= {"ALTER TABLE", "ALTER TYPE", "CREATE TABLE", "DROP TABLE", "DROP TYPE"}
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_so_it_does_for_an_owner_without_any_right_of_ours(site: Announcing, owner: Owner) -> None:
+    site.set_up()
+    site.execute(
+        "REVOKE ALL ON SCHEMA tranrepl FROM PUBLIC", *(f"REVOKE ALL ON FUNCTION {it} FROM PUBLIC" for it in FUNCTIONS)
+    )
+    settings = ("SET DateStyle = 'German'", "SET search_path = public, pg_temp", "SET TimeZone = 'Asia/Tokyo'")
+    _run_ddl(site, owner(site), *settings, "SET standard_conforming_strings = off")
+    assert [it for it in site.told() if "failed" in it] == []
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_so_it_does_where_the_functions_meet_another_catalogue(site: Announcing) -> None:
+    site.set_up()
+    for text in FUNCTIONS.values():
+        # As with a server that is newer than they are.
+        execute(site.connection, text.replace("a.attmissingval", "a.attgone").replace("i.indisunique", "i.gone"))
+        execute(site.connection, text.replace("c.relrowsecurity", "c.gone").replace("c.relispartition", "c.gone"))
+    _run_ddl(site)
+    failed = [it for it in site.told() if "failed" in it]
+    assert {it["failed"] for it in failed} == {"42703"}
+    assert failed[0]["message"] == "column c.gone does not exist"
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_so_it_does_where_nobody_may_write_messages(site: Announcing, owner: Owner) -> None:
+    site.set_up()
+    emitting = "pg_logical_emit_message(boolean, text, text" + (
+        ", boolean)" if site.server_version() >= 170000 else ")"
+    )
+    site.execute(f"REVOKE EXECUTE ON FUNCTION {emitting} FROM PUBLIC")
+    user = owner(site)
+    site.told()
+    _run_ddl(site, user)
+    assert site.told() == []
+    assert "tranrepl: a schema change is not announced: permission denied for function pg_logical_emit_message" in (
+        site.warnings()
+    )
+
+
+def test_so_it_does_where_event_triggers_are_off(site: Announcing) -> None:
+    site.set_up()
+    _run_ddl(site, None, "SET event_triggers = off")
+    assert site.told() == []
+    assert site.warnings() == []
+
+
+def test_so_it_does_where_nothing_is_published(site: Announcing) -> None:
+    site.set_up()
+    site.execute(f"DROP PUBLICATION {PUBLICATION}")
+    site.told()
+    _run_ddl(site)
+    assert site.told() == []
+
+
+def test_a_session_of_a_replica_announces_too(site: Announcing) -> None:
+    site.set_up()
+    with site.user() as session:
+        session.execute("SET session_replication_role = replica")
+        session.execute("ALTER TABLE orders ADD COLUMN a int")
+    assert [it["tag"] for it in site.told()] == ["ALTER TABLE"]
+
+
+def test_a_standby_that_was_promoted_announces(own_server: PostgresServer, tmp_path: Path) -> None:
+    site = Announcing(own_server.connection("publisher")).create()
+    site.set_up()
+    with standby_of(own_server, own_server.settings.home / "standby", "publisher") as standby:
+        catch_up(own_server, standby)
+        promote(standby)
+        promoted = Announcing(standby.connection("publisher"))
+        promoted.keep_log()
+        _run_ddl(promoted)
+        told = promoted.told()
+    assert "ALTER TABLE" in {it["tag"] for it in told}
+    assert [it for it in told if "failed" in it] == []
+    assert promoted.warnings() == []
+
+
+def test_no_command_waits_for_a_lock_that_it_would_not_take(site: Announcing) -> None:
+    site.set_up()
+    with site.user() as other, site.user() as session:
+        # Deparsing a default or a bound locks its table.
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE orders, event, event_1 IN ACCESS EXCLUSIVE MODE")
+        session.execute("SET lock_timeout = '1s'")
+        for command in (
+            "ALTER TYPE mood ADD VALUE 'happy'",
+            "ALTER SCHEMA public RENAME TO common",
+            "ALTER SCHEMA common RENAME TO public",
+            "CREATE TABLE more (id int PRIMARY KEY)",
+            "DROP TABLE more",
+            "ALTER DOMAIN amount SET DEFAULT 1",
+        ):
+            session.execute(command.encode())
+        other.execute("ROLLBACK")
+    told = site.told()
+    assert [(it["tag"], it["defaults_told"]) for it in told if it["name"] == "orders"] == [
+        ("ALTER TYPE", False),
+        ("ALTER SCHEMA", False),
+        ("ALTER SCHEMA", False),
+        ("ALTER DOMAIN", False),
+    ]
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_a_command_costs_a_few_milliseconds(site: Announcing) -> None:
+    with_20_columns = ", ".join(f"c{n} text DEFAULT 'x'" for n in range(20))
+    site.execute(f"CREATE TABLE wide (id int PRIMARY KEY, {with_20_columns})")
+    site.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE wide")
+    without = _cost(site)
+    site.set_up()
+    assert _cost(site) - without < 0.05
+
+
+def _cost(site: Announcing) -> float:
+    """Seconds that an ALTER of a published table of 20 columns takes, at the median."""
+    taken: list[float] = []
+    with site.user() as session:
+        for number in range(20):
+            started = time.perf_counter()
+            session.execute(f"ALTER TABLE wide ALTER COLUMN c1 SET DEFAULT '{number}'".encode())
+            taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def test_what_a_user_breaks_by_itself_still_fails_as_it_did(site: Announcing) -> None:
+    site.set_up()
+    with site.user() as session, pytest.raises(psycopg.errors.DuplicateColumn):
+        session.execute("ALTER TABLE orders ADD COLUMN note text")
+    assert site.told() == []

@@ -1,0 +1,121 @@
+"""A PostgreSQL Publisher whose log announces schema changes, and what it announces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from support.ddl_commands import TABLES
+from support.least_rights import with_login
+from support.site import execute
+from tranrepl.connections import Connection
+from tranrepl.postgres.session import connect
+from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
+
+Told = Mapping[str, Any]
+PUBLICATION = "tranrepl_test"
+_MESSAGES = """
+SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, 'proto_version', '1',
+                                                    'publication_names', %s, 'messages', 'true')
+"""
+
+
+@dataclass(slots=True)
+class Announcing:
+    """A database of its own, with `TABLES`, of which `orders` and `event` are published."""
+
+    connection: Connection
+    notices: list[str] = field(default_factory=list)
+    """What the server said to sessions of users."""
+
+    @property
+    def _slot(self) -> str:
+        return f"announced_{self.connection.database}"
+
+    def create(self, tables: tuple[str, ...] = TABLES, published: str = "orders, event") -> Announcing:
+        execute(
+            self.connection,
+            *tables,
+            f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {published}",
+        )
+        self.keep_log()
+        return self
+
+    def keep_log(self) -> None:
+        self.execute(f"SELECT pg_create_logical_replication_slot('{self._slot}', 'pgoutput')")
+
+    def set_up(self, connection: Connection | None = None) -> list[str]:
+        """What setup does for schema changes."""
+        with self.setup(connection) as setup:
+            return setup.set_up()
+
+    @contextmanager
+    def setup(self, connection: Connection | None = None) -> Iterator[SchemaChangeSetup]:
+        with connect(connection or self.connection, "tranrepl setup", autocommit=True) as session:
+            yield SchemaChangeSetup(session, PUBLICATION)
+
+    @contextmanager
+    def user(self, connection: Connection | None = None) -> Iterator[psycopg.Connection[Any]]:
+        """A session that executes each command by itself."""
+        parameters: dict[str, Any] = dict((connection or self.connection).libpq_parameters("user"))
+        with psycopg.connect(**parameters, autocommit=True) as session:
+            session.add_notice_handler(lambda notice: self.notices.append(notice.message_primary or ""))
+            yield session
+
+    def server_version(self) -> int:
+        with self.user() as session:
+            return session.info.server_version
+
+    def execute(self, *commands: str) -> None:
+        execute(self.connection, *commands)
+
+    def warnings(self) -> list[str]:
+        """What sessions were told of our event triggers."""
+        return [it for it in self.notices if it.startswith("tranrepl")]
+
+    def told(self) -> list[Told]:
+        """The announcements since the log was last read, without the pads; what is not told is left out."""
+        found = [_content(it) for it in self._read() if it[:1] == b"M"]
+        return [{key: value for key, value in it.items() if value is not None} for it in found if it is not None]
+
+    def kinds(self) -> list[str]:
+        """The kinds of messages in the log since it was last read."""
+        return [chr(it[0]) for it in self._read()]
+
+    def _read(self) -> list[bytes]:
+        with psycopg.connect(**_parameters(self.connection), autocommit=True) as session:
+            return [bytes(data) for (data,) in session.execute(_MESSAGES, [self._slot, PUBLICATION])]
+
+    def told_of(self, *commands: str) -> list[Told]:
+        self.told()
+        self.execute(*commands)
+        return self.told()
+
+
+def owned_by(site: Announcing, login: str, password: str) -> Connection:
+    """Make a login that owns the tables and types and has no other right; return its connection."""
+    tables, types = ("orders", "event", "event_1", "aside"), ("TYPE mood", "TYPE pair", "DOMAIN amount")
+    database = site.connection.database
+    site.execute(
+        f"CREATE ROLE {login} LOGIN PASSWORD '{password}'",
+        *(f"ALTER TABLE {it} OWNER TO {login}" for it in tables),
+        *(f"ALTER {it} OWNER TO {login}" for it in types),
+        f"GRANT CREATE ON SCHEMA public TO {login}",
+        f'GRANT CREATE ON DATABASE "{database}" TO {login}',
+    )
+    return with_login(site.connection, login, password)
+
+
+def _parameters(connection: Connection) -> dict[str, Any]:
+    return dict(connection.libpq_parameters("test"))
+
+
+def _content(message: bytes) -> Told | None:
+    """Return the content of a message `M` of ours, which begins with kind, flags and position; None of a pad's."""
+    prefix, rest = message[10:].split(b"\0", 1)
+    return json.loads(rest[4:]) if prefix == b"tranrepl.schema" else None
