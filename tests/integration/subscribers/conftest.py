@@ -74,7 +74,10 @@ def mssql_site(shared_mssql_database: Connection) -> Site:
     connection, kind = shared_mssql_database, Kind("mssql", {}, "mssql procedures")
     site = Site(kind, connection, lambda *statements: mssql_execute(connection, *statements), "dbo")
     site.execute(
-        "if object_id('msreplication_subscriptions') is not null delete from msreplication_subscriptions",
+        *(
+            f"if object_id('{table}') is not null delete from {table}"
+            for table in ("msreplication_subscriptions", "mssubscription_articles")
+        ),
     )
     return site
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.command_history import Column, History, table_description
+from support.schema_changes import change, dropped, renamed
 from support.subscribers import KEY, Site
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Apply, Article
@@ -38,6 +39,20 @@ def test_names_of_columns_meet_whatever_their_case(mssql_site: Site, apply: Appl
     error = site.deliver(missing, site.watermark()).error
     assert error is not None
     assert (error.number, error.key) == ("20598", "VendorID = 9")
+
+
+def test_a_schema_change_meets_columns_whatever_their_case(mssql_site: Site) -> None:
+    site = mssql_site
+    site.execute("create table changed (VENDORID int primary key, NAME nvarchar(20), RATING int)")
+    old = site.article("changed", _VENDOR)
+    new = site.next_definition(old, [_VENDOR[0], Column("Title", "character varying(20)")])
+    history = History().insert(old, _ONE).transaction()
+    history.schema(change(old, new, dropped("Rating"), renamed("Name", "Title")))
+    result = site.deliver(history.insert(new, ["2", "two"]))
+    assert result.error is None
+    assert site.rows("changed") == [(1, "one"), (2, "two")]
+    (names,) = zip(*site.execute("select name from sys.columns where object_id = object_id('changed')"), strict=True)
+    assert [it.lower() for it in names] == ["vendorid", "title"]
 
 
 def test_a_column_is_taken_for_one_published_column(mssql_site: Site) -> None:
