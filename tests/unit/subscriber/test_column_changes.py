@@ -120,4 +120,4 @@ def test_a_renamed_label_is_not_looked_for_within_arrays() -> None:
 def test_a_column_whose_values_are_written_otherwise_is_made_anew() -> None:
     number = Column("name", "integer")
     plan = _plan([ID, number], retyped(number))
-    assert [it.in_words() for it in plan.steps] == ["DROP COLUMN name", "ADD COLUMN name INTEGER"]
+    assert [it.in_words() for it in plan.steps] == ["DROP COLUMN name", "ADD COLUMN name integer"]

@@ -1,12 +1,21 @@
-"""T-SQL that declares a column anew, which Babelfish does not run for columns of text."""
+"""Columns of SQL Server: what is told of them, and T-SQL that declares one anew, which Babelfish runs for no text."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
+from support.command_history import Column, registered, table_description
+from support.schema_changes import added, change
+from tranrepl.model.names import TableName
 from tranrepl.model.source_types import source_type
+from tranrepl.settings.publication import Article
+from tranrepl.subscriber.generic.column_changes import column_plan
 from tranrepl.subscriber.mssql.columns import declaration
 from tranrepl.subscriber.mssql.database import SqlServer
+
+_ID, _LOGO = Column("id", "integer", key=1), Column("logo", "bytea")
+_NAME = TableName("public", "vendor")
+_VENDOR = Article.model_validate({"source": _NAME})
 
 
 def test_a_column_of_text_keeps_its_collation() -> None:
@@ -20,3 +29,11 @@ def test_a_column_that_takes_no_null_says_so() -> None:
     assert declaration(("s", "t"), "n", sa.DECIMAL(12, 2), nullable=False) == (
         "ALTER TABLE [s].[t] ALTER COLUMN [n] DECIMAL(12, 2) NOT NULL"
     )
+
+
+def test_a_column_of_bytes_is_told_with_its_type() -> None:
+    old, new = (registered(_VENDOR, table_description(_NAME, it), 1) for it in ([_ID], [_ID, _LOGO]))
+    plan = column_plan(
+        SqlServer(), SqlServer().dialect(), change(old, new, added(_LOGO)), old, new, (), "Subscriber it"
+    )
+    assert plan.told == ["Subscriber it: table public.vendor: ADD COLUMN logo varbinary(max)"]

@@ -175,7 +175,7 @@ class _Plan:
         converts = conversion(source_type(change.type_name or ""), described, self.database.binding)
         text = change.existing_value
         try:
-            return AddedColumn(change.column, made, converts.bind, None if text is None else converts.convert(text))
+            value = None if text is None else converts.convert(text)
         except UnfitValueError as error:
             raise DataError(
                 f"{self.at}: column {change.column}, which is to be added: {error}",
@@ -183,6 +183,7 @@ class _Plan:
                 remedy="add the column to the table by hand, of a type that holds the value",
                 article=str(self.new.source),
             ) from error
+        return AddedColumn(change.column, made, described.spelling, converts.bind, value)
 
     def _drop(self, change: ColumnChange) -> None:
         self.types.pop(change.column, None)
@@ -227,7 +228,7 @@ class _Plan:
             self.steps += [DroppedColumn(change.column), self._added(change)]
             column = replace(column, nullable=True)
         else:
-            self.steps.append(RetypedColumn(change.column, made))
+            self.steps.append(RetypedColumn(change.column, made, self._spelled(made)))
         self.columns[change.column] = replace(column, type_name=self._spelled(made))
 
     def _require(self, name: str) -> TableColumn:

@@ -15,11 +15,13 @@ class AddedColumn:
 
     name: str
     type: TypeEngine[Any]
+    spelling: str
+    """The type as messages name it."""
     bind: TypeEngine[Any]
     value: Any = None
 
     def in_words(self) -> str:
-        return f"ADD COLUMN {self.name} {self.type}"
+        return f"ADD COLUMN {self.name} {self.spelling}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,10 @@ class RetypedColumn:
 
     name: str
     type: TypeEngine[Any]
+    spelling: str
 
     def in_words(self) -> str:
-        return f"ALTER COLUMN {self.name} TYPE {self.type}"
+        return f"ALTER COLUMN {self.name} TYPE {self.spelling}"
 
 
 @dataclass(frozen=True, slots=True)

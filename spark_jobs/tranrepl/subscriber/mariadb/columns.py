@@ -4,7 +4,7 @@ also where the server crashes ("Atomic DDL"), so that the table's columns say wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -84,11 +84,11 @@ class _Net:
 
 
 def _renamed(column: AddedColumn, name: str) -> AddedColumn:
-    return AddedColumn(name, column.type, column.bind, column.value)
+    return replace(column, name=name)
 
 
 def _retyped(column: AddedColumn, made: TypeEngine[Any]) -> AddedColumn:
-    return AddedColumn(column.name, made, column.bind, column.value)
+    return replace(column, type=made)
 
 
 class MariaDbColumns:
