@@ -13,6 +13,7 @@ from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
+from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequence_check import sequence_warnings
 from tranrepl.distributor.command_file import mounted_path
@@ -33,6 +34,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.settings.following import edits
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
@@ -99,8 +101,10 @@ class Checked:
 
 def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Checked:
     """Look at all that the publication needs, and change nothing."""
-    publication = topology.publication
     checked = Checked(purpose=purpose)
+    checked.collect(partial(_outdated_names, checked, topology))
+    topology = following(topology)
+    publication = topology.publication
     checked.collect(_java)
     checked.collect(_spark_submit)
     checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
@@ -113,6 +117,12 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         for subscription in publication.subscriptions:
             checked.collect(partial(_subscriber, checked, topology, database, subscription.name))
     return checked
+
+
+def _outdated_names(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
+    """Warn of names in the file that a schema change has overtaken."""
+    checked.warnings.extend(edits(topology.publication, registered_articles(topology)))
+    yield from ()
 
 
 def _not_propagated(publication: Publication) -> Iterator[str]:
@@ -130,7 +140,7 @@ def _not_propagated(publication: Publication) -> Iterator[str]:
 
 def check_publisher(topology: Topology) -> Checked:
     """Look at the Publisher and its tables only."""
-    checked = Checked()
+    checked, topology = Checked(), following(topology)
 
     def problems() -> Iterator[ReplicationError]:
         yield from _position_problems(topology)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from tranrepl.admin.followed_names import following
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.admin.recorded_definitions import record_definitions, standing_articles
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
@@ -21,7 +22,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
-from tranrepl.settings.registration import registered_article
+from tranrepl.settings.registration import file_names, registered_article
 from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
 from tranrepl.topology import Topology
@@ -35,6 +36,8 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
 
     Raises ConfigurationError where a change of an article must wait for commands still to be delivered.
     """
+    named = {it.destination_table: file_names(it) for it in topology.publication.articles}
+    topology = following(topology)
     publication = topology.publication
     with topology.distributor() as database:
         with topology.publisher(_APPLICATION) as publisher:
@@ -45,6 +48,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             )
             known = {article.source: article for article in database.articles.registered(record)}
             articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
+            articles = [it.model_copy(update={"file_names": named[it.destination]}) for it in articles]
             if record.registered_to is not None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.
                 publisher.require_kept()

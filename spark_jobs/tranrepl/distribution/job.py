@@ -289,7 +289,12 @@ class _Job:
 
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
     own = {it.source for it in request.publication.articles if it.order is CommandOrder.OWN_ARTICLE}
-    return frozenset(number for number, it in articles.items() if it.source in own)
+    # Definitions of several versions: each is of the article that the file names, whatever its table is called by then.
+    return frozenset(
+        number
+        for number, it in articles.items()
+        if it.source in own or (it.file_names is not None and it.file_names.source in own)
+    )
 
 
 def _driver_addresses(spark: SparkSession) -> tuple[str, str]:

@@ -49,10 +49,15 @@ def registered_article(
         file=file.with_partitions_of(known.file) if file is not None and known is not None else file,
         begins_after=known.begins_after if known else FIRST_POSITION,
         definition=table.definition,
-        file_names=ArticleNames(
-            source=article.source,
-            columns=None if article.columns is None else tuple(article.columns),
-            filter=article.filter,
-            lob_columns=tuple(article.lob_columns),
-        ),
+        file_names=file_names(article),
+    )
+
+
+def file_names(article: Article) -> ArticleNames:
+    """Return what an article's file names."""
+    return ArticleNames(
+        source=article.source,
+        columns=None if article.columns is None else tuple(article.columns),
+        filter=article.filter,
+        lob_columns=tuple(article.lob_columns),
     )

@@ -14,6 +14,7 @@ from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
@@ -116,7 +117,7 @@ def open_snapshot(
         if problem is not None:
             raise problem
         sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
-        articles = _described(publisher, publication.articles, waiting.articles, sizes)
+        articles = _described(publisher, follow(publication, waiting.articles).articles, waiting.articles, sizes)
         if publication.subscription(request.subscription).sequences is False:
             articles = tuple(replace(it, source=it.source.without_sequences()) for it in articles)
         states = opened.database.snapshots.article_states(opened.subscription)
