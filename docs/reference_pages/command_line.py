@@ -28,6 +28,7 @@ _MORE: Mapping[str, str] = {
     "validate": "[Validate](../how-to/validate.md)",
     "reinitialize": "[Snapshot](../how-to/snapshot.md#reinitialize), [Restore a database](../how-to/restore.md)",
     "sequences": "[Move to the Subscriber](../how-to/move-to-the-subscriber.md)",
+    "exec": "[Replicate schema changes](../how-to/schema-changes.md#scripts)",
     "teardown": "[Remove a publication](../how-to/remove-a-publication.md)",
     "schema": "[Settings](settings.md)",
 }

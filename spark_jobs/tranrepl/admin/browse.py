@@ -15,8 +15,9 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
+from tranrepl.model.script import Script
 from tranrepl.subscriber.capabilities import NameLimit
-from tranrepl.subscriber.command_text import command_text
+from tranrepl.subscriber.command_text import command_text, script_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class BrowsedCommand:
     command_id: int
     commit_time: datetime
     article: str
+    """Empty for a script."""
     operation: str
     command: str
 
@@ -56,7 +58,10 @@ def browse(
             return
         for commands in _read(folder_path(record, batch.folder), selection, articles):
             for row in commands.to_pylist():
-                yield _browsed(row, articles[row["article_id"]], procedure_names)
+                if row["operation"] == Operation.SCRIPT:
+                    yield _browsed_script(row)
+                else:
+                    yield _browsed(row, articles[row["article_id"]], procedure_names)
 
 
 def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> Iterator[pa.Table]:
@@ -85,4 +90,15 @@ def _browsed(row: Mapping[str, Any], article: RegisteredArticle, procedure_names
         str(article.source),
         operation.name,
         command_text(article, operation, row, procedure_names),
+    )
+
+
+def _browsed_script(row: Mapping[str, Any]) -> BrowsedCommand:
+    return BrowsedCommand(
+        row["xact_seqno"].hex(),
+        row["command_id"],
+        row["commit_time"],
+        "",
+        Operation.SCRIPT.name,
+        script_text(Script.model_validate_json(row["after"])),
     )

@@ -28,6 +28,7 @@ _ORDER = (
     "validate",
     "reinitialize",
     "sequences",
+    "exec",
     "teardown",
     "schema",
 )

@@ -23,9 +23,10 @@ from tranrepl.jobs.results import MOST_NOTICES, MOST_SKIPPED_REPORTED, JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.script import SCRIPT_ARTICLE_ID, Script
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.batching.steps import Bulkable, Steps
-from tranrepl.subscriber.command_text import command_key, command_text
+from tranrepl.subscriber.command_text import command_key, command_text, script_text
 from tranrepl.subscriber.dialect import (
     AS_CONFIGURED,
     Applied,
@@ -98,6 +99,7 @@ class Tally:
     altered: list[str] = field(default_factory=list)
     in_bulk: int = 0
     open_in_bulk: int = 0
+    open_commands: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
@@ -108,6 +110,9 @@ class Tally:
 
     def applied(self, commands: pa.Table, articles: Mapping[int, RegisteredArticle], how: Applied) -> None:
         for row in commands["article_id"].value_counts().to_pylist():
+            self.open_commands += row["counts"]
+            if row["values"] == SCRIPT_ARTICLE_ID:
+                continue
             name = str(articles[row["values"]].source)
             self.open_by_article[name] = self.open_by_article.get(name, 0) + row["counts"]
         self.open_in_bulk += how.in_bulk
@@ -118,11 +123,11 @@ class Tally:
     def committed(self, transactions: int) -> None:
         self.batches += 1
         self.transactions += transactions
-        self.commands += sum(self.open_by_article.values())
+        self.commands += self.open_commands
         for name, count in self.open_by_article.items():
             self.by_article[name] = self.by_article.get(name, 0) + count
         self.in_bulk += self.open_in_bulk
-        self.open_by_article, self.open_in_bulk = {}, 0
+        self.open_by_article, self.open_in_bulk, self.open_commands = {}, 0, 0
 
     def left_out(self, skipped: Sequence[ErrorReport]) -> None:
         """Count what a commit left out. Values stay in `MSrepl_errors`."""
@@ -252,6 +257,9 @@ def describe_command(report: ErrorReport, commands: pa.Table, delivery: Delivery
     names = dialect_of(delivery.connection).capabilities.procedure_names
     for row in commands.filter(named).to_pylist():
         operation = Operation(row["operation"])
+        if operation is Operation.SCRIPT:
+            text = script_text(Script.model_validate_json(row["after"]))
+            return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})
         if operation is Operation.SCHEMA:
             text = change_text(SchemaChange.model_validate_json(row["after"]))
             return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})

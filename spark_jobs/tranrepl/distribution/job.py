@@ -111,7 +111,7 @@ def _deliver(
         watermark = bytes.fromhex(total.last_xact_seqno or "")
         registered = opened.database.batches.after(opened.record, watermark)
         stored_changes = opened.database.schema_changes.after(opened.record, watermark)
-        schema_changes = {it.xact_seqno for it in stored_changes}
+        by_themselves = opened.database.schema_changes.transactions_after(opened.record, watermark)
         job.read_definitions()
         job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
         total = total.noticing(job.settle_unknown_rows(stored_changes))
@@ -124,7 +124,7 @@ def _deliver(
         record = opened.record
         most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
         together = groups(*cut_after(batches, before, last), most, partial(is_intact, record))
-        for group in chain.from_iterable(around_schema_changes(it, schema_changes) for it in together):
+        for group in chain.from_iterable(around_schema_changes(it, by_themselves) for it in together):
             total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             if total.error is not None:
                 total = job.deliver_before(total.error, group, total)

@@ -23,8 +23,8 @@ class Group:
     batches: tuple[Batch, ...]
     before: bytes | None = None
     changes_schema: bool = False
-    """It is a single transaction that holds a schema change: it goes over one connection, in a commit batch of its
-    own, and what follows meets other tables."""
+    """It is a single transaction that holds a schema change or a script: it goes over one connection, in a commit batch
+    of its own, and what follows meets other tables."""
 
 
 def deliverable(
@@ -72,7 +72,8 @@ def groups(
 
 
 def around_schema_changes(group: Group, changes: Collection[bytes]) -> Iterator[Group]:
-    """Cut a group before and after each transaction that holds a schema change (`changes`, by `xact_seqno`)."""
+    """Cut a group before and after each transaction (`changes`, by `xact_seqno`) that holds a schema change or a
+    script."""
     rest = group
     for change in sorted(changes):
         if not _holds(rest, change):

@@ -77,6 +77,7 @@ mspublications = sa.Table(
     sa.Column("publisher_system", sa.Text, comment="System identifier of the server whose log is registered"),
     sa.Column("timeline", sa.Integer, comment="The log's timeline at registered_to"),
     sa.Column("registered_commit_time", _Time, comment="A time by which the last registered transaction was committed"),
+    sa.Column("scripts", sa.JSON, comment="SHA-256 of each script that `tranrepl exec` wrote into the log"),
 )
 
 msrepl_version = sa.Table(
@@ -185,13 +186,13 @@ msschema_changes = sa.Table(
     sa.Column("publication_id", sa.ForeignKey("mspublications.publication_id"), primary_key=True),
     sa.Column("xact_seqno", _Seqno, primary_key=True),
     sa.Column("command_id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("article_id", sa.ForeignKey("msarticles.article_id"), nullable=False, comment="Definition before"),
+    sa.Column("article_id", sa.ForeignKey("msarticles.article_id"), comment="Definition before; NULL for a script"),
     sa.Column(
         "new_article_id",
         sa.ForeignKey("msarticles.article_id", name="fk_msschema_changes_msarticles_new"),
         comment="Definition after",
     ),
-    sa.Column("change", sa.JSON, nullable=False, comment="What changed, as the command has it"),
+    sa.Column("change", sa.JSON, nullable=False, comment="What changed, as the command has it; a script's name"),
     sa.Column("entry_time", _Time, nullable=False, server_default=sa.func.now()),
 )
 

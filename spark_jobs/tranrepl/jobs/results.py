@@ -72,7 +72,8 @@ class JobResult(BaseModel):
     schema_changes: int = 0
     """Commands that are schema changes."""
     applied_schema_changes: tuple[str, ...] = ()
-    """What schema changes did at the Subscriber, statement by statement, and what they left alone: the first ones."""
+    """What schema changes did at the Subscriber, statement by statement, what they left alone, and which scripts ran:
+    the first ones."""
     notices: tuple[str, ...] = ()
     """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
     validation: SubscriptionValidation | None = None

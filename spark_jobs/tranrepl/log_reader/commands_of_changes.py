@@ -22,10 +22,40 @@ from tranrepl.model.call_syntax import Image, Values, sent
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
 from tranrepl.model.propagation import Truncation
 from tranrepl.model.row_images import lines
-from tranrepl.publisher.changes import NULL, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, RefusedChange, Transactions
+from tranrepl.model.script import SCRIPT_ARTICLE_ID
+from tranrepl.publisher.changes import (
+    NULL,
+    Bools,
+    Buffer,
+    Bytes,
+    Cells,
+    Changes,
+    ChangeSet,
+    Ints,
+    RefusedChange,
+    Transactions,
+)
 from tranrepl.publisher.log_range import RowFilters
 from tranrepl.publisher.positions import Positions
-from tranrepl.publisher.schema_reading import PlacedSchemaChange
+
+_WITH_TEXT = pa.array([int(Operation.SCHEMA), int(Operation.SCRIPT)], pa.int8())
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of commands of one `article_id` by one operation, as a `ChangeSet` has them."""
+
+    article_id: int
+    operation: Operation
+    places: Ints
+    before: Cells | None = None
+    after: Cells | None = None
+    changed: Bools | None = None
+    turn: Ints | None = None
+
+    @classmethod
+    def of(cls, it: ChangeSet) -> _Rows:
+        return cls(it.article.article_id, it.operation, it.places, it.before, it.after, it.changed, it.turn)
 
 
 @dataclass(slots=True)
@@ -55,9 +85,14 @@ class CommandsOfChanges:
         sets = [it for given in self._by_article(changes) for it in given]
         single = singletons(changes)
         going = [pair for it in sets for pair in pairs(it, changes.transactions, single)]
-        commands = [_travelling(it) for it in going if len(it.places) and _is_propagated(it)]
-        commands += [_placed(it) for it in changes.schema_changes]
-        return _with_schema_changes(self._numbered(changes, commands), changes.schema_changes)
+        commands = [_Rows.of(_travelling(it)) for it in going if len(it.places) and _is_propagated(it)]
+        texts = {it.place: it.change.model_dump_json() for it in changes.schema_changes}
+        texts |= {it.place: it.script.message for it in changes.scripts}
+        commands += [
+            _Rows(it.article.article_id, Operation.SCHEMA, np.array([it.place])) for it in changes.schema_changes
+        ]
+        commands += [_Rows(SCRIPT_ARTICLE_ID, Operation.SCRIPT, np.array([it.place])) for it in changes.scripts]
+        return _with_texts(self._numbered(changes, commands), [texts[place] for place in sorted(texts)])
 
     def _by_article(self, changes: Changes) -> Iterator[Iterable[ChangeSet]]:
         """Yield, for each article, what of its changes concerns its published rows."""
@@ -72,7 +107,7 @@ class CommandsOfChanges:
                 sets = list(filtered(changes.buffer, given, self.filters))
             yield net_changes(changes.buffer, sets, changes.transactions) if article.deferrable else sets
 
-    def _numbered(self, changes: Changes, sets: Sequence[ChangeSet]) -> pa.RecordBatch:
+    def _numbered(self, changes: Changes, sets: Sequence[_Rows]) -> pa.RecordBatch:
         order = _order(sets)
         places = _in_order([it.places for it in sets], order)
         transactions = changes.transactions
@@ -82,7 +117,7 @@ class CommandsOfChanges:
                 _xact_seqnos(transactions.seqno[of_row]),
                 pa.array(self._command_ids(transactions, of_row)),
                 pa.array(transactions.time[of_row]).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC")),
-                pa.array(_by_row(sets, order, [it.article.article_id for it in sets]).astype(np.int32)),
+                pa.array(_by_row(sets, order, [it.article_id for it in sets]).astype(np.int32)),
                 pa.array(_by_row(sets, order, [int(it.operation) for it in sets]).astype(np.int8)),
                 _image_lines(changes.buffer, sets, order, Image.BEFORE),
                 _image_lines(changes.buffer, sets, order, Image.AFTER),
@@ -101,17 +136,12 @@ class CommandsOfChanges:
         return command_id
 
 
-def _placed(schema_change: PlacedSchemaChange) -> ChangeSet:
-    return ChangeSet(schema_change.article, Operation.SCHEMA, np.array([schema_change.place]))
-
-
-def _with_schema_changes(commands: pa.RecordBatch, schema_changes: Sequence[PlacedSchemaChange]) -> pa.RecordBatch:
-    """Return the commands with the text of schema changes as their after images."""
-    if not schema_changes:
+def _with_texts(commands: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
+    """Return the commands with the texts of schema changes and scripts, in order, as their after images."""
+    if not texts:
         return commands
-    is_schema_change = pc.equal(commands["operation"], int(Operation.SCHEMA))
-    texts = pa.array([it.change.model_dump_json() for it in schema_changes], pa.string())
-    after = pc.replace_with_mask(commands["after"], is_schema_change, texts)
+    has_text = pc.is_in(commands["operation"], value_set=_WITH_TEXT)
+    after = pc.replace_with_mask(commands["after"], has_text, pa.array(texts, pa.string()))
     return commands.set_column(ROW_LAYOUT.get_field_index("after"), ROW_LAYOUT.field("after"), after)
 
 
@@ -165,7 +195,7 @@ def _without_lobs(changes: ChangeSet, before: Cells) -> Cells:
     return Cells(before.starts, lengths)
 
 
-def _order(sets: Sequence[ChangeSet]) -> Ints | None:
+def _order(sets: Sequence[_Rows]) -> Ints | None:
     """Return where the rows of all sets, one set after the other, belong; None where they are in order."""
     if len(sets) < 2:
         return None
@@ -180,7 +210,7 @@ def _in_order(arrays: Sequence[Ints], order: Ints | None) -> Ints:
     return arrays[0] if order is None else np.concatenate(arrays)[order]
 
 
-def _by_row(sets: Sequence[ChangeSet], order: Ints | None, values: Sequence[int]) -> Ints:
+def _by_row(sets: Sequence[_Rows], order: Ints | None, values: Sequence[int]) -> Ints:
     counts = [len(it.places) for it in sets]
     repeated = np.repeat(np.array(values, dtype=np.int64), counts)
     return repeated if order is None else repeated[order]
@@ -193,7 +223,7 @@ def _xact_seqnos(numbers: Ints) -> pa.BinaryArray:
     )
 
 
-def _image_lines(buffer: Buffer, sets: Sequence[ChangeSet], order: Ints | None, image: Image) -> pa.StringArray:
+def _image_lines(buffer: Buffer, sets: Sequence[_Rows], order: Ints | None, image: Image) -> pa.StringArray:
     images: list[Cells | None] = [getattr(it, image.value) for it in sets]
     widths = _by_row(sets, order, [it.starts.shape[1] if it is not None else 0 for it in images])
     if not widths.any():
@@ -206,7 +236,7 @@ def _image_lines(buffer: Buffer, sets: Sequence[ChangeSet], order: Ints | None, 
     return lines(buffer.strings(starts, lengths), offsets, widths == 0)
 
 
-def _ranks(sets: Sequence[ChangeSet], order: Ints | None) -> Iterable[Ints]:
+def _ranks(sets: Sequence[_Rows], order: Ints | None) -> Iterable[Ints]:
     """Return for each set where its rows stand in order."""
     counts = [len(it.places) for it in sets]
     rank = np.arange(sum(counts))
@@ -224,7 +254,7 @@ def _scattered(images: Sequence[Cells | None], offsets: Ints, ranks: Iterable[In
     return starts, lengths
 
 
-def _masks(sets: Sequence[ChangeSet], order: Ints | None) -> pa.BinaryArray:
+def _masks(sets: Sequence[_Rows], order: Ints | None) -> pa.BinaryArray:
     packed = [np.packbits(it.changed, axis=1, bitorder="little") if it.changed is not None else None for it in sets]
     widths = _by_row(sets, order, [it.shape[1] if it is not None else 0 for it in packed])
     if not widths.any():

@@ -24,9 +24,10 @@ from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten, reinitialize_without_old_rows
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.schema_changes import SchemaFollower, stored
+from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.model.script import SCRIPT_ARTICLE_ID
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
 from tranrepl.settings.following import follow
@@ -83,6 +84,8 @@ class _LogReader:
         notices: list[str] = []
         self._up_to = opened.publisher.readable_end_of_log(notices.append)
         self._articles = opened.database.articles.active(request.publication, opened.record)
+        # After the end was looked at: whatever script is before it was written down earlier.
+        self._scripts = opened.database.scripts.written(opened.record)
         self._schema = SchemaFollower(request.publication, opened.database, opened.record)
         self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
@@ -109,6 +112,7 @@ class _LogReader:
         if self._schema.reading is None or not differing(self._opened, self._articles):
             return False
         self._up_to = max(self._up_to, self._opened.publisher.readable_end_of_log(_say_nothing))
+        self._scripts = self._opened.database.scripts.written(self._record)
         if self._registered >= self._up_to:
             return False
         while self._registered < self._up_to:
@@ -199,7 +203,7 @@ class _LogReader:
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
         readers = self._opened.publisher.readers()
         whole = self._opened.publisher.log_range(
-            self._articles, self._start, self._up_to, limits, readers, self._schema.reading
+            self._articles, self._start, self._up_to, limits, readers, self._schema.reading, self._scripts
         )
         at_once = self._two_at_once and stop_at is None and readers > 1
         return whole.side_by_side()[:2] if at_once else [whole]
@@ -229,7 +233,7 @@ class _LogReader:
             # from a backup, this session would have ended.
             self._opened.publisher.require_session()
             self._record = self._opened.database.batches.register(
-                self._record, batch, read.end, stored(read), read.definitions
+                self._record, batch, read.end, stored(read), read.definitions, stored_scripts(read)
             )
             self._start = read.end
         before, self._articles = self._articles, self._schema.registered(self._articles, read)
@@ -277,7 +281,8 @@ def _by_name(counts: Mapping[int, int], names: Mapping[int, str]) -> dict[str, i
     """Add up numbers of commands by the names of their articles, of which several definitions may have commands."""
     by_name: Counter[str] = Counter()
     for number, count in counts.items():
-        by_name[names[number]] += count
+        if number != SCRIPT_ARTICLE_ID:
+            by_name[names[number]] += count
     return dict(by_name)
 
 

@@ -19,9 +19,10 @@ from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation, require_order, xact_seqno_numbers
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.script import Script
 from tranrepl.publisher.changes import Changes, RefusedChange
 from tranrepl.publisher.log_range import LogPart, LogRange, LogReadError, Refusal, RowFilters
-from tranrepl.publisher.log_read import LogRead, ReadSchemaChange
+from tranrepl.publisher.log_read import LogRead, ReadSchemaChange, ReadScript
 
 
 def read_commands(log: LogRange, report: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
@@ -149,6 +150,7 @@ class _Account:
             lacks_old_rows=self.refusal is not None and self.refusal.lacks_old_rows,
             rows_unknown=None if self.refusal is None else self.refusal.rows_unknown,
             schema_changes=tuple(tally.schema_changes),
+            scripts=tuple(tally.scripts),
             definitions=tuple(tally.definitions.values()),
             notices=tuple(tally.notices),
             needs_article_id=self.needs_article_id,
@@ -167,6 +169,7 @@ class _Tally:
     first_commit_time: int | None = None
     last_commit_time: int | None = None
     schema_changes: list[ReadSchemaChange] = field(default_factory=list)
+    scripts: list[ReadScript] = field(default_factory=list)
     definitions: dict[int, RegisteredArticle] = field(default_factory=dict)
     """By `article_id`, the latest of each."""
     notices: list[str] = field(default_factory=list)
@@ -194,6 +197,7 @@ class _Tally:
             article = count["values"]
             self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
         self._add_schema_changes(commands)
+        self._add_scripts(commands)
 
     def _add_schema_changes(self, commands: pa.RecordBatch) -> None:
         places = np.flatnonzero(commands["operation"].to_numpy() == Operation.SCHEMA).tolist()
@@ -202,6 +206,17 @@ class _Tally:
                 xact_seqno=commands["xact_seqno"][at].as_py().hex(),
                 command_id=commands["command_id"][at].as_py(),
                 change=SchemaChange.model_validate_json(commands["after"][at].as_py()),
+            )
+            for at in places
+        ]
+
+    def _add_scripts(self, commands: pa.RecordBatch) -> None:
+        places = np.flatnonzero(commands["operation"].to_numpy() == Operation.SCRIPT).tolist()
+        self.scripts += [
+            ReadScript(
+                xact_seqno=commands["xact_seqno"][at].as_py().hex(),
+                command_id=commands["command_id"][at].as_py(),
+                name=Script.model_validate_json(commands["after"][at].as_py()).name,
             )
             for at in places
         ]

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, StoredSchemaChange, UnknownRows
+from tranrepl.distributor.database import (
+    DistributionDatabase,
+    PublicationRecord,
+    StoredSchemaChange,
+    StoredScript,
+    UnknownRows,
+)
 from tranrepl.distributor.stale_articles import reinitialize_or_stop
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.log_read import LogRead
@@ -60,6 +66,11 @@ class SchemaFollower:
         gone = {it.change.article_id for it in read.schema_changes}
         latest = {it.article_id: it for it in [*articles, *read.definitions] if it.article_id not in gone}
         return sorted(latest.values(), key=lambda it: it.article_id)
+
+
+def stored_scripts(read: LogRead) -> list[StoredScript]:
+    """Return the scripts as they are registered."""
+    return [StoredScript(bytes.fromhex(it.xact_seqno), it.command_id, it.name) for it in read.scripts]
 
 
 def stored(read: LogRead) -> list[StoredSchemaChange]:

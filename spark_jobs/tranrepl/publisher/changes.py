@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
-from tranrepl.publisher.schema_reading import PlacedSchemaChange
+from tranrepl.publisher.schema_reading import PlacedSchemaChange, PlacedScript
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -186,6 +186,8 @@ class Changes:
     sets: list[ChangeSet]
     transactions: Transactions
     schema_changes: Sequence[PlacedSchemaChange] = ()
+    """In the order of their places."""
+    scripts: Sequence[PlacedScript] = ()
     """In the order of their places."""
 
 

@@ -32,6 +32,17 @@ class ReadSchemaChange(BaseModel):
     change: SchemaChange
 
 
+class ReadScript(BaseModel):
+    """The name of a script for the Subscribers, and the command that carries it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    xact_seqno: str
+    """In hexadecimal."""
+    command_id: int
+    name: str
+
+
 class LogRead(BaseModel):
     """What was read and why reading ended."""
 
@@ -69,6 +80,8 @@ class LogRead(BaseModel):
     rows_unknown: str | None = None
     """Why the log does not say which rows the article of the refusal has now; None where it does."""
     schema_changes: tuple[ReadSchemaChange, ...] = ()
+    """In the order of their commands."""
+    scripts: tuple[ReadScript, ...] = ()
     """In the order of their commands."""
     definitions: tuple[RegisteredArticle, ...] = ()
     """Definitions of articles that schema changes made: new ones, and those in force of which more is known."""

@@ -13,6 +13,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
+from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
@@ -266,9 +267,18 @@ class Publisher(Protocol):
         limits: Limits,
         readers: int = 1,
         schema: SchemaReading | None = None,
+        scripts: Sequence[str] = (),
     ) -> LogRange:
         """Return the log from `start`, where it is kept from or later, to `up_to`, for so many readers at most. Without
-        `schema`, schema changes are not followed."""
+        `schema`, schema changes are not followed. `scripts`: digests of those that were written; no other is read."""
+        ...
+
+    def refuse_script(self, script: str) -> None:
+        """Raise ConfigurationError where a script cannot run at its place at the Subscribers."""
+        ...
+
+    def write_script(self, script: Script) -> None:
+        """Write a script into the log, in a transaction of its own."""
         ...
 
     def require_session(self) -> None:

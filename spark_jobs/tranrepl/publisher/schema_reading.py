@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.script import Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +25,11 @@ class PlacedSchemaChange:
     article: RegisteredArticle
     """The definition before."""
     change: SchemaChange
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedScript:
+    """A script for the Subscribers, and the place among the changes of a batch at which it stands."""
+
+    place: int
+    script: Script

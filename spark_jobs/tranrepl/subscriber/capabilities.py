@@ -80,6 +80,8 @@ class Capabilities:
     """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
     foreign_keys: ForeignKeyCheck = ForeignKeyCheck.NONE
     """When a foreign key that setup makes is checked."""
+    scripts: bool = False
+    """Scripts of `tranrepl exec` run there."""
     not_for_replication: bool = False
     """A session can keep foreign keys (and, where the database can, triggers) from acting."""
     why_for_replication: str = ""

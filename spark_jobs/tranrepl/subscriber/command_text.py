@@ -15,6 +15,7 @@ from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
 from tranrepl.model.schema_change import ColumnChange, LabelChange, SchemaChange
+from tranrepl.model.script import Script
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import key_text
@@ -55,6 +56,11 @@ def command_text(
         called = called_procedure(propagation, operation, article.destination, procedure_names)
         return f"{{CALL {'.'.join(f'[{part}]' for part in called if part)} ({text})}}"
     return f"{operation.name} {article.destination} ({text})"
+
+
+def script_text(script: Script) -> str:
+    """Return a script with its name, its text as it was written."""
+    return f"SCRIPT {script.name}: {script.sql.strip()}"
 
 
 def schema_change_text(article: RegisteredArticle, change: SchemaChange) -> str:

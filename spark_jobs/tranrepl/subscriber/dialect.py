@@ -285,6 +285,8 @@ class Applier(Protocol):
         `take_schema_changes` tells. Where DDL ends the transaction, what came before is committed first with the place
         that `SubscriptionPosition.applied_before` gives back, and a new transaction goes on behind the change.
 
+        A `ScriptStep` runs the script where the database is PostgreSQL; others pass over it, which is told.
+
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article; ConfigurationError where a
         person must do something before a schema change can be applied, TransientError where its lock is not to be had.
         """
@@ -308,7 +310,8 @@ class Applier(Protocol):
         ...
 
     def take_schema_changes(self) -> list[str]:
-        """Return what schema changes did since the last call, statement by statement, and what they left alone."""
+        """Return what schema changes did since the last call, statement by statement, and what they left alone; and
+        which scripts ran."""
         ...
 
     def ready(self) -> None:

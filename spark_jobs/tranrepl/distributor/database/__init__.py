@@ -7,7 +7,7 @@ from tranrepl.distributor.database.distribution_database import DistributionData
 from tranrepl.distributor.database.errors import ErrorRow
 from tranrepl.distributor.database.history import RunRow
 from tranrepl.distributor.database.publications import PublicationRecord
-from tranrepl.distributor.database.schema_changes import StoredSchemaChange
+from tranrepl.distributor.database.schema_changes import StoredSchemaChange, StoredScript
 from tranrepl.distributor.database.snapshots import ArticleState, UnknownRows
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 
@@ -19,6 +19,7 @@ __all__ = [
     "PublicationRecord",
     "RunRow",
     "StoredSchemaChange",
+    "StoredScript",
     "SubscriptionRecord",
     "UnknownRows",
 ]

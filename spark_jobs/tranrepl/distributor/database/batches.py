@@ -17,7 +17,9 @@ from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord, at_position, overtaken
 from tranrepl.distributor.database.schema_changes import (
     StoredSchemaChange,
+    StoredScript,
     register_schema_changes,
+    register_scripts,
     remove_schema_changes,
 )
 from tranrepl.distributor.tables import mspublications, msrepl_batches
@@ -53,9 +55,10 @@ class Batches:
         end: Position,
         schema_changes: Sequence[StoredSchemaChange] = (),
         definitions: Sequence[RegisteredArticle] = (),
+        scripts: Sequence[StoredScript] = (),
     ) -> PublicationRecord:
         """Register what was read after `record.registered_to`, in one transaction with the watermark, with the schema
-        changes in it, and with the definitions that these made.
+        changes and scripts in it, and with the definitions that the changes made.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster.
@@ -89,6 +92,7 @@ class Batches:
                     )
                 )
             register_schema_changes(connection, record, schema_changes, definitions)
+            register_scripts(connection, record, scripts)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
 
     def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:

@@ -10,6 +10,7 @@ from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.history import History
 from tranrepl.distributor.database.publications import Publications
 from tranrepl.distributor.database.schema_changes import SchemaChanges
+from tranrepl.distributor.database.scripts import Scripts
 from tranrepl.distributor.database.snapshots import Snapshots
 from tranrepl.distributor.database.subscriptions import Subscriptions
 
@@ -25,5 +26,6 @@ class DistributionDatabase(DatabaseConnection):
         self.snapshots = Snapshots(self)
         self.batches = Batches(self)
         self.schema_changes = SchemaChanges(self)
+        self.scripts = Scripts(self)
         self.errors = Errors(self)
         self.history = History(self, self.articles, self.errors)

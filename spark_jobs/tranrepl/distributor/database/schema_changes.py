@@ -1,4 +1,4 @@
-"""Registered schema changes: where they stand among the stored commands, and what they do."""
+"""Registered schema changes and scripts: where they stand among the stored commands, and what the changes do."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ class StoredSchemaChange:
     change: SchemaChange
 
 
+@dataclass(frozen=True, slots=True)
+class StoredScript:
+    """The name of a script for the Subscribers, and the command that carries it."""
+
+    xact_seqno: bytes
+    command_id: int
+    name: str
+
+
 class SchemaChanges:
     """What `msschema_changes` holds."""
 
@@ -38,6 +47,7 @@ class SchemaChanges:
                 .where(
                     msschema_changes.c.publication_id == record.publication_id,
                     msschema_changes.c.xact_seqno > xact_seqno,
+                    msschema_changes.c.article_id.is_not(None),
                 )
                 .order_by(msschema_changes.c.xact_seqno, msschema_changes.c.command_id)
             ).all()
@@ -45,6 +55,36 @@ class SchemaChanges:
             StoredSchemaChange(bytes(row.xact_seqno), row.command_id, SchemaChange.model_validate(row.change))
             for row in rows
         ]
+
+    def transactions_after(self, record: PublicationRecord, xact_seqno: bytes) -> set[bytes]:
+        """Return the transactions (`xact_seqno`) after one that hold a schema change or a script."""
+        with self._database.transaction() as connection:
+            found = connection.execute(
+                sa.select(msschema_changes.c.xact_seqno)
+                .where(
+                    msschema_changes.c.publication_id == record.publication_id,
+                    msschema_changes.c.xact_seqno > xact_seqno,
+                )
+                .distinct()
+            ).scalars()
+            return {bytes(it) for it in found}
+
+
+def register_scripts(connection: sa.Connection, record: PublicationRecord, scripts: Sequence[StoredScript]) -> None:
+    """Write down which commands are scripts."""
+    if scripts:
+        connection.execute(
+            msschema_changes.insert(),
+            [
+                {
+                    "publication_id": record.publication_id,
+                    "xact_seqno": it.xact_seqno,
+                    "command_id": it.command_id,
+                    "change": {"script": it.name},
+                }
+                for it in scripts
+            ],
+        )
 
 
 def register_schema_changes(

@@ -22,6 +22,7 @@ from tranrepl.publisher.announcements import (
     UnpublishedTable,
 )
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
+from tranrepl.publisher.postgres.logical_messages import content, messages_of
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
@@ -30,10 +31,6 @@ from tranrepl.publisher.schema_decision import Decision, decide, lacks_key
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop
 
-_PREFIX_AT = 10
-"""After the kind, the flags and a position."""
-_PREFIX_WORDS = np.frombuffer(PREFIX, dtype=">u8").astype(np.int64)
-_TRANSACTIONAL = 1
 _FOREVER = 1 << 62
 _NOWHERE = np.zeros(0, dtype=np.int64)
 
@@ -154,11 +151,7 @@ class _BatchReading:
     def _schema_messages(self, end: int) -> Ints:
         if self.tables.schema is None:
             return np.zeros(0, dtype=np.int64)
-        messages = np.flatnonzero(self.kinds[:end] == ord("M"))
-        at = self.starts[messages] + _PREFIX_AT
-        ours = (self.buffer.uint64(at) == _PREFIX_WORDS[0]) & (self.buffer.uint64(at + 8) == _PREFIX_WORDS[1])
-        ours &= self.buffer.bytes[self.starts[messages] + 1] == _TRANSACTIONAL
-        return np.asarray(messages[ours])
+        return messages_of(PREFIX, self.buffer, self.kinds[:end], self.starts)
 
     def _relation(self, index: int) -> None:
         relation, commit_lsn = read_relation(self._bytes(index)), self._commit_lsn(index)
@@ -177,10 +170,9 @@ class _BatchReading:
         message, schema = self._bytes(index), self.tables.schema
         if schema is None:
             return
-        content = message[_PREFIX_AT + len(PREFIX) + 4 :]
         commit_lsn = self._commit_lsn(index)
         try:
-            announced = list(read_announcements(content, schema.publication, position_of(commit_lsn)))
+            announced = list(read_announcements(content(PREFIX, message), schema.publication, position_of(commit_lsn)))
         except (ValueError, KeyError, TypeError) as error:
             announced = [FailedAnnouncement("", "22000", f"a message of another version: {error}")]
         for it in announced:

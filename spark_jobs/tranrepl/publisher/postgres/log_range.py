@@ -36,6 +36,7 @@ from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
 from tranrepl.publisher.postgres.relations import RelationMismatch
 from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
+from tranrepl.publisher.postgres.script_messages import ScriptMessages
 from tranrepl.publisher.postgres.unreadable_text import first_unreadable
 from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
 from tranrepl.publisher.schema_reading import SchemaReading
@@ -64,6 +65,8 @@ class PostgresLogRange:
     sessions: int = 2
     schema: SchemaReading | None = None
     """None: schema changes are not announced, and a table that is another one stops the reading."""
+    scripts: Sequence[str] = ()
+    """Digests of scripts that may be in the log."""
     converted: bool = False
     """The server knows the encoding of its text, and so checks it."""
     by_table: Mapping[int, RegisteredArticle] = field(default_factory=dict)
@@ -126,7 +129,8 @@ class PostgresLogRange:
 
     def _parts(self) -> Iterator[LogPart]:
         relations = PublishedRelations(self.articles, self.by_table)
-        decoder = PgOutputDecoder(relations, self.limits, schema=self._schema_messages())
+        scripts = ScriptMessages(self.slot, self.scripts)
+        decoder = PgOutputDecoder(relations, self.limits, schema=self._schema_messages(), scripts=scripts)
         # A net change is that of a whole transaction.
         held = {number: article for number, article in self.by_table.items() if article.deferrable}
         batches = whole_transactions(self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), held)

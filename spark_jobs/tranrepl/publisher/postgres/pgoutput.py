@@ -32,7 +32,8 @@ from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.announced_tables import AnnouncedTables, BatchTables, NeedsArticleId, SchemaMessages
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
-from tranrepl.publisher.schema_reading import PlacedSchemaChange
+from tranrepl.publisher.postgres.script_messages import FoundScript, FoundScripts, ScriptMessages
+from tranrepl.publisher.schema_reading import PlacedSchemaChange, PlacedScript
 from tranrepl.publisher.schema_stop import SchemaStop
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
@@ -61,7 +62,7 @@ class DecodedBatch:
     definitions: Sequence[RegisteredArticle] = ()
     """Definitions of articles that it announced: new ones, and those in force of which more is known."""
     notices: Sequence[str] = ()
-    """What is told of schema changes that are left alone."""
+    """What is told of schema changes that are left alone, and of messages that are no scripts of ours."""
     needs_article_id: bool = False
     """It ends before a schema change that makes a definition, for which there is no number."""
     ends_in_transaction: bool = False
@@ -81,6 +82,8 @@ class PgOutputDecoder:
     message_bytes: int = 0
     schema: SchemaMessages | None = None
     """None: messages of schema changes are passed over."""
+    scripts: ScriptMessages | None = None
+    """None: scripts are passed over."""
     _tables: AnnouncedTables = field(init=False)
     _open_lsn: int = 0
     _open_time: int = 0
@@ -112,7 +115,10 @@ class PgOutputDecoder:
         ends_in_transaction = needs_article_id and not len(begins)
         if needs_article_id:
             tables.cut(int(begins[-1]) if len(begins) else 0)
-        changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, truncated)
+        scripts = FoundScripts()
+        if self.scripts is not None:
+            scripts = self.scripts.read(buffer, kinds[: tables.end], starts)
+        changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, truncated, scripts.scripts)
         ended = np.flatnonzero(kinds[: tables.end] == ord("C"))
         self.transactions += len(ended)
         self.message_bytes += int(starts[tables.end])
@@ -123,7 +129,7 @@ class PgOutputDecoder:
             None if isinstance(tables.problem, NeedsArticleId) else tables.problem,
             needs_article_id or (limit_reached and tables.problem is None),
             [it.article for it in tables.definitions if it.article is not None],
-            [notice for it in tables.definitions for notice in it.notices],
+            [*(notice for it in tables.definitions for notice in it.notices), *scripts.notices],
             needs_article_id,
             ends_in_transaction,
         )
@@ -161,11 +167,18 @@ class PgOutputDecoder:
         return int(buffer.uint64(starts[begins[-1:]] + 1)[0]) if len(begins) else self._open_lsn
 
     def _changes(
-        self, buffer: Buffer, kinds: Bytes, starts: Ints, tables: BatchTables, truncated: list[tuple[int, int]]
+        self,
+        buffer: Buffer,
+        kinds: Bytes,
+        starts: Ints,
+        tables: BatchTables,
+        truncated: list[tuple[int, int]],
+        scripts: Sequence[FoundScript],
     ) -> Changes:
         found = sorted((it for it in tables.changes if it.index < len(kinds)), key=lambda it: it.index)
         others = [(index, object_id, int(Operation.TRUNCATE)) for index, object_id in truncated if index < len(kinds)]
         others += [(it.index, _NO_TABLE, int(Operation.SCHEMA)) for it in found]
+        others += [(it.index, _NO_TABLE, int(Operation.SCRIPT)) for it in scripts]
         messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts, others)
         layouts = tables.layouts
         layout_of_row = _layouts_of_rows(messages, object_ids, layouts)
@@ -178,7 +191,9 @@ class PgOutputDecoder:
         transactions = self._transactions(buffer, kinds, starts, messages)
         places = np.flatnonzero(operations == Operation.SCHEMA).tolist()
         placed = [PlacedSchemaChange(at, it.article, it.change) for at, it in zip(places, found, strict=True)]
-        return Changes(buffer, [it for it in sets if len(it.places)], transactions, placed)
+        places = np.flatnonzero(operations == Operation.SCRIPT).tolist()
+        to_run = [PlacedScript(at, it.script) for at, it in zip(places, scripts, strict=True)]
+        return Changes(buffer, [it for it in sets if len(it.places)], transactions, placed, to_run)
 
     def _without_passed_over(
         self,

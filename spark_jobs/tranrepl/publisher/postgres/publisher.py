@@ -14,9 +14,11 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
+from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.postgres.catalogue import describe_tables, qualified_names
+from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits
@@ -43,6 +45,7 @@ from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
 from tranrepl.publisher.postgres.retained_log import retained_log
 from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.schema_messages import read_definitions
+from tranrepl.publisher.postgres.script_messages import write_script
 from tranrepl.publisher.postgres.sequences import own_sequences, published_sequences
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
@@ -235,6 +238,7 @@ class PostgresPublisher:
         limits: Limits,
         readers: int = 1,
         schema: SchemaReading | None = None,
+        scripts: Sequence[str] = (),
     ) -> PostgresLogRange:
         first = lsn_of(start)
         with translated_errors(self.where):
@@ -249,9 +253,18 @@ class PostgresPublisher:
             limits,
             sessions=min(readers, 2),
             schema=schema,
+            scripts=scripts,
             converted=not is_unconverted(self.session),
             by_table=articles_by_table(articles, found),
         )
+
+    def refuse_script(self, script: str) -> None:
+        if (why := refusal(script)) is not None:
+            raise ConfigurationError(f"a script cannot run within a transaction of the Subscribers: {why}")
+
+    def write_script(self, script: Script) -> None:
+        with translated_errors(self.where):
+            write_script(self.session, script)
 
     def require_session(self) -> None:
         with translated_errors(self.where):

@@ -17,7 +17,7 @@ HELD_BYTES = 8 * 1024 * 1024
 MOST_HELD_BYTES = 960 * 1024 * 1024
 """The most of a transaction that must be held: with a message of 1 GB more, it still is one array."""
 _LARGEST_ARRAY = 2**31 - 1
-_SCHEMA_PREFIX = b"tranrepl.schema\0"
+_DIVIDING_PREFIXES = (b"tranrepl.schema\0", b"tranrepl.script\0")
 _PREFIX_AT = 10
 _ABOUT_A_TABLE = np.frombuffer(b"IUDR", dtype=np.uint8)
 _BIG_ENDIAN = 1 << np.array([24, 16, 8, 0])
@@ -110,15 +110,16 @@ def _truncated(batch: pa.BinaryArray, tables: Tables) -> int:
 
 
 def _schema_messages(batch: pa.BinaryArray) -> int:
-    """Return how many messages there are up to and with the last one of a schema change; 0 where there is none."""
+    """Return how many messages there are up to and with the last one of a schema change or script; 0 where there is
+    none."""
     places = np.flatnonzero(_kinds(batch) == ord("M")).tolist()
-    ours = [place for place in places if batch[place].as_py()[_PREFIX_AT:].startswith(_SCHEMA_PREFIX)]
+    ours = [place for place in places if batch[place].as_py()[_PREFIX_AT:].startswith(_DIVIDING_PREFIXES)]
     return int(ours[-1]) + 1 if ours else 0
 
 
 def _parted(batches: list[pa.BinaryArray], tables: Tables) -> tuple[list[pa.BinaryArray], list[pa.BinaryArray]]:
     """Return what goes out, and what is held. A TRUNCATE ends what was held until then: no value stands twice beyond
-    it. So does a schema change: what follows it is of another definition."""
+    it. So does a schema change: what follows it is of another definition. And a script sees what came before it."""
     going: list[pa.BinaryArray] = []
     kept: list[pa.BinaryArray] = []
     for batch in batches:

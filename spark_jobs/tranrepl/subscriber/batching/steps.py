@@ -1,8 +1,8 @@
 """A piece of commands as the steps that apply it: in bulk where that may be, serially where it must.
 
 Commands that only their own order makes right (custom procedures, triggers, TRUNCATE …) stay in their place: what goes
-in bulk before and after them is divided there. TRUNCATE of several tables at once is a step by itself, and so is a
-schema change, which no other command passes.
+in bulk before and after them is divided there. TRUNCATE of several tables at once is a step by itself, and so are a
+schema change and a script, which no other command passes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.script import Script
 from tranrepl.subscriber.batching.fold import NotFoldableError, fold
 from tranrepl.subscriber.batching.fold_text import FoldText
 from tranrepl.subscriber.batching.folded import Folded
@@ -32,6 +33,7 @@ Operations = frozenset[Operation]
 FEWEST_COMMANDS = 100
 """On average, that a step in bulk must have for a piece to be divided at all: each costs some round trips."""
 _FEW_STEPS = 16
+_ALONE = (int(Operation.SCHEMA), int(Operation.SCRIPT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,29 @@ class SchemaStep:
         return int(self.commands["command_id"][0].as_py())
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptStep:
+    """A script for the Subscriber: a single command, of no article."""
+
+    commands: pa.Table
+    script: Script
+
+    @property
+    def xact_seqno(self) -> bytes:
+        return bytes(self.commands["xact_seqno"][0].as_py())
+
+    @property
+    def command_id(self) -> int:
+        return int(self.commands["command_id"][0].as_py())
+
+
 class MismatchError(Exception):
     """The Subscriber's rows, or the commands' values, are not what bulk can apply: serially, they say which."""
 
 
 RowStep = SerialStep | BulkStep | TruncateStep
 """A step of rows."""
-Step = RowStep | SchemaStep
+Step = RowStep | SchemaStep | ScriptStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +132,18 @@ class Bulkable:
     def steps(self, commands: pa.Table) -> Steps:
         """Divide a piece of commands (row layout, in order)."""
         notes, steps = Counter[str](), list[Step]()
-        changes = np.flatnonzero(commands["operation"].to_numpy() == Operation.SCHEMA).tolist()
-        for start, end in pairwise([-1, *changes, len(commands)]):
-            if end - start > 1 or not changes:
+        alone = np.flatnonzero(np.isin(commands["operation"].to_numpy(), _ALONE)).tolist()
+        for start, end in pairwise([-1, *alone, len(commands)]):
+            if end - start > 1 or not alone:
                 steps += self._steps_of_rows(commands.slice(start + 1, end - start - 1), notes)
             if end < len(commands):
-                steps.append(self._schema_step(commands.slice(end, 1)))
+                steps.append(self._step_alone(commands.slice(end, 1)))
         return Steps(tuple(steps), notes)
+
+    def _step_alone(self, command: pa.Table) -> SchemaStep | ScriptStep:
+        if command["operation"][0].as_py() == Operation.SCRIPT:
+            return ScriptStep(command, Script.model_validate_json(command["after"][0].as_py()))
+        return self._schema_step(command)
 
     def _schema_step(self, commands: pa.Table) -> SchemaStep:
         change = SchemaChange.model_validate_json(commands["after"][0].as_py())
@@ -131,7 +154,7 @@ class Bulkable:
         return SchemaStep(commands, change, self.articles[change.article_id], new)
 
     def _steps_of_rows(self, commands: pa.Table, notes: Counter[str]) -> Iterator[RowStep]:
-        """Yield the steps of commands without a schema change, and note why commands go serially."""
+        """Yield the steps of commands without a schema change or script, and note why commands go serially."""
         for step in self._undivided_truncates(commands, notes):
             yield from _truncated_together(step)
 

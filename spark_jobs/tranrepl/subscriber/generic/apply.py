@@ -13,7 +13,16 @@ from tranrepl.errors import ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.batching.steps import BulkStep, Operations, RowStep, SchemaStep, SerialStep, Step, TruncateStep
+from tranrepl.subscriber.batching.steps import (
+    BulkStep,
+    Operations,
+    RowStep,
+    SchemaStep,
+    ScriptStep,
+    SerialStep,
+    Step,
+    TruncateStep,
+)
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.dialect import (
     ALONE,
@@ -34,6 +43,7 @@ from tranrepl.subscriber.generic.schema_changes import SchemaChanges
 from tranrepl.subscriber.generic.serial import SqlSerial
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import Watermark
+from tranrepl.subscriber.scripts import not_run
 from tranrepl.subscriber.truncation import children_first
 
 _MOST_KEPT_BYTES = 256 * 1024 * 1024
@@ -108,6 +118,8 @@ class SqlApplier:
         for step in steps:
             if isinstance(step, SchemaStep):
                 self._change_schema(step)
+            elif isinstance(step, ScriptStep):
+                self._pass_over(step)
             else:
                 self._apply_rows(self._unapplied(step))
             if self._database.errors_end_transactions:
@@ -148,6 +160,9 @@ class SqlApplier:
         self._attempts = None
         self._serial.forget_tables()
 
+    def _pass_over(self, step: ScriptStep) -> None:
+        self._said.append(not_run(step, self._where, self._database.capabilities.title))
+
     def with_text(self, step: Step) -> Step:
         return step
 
@@ -167,7 +182,7 @@ class SqlApplier:
         for step in kept:
             if isinstance(step, SchemaStep):
                 self._change_schema(step)
-            else:
+            elif not isinstance(step, ScriptStep):
                 self._serial.apply_again(self._in_order(step))
             self._kept.keep(step)
 

@@ -18,7 +18,15 @@ from tranrepl.subscriber.batching.fold_text import fold_text
 from tranrepl.subscriber.batching.long_commands import unless_too_long
 from tranrepl.subscriber.batching.serial_fallback import apply_in_order
 from tranrepl.subscriber.batching.staging import census_of
-from tranrepl.subscriber.batching.steps import BulkStep, Operations, SchemaStep, SerialStep, Step, TruncateStep
+from tranrepl.subscriber.batching.steps import (
+    BulkStep,
+    Operations,
+    SchemaStep,
+    ScriptStep,
+    SerialStep,
+    Step,
+    TruncateStep,
+)
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.dialect import (
     ALONE,
@@ -36,6 +44,7 @@ from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all_together
 from tranrepl.subscriber.postgres.savepoint import why_undone
 from tranrepl.subscriber.postgres.schema_change import SchemaChangeApply
+from tranrepl.subscriber.postgres.script import ScriptApply
 from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.postgres.watermark import Watermark
@@ -83,6 +92,7 @@ class PostgresApplier:
         self._bulk = BulkApply(session, targets, rules.parents_first)
         self.bulk_operations: Mapping[int, Operations] = rules.operations if options.apply is Apply.AUTO else {}
         self._attempts = BulkAttempts(self._bulk, self._why_undone)
+        self._scripts = ScriptApply(session, self._where)
         self._schema = SchemaChangeApply(session, key, self._where, connect)
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
@@ -95,6 +105,8 @@ class PostgresApplier:
             for step in steps:
                 if isinstance(step, SchemaStep):
                     self._change_schema(step)
+                elif isinstance(step, ScriptStep):
+                    self._run_script(step)
                 elif isinstance(step, TruncateStep):
                     self._empty(step)
                 elif isinstance(step, SerialStep):
@@ -120,6 +132,13 @@ class PostgresApplier:
         self._at_work.set()
         self._schema.apply(step)
         # What was made for the old definition.
+        self._serial.forget()
+        self._targets.forget()
+
+    def _run_script(self, step: ScriptStep) -> None:
+        self._at_work.set()
+        self._scripts.run(step)
+        # It may have altered anything.
         self._serial.forget()
         self._targets.forget()
 
@@ -167,7 +186,7 @@ class PostgresApplier:
         return self._serial.take_notices()
 
     def take_schema_changes(self) -> list[str]:
-        return self._schema.take_said()
+        return [*self._schema.take_said(), *self._scripts.take_said()]
 
     def ready(self) -> None:
         with translated_errors(self._where):

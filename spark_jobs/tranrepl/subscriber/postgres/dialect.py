@@ -34,6 +34,7 @@ class PostgresDialect:
         schemas=True,
         foreign_keys=ForeignKeyCheck.AT_COMMIT,
         not_for_replication=True,
+        scripts=True,
     )
 
     @contextmanager

@@ -13,6 +13,15 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column(
+        "mspublications",
+        sa.Column(
+            "scripts",
+            sa.JSON(),
+            nullable=True,
+            comment="SHA-256 of each script that `tranrepl exec` wrote into the log",
+        ),
+    )
+    op.add_column(
         "msarticles",
         sa.Column(
             "source_definition",
@@ -32,9 +41,9 @@ def upgrade() -> None:
         sa.Column("publication_id", sa.Integer(), nullable=False),
         sa.Column("xact_seqno", sa.LargeBinary(16), nullable=False),
         sa.Column("command_id", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("article_id", sa.Integer(), nullable=False, comment="Definition before"),
+        sa.Column("article_id", sa.Integer(), nullable=True, comment="Definition before; NULL for a script"),
         sa.Column("new_article_id", sa.Integer(), nullable=True, comment="Definition after"),
-        sa.Column("change", sa.JSON(), nullable=False, comment="What changed, as the command has it"),
+        sa.Column("change", sa.JSON(), nullable=False, comment="What changed, as the command has it; a script's name"),
         sa.Column("entry_time", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
             ["publication_id"],
@@ -51,5 +60,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("msschema_changes")
+    op.drop_column("mspublications", "scripts")
     op.drop_column("msarticles", "file_names")
     op.drop_column("msarticles", "source_definition")
