@@ -22,7 +22,7 @@ _ROWS = "INSERT INTO t SELECT n, n::text, n / 2 FROM generate_series(1, 9) n"
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     articles = [{"source": "public.t", "pre_creation_cmd": "truncate"}, {"source": "public.beside"}]
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
-    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription])
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
     site.at_publisher(_TABLE, "CREATE TABLE beside (id integer PRIMARY KEY)", _ROWS)
     site.set_up()
     site.take_snapshot()
