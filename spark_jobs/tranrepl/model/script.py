@@ -7,6 +7,7 @@ A script is a stored command of `Operation.SCRIPT` with its own (`xact_seqno`, `
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -31,8 +32,8 @@ class Script(BaseModel):
 
     @property
     def message(self) -> str:
-        """The script as the Publisher's log has it."""
-        return self.model_dump_json()
+        """The script as the Publisher's log has it: in ASCII, as the log is in the server's encoding."""
+        return json.dumps(self.model_dump())
 
     @property
     def digest(self) -> str:

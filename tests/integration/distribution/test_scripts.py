@@ -159,6 +159,14 @@ def test_a_script_runs_once_where_the_delivery_dies(
     _assert_ran(site.databases.subscriber, [], rows=1)
 
 
+def test_a_script_keeps_its_letters_whatever_the_encoding_of_the_log(site: Site, tmp_path: Path) -> None:
+    comment = "Größe \u2014 \U0001f600 'x' \\n"
+    _exec(site, tmp_path, f"COMMENT ON TABLE t IS '{comment.replace(chr(39), chr(39) * 2)}'")
+    assert Script(publication="p", name="größe.sql", sql=comment).message.isascii()
+    site.run()
+    assert site.at_subscriber("SELECT obj_description('t'::regclass)") == [(comment,)]
+
+
 def test_browse_shows_a_script_with_its_name_and_its_text(site: Site, tmp_path: Path) -> None:
     _exec(site, tmp_path, "GRANT SELECT ON t TO pg_monitor;\n")
     site.read_log().raise_error()
