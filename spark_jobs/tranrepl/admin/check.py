@@ -6,7 +6,7 @@ import getpass
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -40,6 +40,7 @@ from tranrepl.settings.registration import registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
 from tranrepl.subscriber.capabilities import Capabilities
+from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.tables_version import REVISION
@@ -307,7 +308,7 @@ def _subscriber(
         checked.warnings.extend(subscriber.warnings(checked.tables))
         if topology.publication.replicate_ddl:
             checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in checked.tables]))
-        waiting = waiting_warnings(database, _registered(topology.publication, database), subscriber)
+        waiting = _waiting_for_schema_changes(topology.publication, database, subscriber)
         for article, table in checked.tables:
             if article.source in waiting:
                 checked.warnings.append(waiting[article.source])
@@ -328,6 +329,16 @@ def _subscriber(
                 sequence_warnings(checked.tables, topology, subscriber, settings, tables_are_current=are_current)
             )
     yield from _in_the_way(checked, topology, database, name)
+
+
+def _waiting_for_schema_changes(
+    publication: Publication, database: DistributionDatabase, subscriber: Subscriber
+) -> Mapping[TableName, str]:
+    """Return by article what to say of tables that schema changes are on their way to, as far as the distribution
+    database and the Subscriber can say: rights that are missing are told where all of them are."""
+    with suppress(ReplicationError):
+        return waiting_warnings(database, _registered(publication, database), subscriber)
+    return {}
 
 
 def _in_the_way(
