@@ -86,7 +86,13 @@ def command(site: Site, folder: Path, *arguments: str) -> Outcome:
         for it in site.publication.subscriptions
     ]
     store = {"connection": "distribution", "store": site.publication.distributor.store}
-    file = publication_file(folder, articles, subscriptions=subscriptions, distributor=store)
+    file = publication_file(
+        folder,
+        articles,
+        subscriptions=subscriptions,
+        distributor=store,
+        replicate_ddl=site.publication.replicate_ddl,
+    )
     verb, *rest = arguments
     return typed(verb, file, *rest, environment=site.databases.environment)
 

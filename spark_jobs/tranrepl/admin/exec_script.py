@@ -1,4 +1,4 @@
-"""`tranrepl exec`: a script that runs at each PostgreSQL Subscriber at its place among the changes.
+"""`tranrepl exec FILE`: a script that runs at each PostgreSQL Subscriber at its place among the changes.
 
 Source: `sp_addscriptexec`.
 """

@@ -77,7 +77,7 @@ mspublications = sa.Table(
     sa.Column("publisher_system", sa.Text, comment="System identifier of the server whose log is registered"),
     sa.Column("timeline", sa.Integer, comment="The log's timeline at registered_to"),
     sa.Column("registered_commit_time", _Time, comment="A time by which the last registered transaction was committed"),
-    sa.Column("scripts", sa.JSON, comment="SHA-256 of each script that `tranrepl exec` wrote into the log"),
+    sa.Column("scripts", sa.JSON, comment="SHA-256 of each script that `tranrepl exec FILE` wrote into the log"),
 )
 
 msrepl_version = sa.Table(

@@ -81,7 +81,7 @@ class Capabilities:
     foreign_keys: ForeignKeyCheck = ForeignKeyCheck.NONE
     """When a foreign key that setup makes is checked."""
     scripts: bool = False
-    """Scripts of `tranrepl exec` run there."""
+    """Scripts of `tranrepl exec FILE` run there."""
     not_for_replication: bool = False
     """A session can keep foreign keys (and, where the database can, triggers) from acting."""
     why_for_replication: str = ""

@@ -145,8 +145,8 @@ def _missing(change: SchemaChange, part: ColumnChange, table: AlteredTable) -> C
         part,
         table,
         f"the table has no column {part.column}",
-        f"add column {part.column} to the destination again; or where its rows do not matter, `tranrepl reinitialize "
-        f"FILE --article {change.source}` copies them",
+        f"add column {part.column} to the destination again; or where its rows do not matter, "
+        f"`tranrepl reinitialize FILE --article {change.source}` copies them",
     )
 
 

@@ -6,7 +6,7 @@ from tranrepl.subscriber.batching.steps import ScriptStep
 
 SKIP_REMEDY = (
     "mend what it needs at the Subscriber and deliver again; or `tranrepl skip FILE -s SUBSCRIPTION --xact-seqno 0x{}` "
-    "leaves out its transaction there, which holds nothing else where `tranrepl exec` wrote it"
+    "leaves out its transaction there, which holds nothing else where `tranrepl exec FILE` wrote it"
 )
 
 

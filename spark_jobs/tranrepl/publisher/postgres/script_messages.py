@@ -1,4 +1,4 @@
-"""Scripts for the Subscribers in the log: logical messages that `tranrepl exec` writes."""
+"""Scripts for the Subscribers in the log: logical messages that `tranrepl exec FILE` writes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tranrepl.publisher.postgres.logical_messages import content, messages_of
 
 PREFIX = b"tranrepl.script\0"
 _NOT_OURS = (
-    "the Publisher's log holds a message of prefix tranrepl.script that `tranrepl exec` of this version did not write; "
-    "no Subscriber runs it"
+    "the Publisher's log holds a message of prefix tranrepl.script that `tranrepl exec FILE` of this version did not "
+    "write; no Subscriber runs it"
 )
 
 

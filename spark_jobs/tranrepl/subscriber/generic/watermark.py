@@ -305,7 +305,8 @@ def _rebuild(session: sa.Connection, table: sa.Table, *, is_earlier: bool) -> No
     elif not sa.inspect(session).has_table(name):
         return
     table.create(session, checkfirst=True)
-    columns = [it.name for it in table.columns if it.name != "publisher_system"]
+    earlier = {it["name"] for it in sa.inspect(session).get_columns(name)}
+    columns = [it.name for it in table.columns if it.name in earlier]
     rows: sa.Select[*tuple[Any, ...]] = sa.select(*[sa.column(it) for it in columns]).select_from(sa.table(name))
     session.execute(sa.insert(table).prefix_with("OR IGNORE").from_select(columns, rows, include_defaults=False))
     operations.drop_table(name)

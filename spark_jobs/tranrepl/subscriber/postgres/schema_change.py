@@ -28,8 +28,8 @@ from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
 
 _SAME_ROLE = (
-    "a schema change makes generated procedures anew: let deliveries log in as the role that runs `tranrepl setup`, or "
-    "as one that is a member of it"
+    "a schema change makes generated procedures anew: let deliveries log in as the role that runs "
+    "`tranrepl setup FILE`, or as one that is a member of it"
 )
 _LOCK_SECONDS = 2.0
 """How long the lock on a table is waited for at a time: whoever comes meanwhile waits behind us."""

@@ -18,7 +18,7 @@ def upgrade() -> None:
             "scripts",
             sa.JSON(),
             nullable=True,
-            comment="SHA-256 of each script that `tranrepl exec` wrote into the log",
+            comment="SHA-256 of each script that `tranrepl exec FILE` wrote into the log",
         ),
     )
     op.add_column(
