@@ -12,6 +12,7 @@ from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
 from support.partitioned_site import (
     PARTITIONS,
+    ROWS,
     partitioned_site,
     run_with_snapshot,
     run_without_snapshot,
@@ -40,6 +41,8 @@ def test_every_partition_has_full_old_rows_and_the_publication_names_the_table(i
 
 def test_rows_of_all_partitions_follow_also_those_that_move(items: Site) -> None:
     items.at_publisher(
+        "TRUNCATE item",
+        ROWS,
         "INSERT INTO item VALUES (1, 'a', 'low'), (101, 'b', 'high'), (201, 'a', 'deep'), (1000, 'b', NULL)",
         "UPDATE item SET note = note || ' more' WHERE id < 250",
         "UPDATE item SET id = id + 100 WHERE id IN (1, 101, 201)",
