@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from support.concurrent_writers import concurrent_writers
 from support.embedded_postgres import PostgresServer
 from support.partitioned_site import partitioned_site
-from support.site import Site
 from support.whole_run import good_run
 
 _WRITES = (
@@ -31,31 +25,6 @@ _WRITES = (
 )
 
 
-@contextmanager
-def _writing(site: Site) -> Iterator[list[int]]:
-    """Two writers at the Publisher, each of ids of its own. Yields their transactions so far."""
-    done = threading.Event()
-    written: list[int] = []
-
-    def write(writer: int) -> None:
-        random = Random(writer)
-        with psycopg.connect(**site.databases.publisher.libpq_parameters("writer")) as session:  # type: ignore[arg-type]
-            while not done.wait(0.002):
-                for _ in range(random.randint(1, 4)):
-                    session.execute(random.choice(_WRITES).encode(), {"a": random.randrange(200) * 2 + writer})
-                (session.rollback if random.random() < 0.1 else session.commit)()
-                written.append(writer)
-
-    with ThreadPoolExecutor(2) as executor:
-        writers = [executor.submit(write, writer) for writer in range(2)]
-        try:
-            yield written
-        finally:
-            done.set()
-        for it in writers:
-            it.result()
-
-
 @pytest.mark.parametrize("name", ["postgres", "debian_postgres"])
 def test_validation_finds_nothing_and_a_snapshot_misses_nothing_under_load(
     request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, name: str
@@ -63,7 +32,7 @@ def test_validation_finds_nothing_and_a_snapshot_misses_nothing_under_load(
     server: PostgresServer = request.getfixturevalue(name)
     filtered: dict[str, Any] = {"filter": "note <> 'row 10' AND item.id <> 20", "upd_cmd": "XCALL"}
     site = partitioned_site(databases(publisher=server), tmp_path, **filtered)
-    with _writing(site) as written:
+    with concurrent_writers(site, _WRITES, ids=200) as written:
         for _ in range(2):
             before = len(written)
             result = site.validate()

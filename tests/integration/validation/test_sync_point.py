@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import psycopg
 import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
+from support.concurrent_writers import concurrent_writers
 from support.site import Site
 from support.spark_here import SparkHere
 from support.validated_site import COLUMNS, article_of, deliver_once, validated_site
@@ -27,6 +25,15 @@ from tranrepl.validation import comparison, comparison_targets
 from tranrepl.validation.comparison import Found
 
 _VALIDATIONS = int(os.environ.get("TRANREPL_VALIDATIONS", "10"))
+
+# Inserts, updates, key changes, deletes, and rows that enter and leave the filter.
+_WRITES = (
+    "INSERT INTO item VALUES (%(a)s, %(a)s %% 3, 'ü' || %(a)s) ON CONFLICT (id) DO UPDATE SET price = item.id",
+    "UPDATE item SET region = region + 1, note = NULL WHERE id = %(a)s",
+    "UPDATE item SET region = 0, note = 'left' WHERE id = %(a)s",
+    "UPDATE item SET id = id + 1000 WHERE id = %(a)s AND NOT EXISTS (SELECT FROM item WHERE id = %(a)s + 1000)",
+    "DELETE FROM item WHERE id IN (%(a)s, %(a)s + 1000)",
+)
 
 
 @pytest.fixture
@@ -44,7 +51,7 @@ def test_nothing_is_found_under_load(databases: DatabasesFactory, tmp_path: Path
     )
     site.set_up()
     site.at_publisher("INSERT INTO pair SELECT 'ä' || g, -g, g / 3.0 FROM generate_series(1, 1000) g")
-    with _writing(site) as written:
+    with concurrent_writers(site, _WRITES, ids=500) as written:
         for _ in range(_VALIDATIONS):
             before = len(written)
             result = site.validate()
@@ -103,38 +110,3 @@ def test_where_another_delivery_was_faster_a_new_snapshot_is_taken(site: Site, m
     assert result.error is None
     assert result.validation is not None
     assert [int(result.validation.xact_seqno, 16) + 1] == taken[1:]
-
-
-@contextmanager
-def _writing(site: Site) -> Iterator[list[int]]:
-    """Two writers at the Publisher, which leave others some of the machine: inserts, updates, deletes, key changes,
-    rows that enter and leave the filter, transactions that overlap, some that are rolled back. Yields those so far."""
-    done = threading.Event()
-    written: list[int] = []
-
-    def write(writer: int) -> None:
-        random = Random(writer)
-        with psycopg.connect(**site.databases.publisher.libpq_parameters("writer")) as session:  # type: ignore[arg-type]
-            while not done.wait(0.002):
-                for _ in range(random.randint(1, 4)):
-                    session.execute(random.choice(_WRITES).encode(), {"a": random.randrange(500) * 2 + writer})
-                (session.rollback if random.random() < 0.1 else session.commit)()
-                written.append(writer)
-
-    with ThreadPoolExecutor(2) as executor:
-        writers = [executor.submit(write, writer) for writer in range(2)]
-        try:
-            yield written
-        finally:
-            done.set()
-        for it in writers:
-            it.result()
-
-
-_WRITES = (
-    "INSERT INTO item VALUES (%(a)s, %(a)s %% 3, 'ü' || %(a)s) ON CONFLICT (id) DO UPDATE SET price = item.id",
-    "UPDATE item SET region = region + 1, note = NULL WHERE id = %(a)s",
-    "UPDATE item SET region = 0, note = 'left' WHERE id = %(a)s",
-    "UPDATE item SET id = id + 1000 WHERE id = %(a)s AND NOT EXISTS (SELECT FROM item WHERE id = %(a)s + 1000)",
-    "DELETE FROM item WHERE id IN (%(a)s, %(a)s + 1000)",
-)
