@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.databases import Databases
 from support.equality import differing_rows
-from support.site import Site
+from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.whole_run import good_run
+from tranrepl.connections import Connection
 
 AUTOMATIC = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
 ITEM = (
@@ -26,6 +27,15 @@ ITEM = (
 ROWS = (
     "INSERT INTO item SELECT n, CASE n % 3 WHEN 0 THEN 'a' ELSE 'b' END, 'row ' || n FROM generate_series(0, 390, 10) n"
 )
+MADE_AGAIN = (
+    """DO $$ DECLARE one regclass; BEGIN
+    FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'item'::regclass LOOP
+    EXECUTE 'DROP TABLE ' || one; END LOOP; END $$""",
+    "DROP TABLE IF EXISTS item_low, item_high, item_deep, item_rest",
+    *ITEM[1:],
+    ROWS,
+)
+"""Statements that leave the table as it was at first, whatever partitions it has."""
 PARTITIONS = {"item_low", "item_high", "item_deep_a", "item_deep_rest", "item_rest"}
 
 
@@ -33,16 +43,27 @@ def partitioned_site(
     databases: Databases,
     folder: Path,
     subscription: Mapping[str, object] = AUTOMATIC,
+    *,
+    replicate_ddl: bool = False,
     **article: object,
 ) -> Site:
     """Return a site of the table with these settings of its article; both ends have the rows that are published."""
     item = {"source": "public.item", "pre_creation_cmd": "truncate", **article}
-    site = Site(databases, folder / "store", [item], SparkHere(), [subscription])
+    site = Site(databases, folder / "store", [item], SparkHere(), [subscription], replicate_ddl=replicate_ddl)
     site.at_publisher(*ITEM, ROWS)
     site.set_up()
     good_run(site)
     assert "filter" in article or differing_rows(site) == {}
     return site
+
+
+def division(connection: Connection) -> Rows:
+    """Return how the table is divided, on all levels."""
+    return execute(
+        connection,
+        "SELECT relid::regclass::text, parentrelid::regclass::text, level, pg_get_partkeydef(relid), "
+        "pg_get_expr(c.relpartbound, c.oid) FROM pg_partition_tree('item') JOIN pg_class c ON c.oid = relid ORDER BY 1",
+    )
 
 
 def run_without_snapshot(site: Site) -> None:
@@ -54,8 +75,13 @@ def run_without_snapshot(site: Site) -> None:
 
 def run_with_snapshot(site: Site) -> str:
     """Bring the changes over where the log does not have them all; what the log reader said of it."""
+    (notice,) = run_with_snapshots(site)
+    return notice
+
+
+def run_with_snapshots(site: Site) -> Sequence[str]:
+    """Do as `run_with_snapshot` does, where the log reader says more than one thing."""
     results = good_run(site)
     assert list(results) == ["log reader", "reporting snapshot", "reporting"]
     assert differing_rows(site) == {}
-    (notice,) = results["log reader"].notices
-    return notice
+    return results["log reader"].notices

@@ -51,7 +51,7 @@ def reinitialize_rewritten(
                 opened.database, opened.record, publication, article.source, UnknownRows(unseen)
             )
             now = now.model_copy(update={"begins_after": opened.publisher.end_of_log()})
-        done += _new_partitions(publication, article, now)
+        done += _new_partitions(opened, publication, article, now)
         if now != article:
             looked_at.append(now)
     # After what became of their rows: whoever dies in between finds the same again.
@@ -60,13 +60,15 @@ def reinitialize_rewritten(
     return done
 
 
-def _new_partitions(publication: Publication, known: RegisteredArticle, now: RegisteredArticle) -> list[str]:
-    """Return what to do for partitions that Subscribers are to have too."""
+def _new_partitions(
+    opened: OpenLogReader, publication: Publication, known: RegisteredArticle, now: RegisteredArticle
+) -> list[str]:
+    """Return what to do for partitions that Subscribers are to have too, where the log does not announce them."""
     settings = next(it for it in publication.articles if it.source == now.source)
     if settings.partitions is Partitions.NONE or known.file is None or now.file is None:
         return []
     new = [str(it.table) for number, it in now.file.attached.items() if number not in known.file.attached]
-    if not new:
+    if not new or (publication.replicate_ddl and opened.publisher.schema_changes.why_unannounced() is None):
         return []
     return [f"article {now.source}: partition {', '.join(new)} is new: `tranrepl setup FILE` makes it at Subscribers"]
 

@@ -40,7 +40,7 @@ class PublishedColumn(BaseModel):
 
 
 class ArticleNames(BaseModel):
-    """What an article's file names: it stays as it is when a schema change gives them other names."""
+    """What an article's file says of its table: it stays as it is when a schema change gives things other names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,6 +49,8 @@ class ArticleNames(BaseModel):
     """None where the file does not choose columns: then the article gains those that are added."""
     filter: str | None
     lob_columns: tuple[str, ...]
+    divided: bool = False
+    """The file asks for a destination that is divided into partitions as the table is."""
 
 
 class RegisteredArticle(BaseModel):

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from tranrepl.model.names import Table
+from tranrepl.model.partition_rows import PartitionPlace, PartitionRows
 
 
 class ColumnAction(StrEnum):
@@ -29,6 +30,18 @@ class LabelAction(StrEnum):
 
     ADD = "add"
     RENAME = "rename"
+
+
+class PartitionAction(StrEnum):
+    """What is done to one partition of the destination, and to its rows."""
+
+    CREATE = "create"
+    """It is made, without rows."""
+    RENAME = "rename"
+    REMOVE = "remove"
+    """It goes, and its rows with it."""
+    EMPTY = "empty"
+    """Its rows go."""
 
 
 class ColumnChange(BaseModel):
@@ -69,6 +82,29 @@ class LabelChange(BaseModel):
     """Of a label that is added: the label that follows it; None where it is the last."""
 
 
+class PartitionChange(BaseModel):
+    """One thing that is done to one partition; those of a change are done in their order, after its columns'."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: PartitionAction
+    table: Table
+    """Its name at the Publisher, before."""
+    path: tuple[PartitionPlace, ...] = ()
+    """Places of the partitions from the top down to it: a Subscriber's partition is known by them. Empty where they are
+    not known."""
+    new_name: Table | None = None
+    """Of a partition that is renamed."""
+    key: str | None = None
+    """Of a partition that is made: what it is divided by itself, in the Publisher's SQL."""
+    rows: PartitionRows | None = None
+    """Those that go; None where no comparison of values says which they are."""
+
+    @property
+    def removes_rows(self) -> bool:
+        return self.action in (PartitionAction.REMOVE, PartitionAction.EMPTY)
+
+
 class SchemaChange(BaseModel):
     """One schema change of one article. It is stored as JSON, as the `after` image of its command."""
 
@@ -84,6 +120,7 @@ class SchemaChange(BaseModel):
     """The Publisher's command tag, as `ALTER TABLE`."""
     columns: tuple[ColumnChange, ...] = ()
     labels: tuple[LabelChange, ...] = ()
+    partitions: tuple[PartitionChange, ...] = ()
     rows_unknown: str | None = None
     """Why the log does not say which rows the table has now: the article is reinitialized. None where it does."""
     notes: tuple[str, ...] = ()
@@ -92,4 +129,4 @@ class SchemaChange(BaseModel):
     @property
     def changes_destination(self) -> bool:
         """Say whether there is anything to do at a Subscriber's table or its types."""
-        return bool(self.columns or self.labels)
+        return bool(self.columns or self.labels or self.partitions)

@@ -11,6 +11,7 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict
 
 from tranrepl.model.names import Table
+from tranrepl.model.partition_rows import TableDivision
 from tranrepl.model.position import FIRST_POSITION, StoredPosition
 
 
@@ -75,6 +76,8 @@ class TableDefinition(BaseModel):
     unique: tuple[UniqueConstraint, ...] = ()
     holds_from: StoredPosition = FIRST_POSITION
     """Schema changes that were committed before this position are in it."""
+    division: TableDivision | None = None
+    """None where the table is not partitioned, or nobody has told how."""
 
     @cached_property
     def by_ordinal(self) -> dict[int, DefinedColumn]:

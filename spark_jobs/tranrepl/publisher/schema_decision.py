@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
-from tranrepl.model.schema_change import ColumnChange, LabelChange
+from tranrepl.model.schema_change import ColumnChange, LabelChange, PartitionChange
 from tranrepl.model.table_definition import DefinedColumn, TableDefinition, UniqueConstraint
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.column_decision import ColumnDecisions
 from tranrepl.publisher.label_decision import label_changes
+from tranrepl.publisher.partition_decision import PartitionDecisions
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
 
@@ -31,6 +32,7 @@ class Decision:
     article: RegisteredArticle
     columns: tuple[ColumnChange, ...] = ()
     labels: tuple[LabelChange, ...] = ()
+    partitions: tuple[PartitionChange, ...] = ()
     rows_unknown: str | None = None
     notes: tuple[str, ...] = ()
     is_new: bool = False
@@ -42,6 +44,8 @@ def decide(
 ) -> Decision:
     """Return what becomes of an article whose table was as `before`. Raises SchemaStop."""
     now = _with_known_defaults(before, announced)
+    divided = PartitionDecisions(article, before.division, now.division)
+    now = now.model_copy(update={"division": divided.now})
     decided = ColumnDecisions(article, before, now, announced, names)
     _refuse_dropped_key(article, now, announced)
     _refuse_dropped_filter(article, now, announced, names)
@@ -50,17 +54,19 @@ def decide(
     columns = decided.changes()
     key = now.key or _key(article)
     new_key = key != _key(article)
-    unknown = decided.why_unknown() or ("its primary key is another one" if new_key else None)
-    notes = [*decided.notes(), *_table_notes(article, before, now, new_key=new_key)]
+    unknown = decided.why_unknown() or ("its primary key is another one" if new_key else None) or divided.why_unknown()
+    partitions = divided.changes()
+    notes = [*decided.notes(), *_table_notes(article, before, now, new_key=new_key), *divided.notes()]
     changed = _changed_article(article, before, now, decided, key, names)
     if unknown is not None:
         changed = changed.model_copy(update={"begins_after": now.holds_from})
-    is_new = bool(columns or labels or unknown) or not changed.same_definition(article)
+    is_new = bool(columns or labels or partitions or unknown) or not changed.same_definition(article)
     if not is_new:
         changed = article.model_copy(update={"definition": now})
     else:
         changed = _without_earlier(changed, _file_after(article, decided, announced))
-    return Decision(changed, columns, labels, unknown, tuple(notes), is_new)
+    changed = changed.model_copy(update={"file": divided.file(changed.file)})
+    return Decision(changed, columns, labels, partitions, unknown, tuple(notes), is_new)
 
 
 def lacks_key(article: RegisteredArticle, tag: str) -> SchemaStop:

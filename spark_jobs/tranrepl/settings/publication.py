@@ -80,7 +80,8 @@ class Partitions(StrEnum):
     NONE = "none"
     """The destination is one table."""
     SAME = "same"
-    """A PostgreSQL Subscriber's table is divided as the Publisher's is; `setup` makes new partitions there."""
+    """A PostgreSQL Subscriber's table is divided as the Publisher's is. Partitions that come, go or are renamed follow
+    with the other schema changes; where those are not announced, `setup` makes new ones."""
 
 
 class PreCreation(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import FIRST_POSITION
-from tranrepl.settings.publication import Article
+from tranrepl.settings.publication import Article, Partitions
 
 
 def registered_article(
@@ -60,4 +60,5 @@ def file_names(article: Article) -> ArticleNames:
         columns=None if article.columns is None else tuple(article.columns),
         filter=article.filter,
         lob_columns=tuple(article.lob_columns),
+        divided=article.partitions is Partitions.SAME,
     )

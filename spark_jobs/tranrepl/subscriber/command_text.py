@@ -14,7 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
-from tranrepl.model.schema_change import ColumnChange, LabelChange, SchemaChange
+from tranrepl.model.schema_change import ColumnChange, LabelChange, PartitionChange, SchemaChange
 from tranrepl.model.script import Script
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import called_procedure
@@ -66,6 +66,7 @@ def script_text(script: Script) -> str:
 def schema_change_text(article: RegisteredArticle, change: SchemaChange) -> str:
     """Return what a schema change does, in no database's SQL: `ALTER TABLE public.t: ADD c integer, DROP d`."""
     done = [*map(_column_change_text, change.columns), *map(_label_change_text, change.labels)]
+    done += map(_partition_change_text, change.partitions)
     if change.new_article_id is None:
         done.append("no longer published")
     if change.rows_unknown is not None:
@@ -78,6 +79,11 @@ def _column_change_text(change: ColumnChange) -> str:
     to = f"TO {change.new_name}" if change.new_name is not None else None
     rows = f"(rows: {change.existing_value})" if change.existing_value is not None else None
     return " ".join(filter(None, [action, change.column, to, change.type_name, rows]))
+
+
+def _partition_change_text(change: PartitionChange) -> str:
+    to = f" TO {change.new_name}" if change.new_name is not None else ""
+    return f"{change.action.value.upper()} PARTITION {change.table}{to}"
 
 
 def _label_change_text(change: LabelChange) -> str:

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, PartitionChange, SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
 
 
@@ -179,9 +179,16 @@ def change_text(change: SchemaChange) -> str:
     """Return a schema change on one line, for people to read."""
     parts = [_in_words(it) for it in change.columns]
     parts += [f"{it.action} label {it.label} of type {it.type_name}" for it in change.labels]
+    parts += map(partition_text, change.partitions)
     if change.new_article_id is None:
         parts.append("the article ends")
     return f"{change.tag} {change.source}: {', '.join(parts) or 'nothing for the Subscribers'}"
+
+
+def partition_text(change: PartitionChange) -> str:
+    """Return what becomes of a partition, in words."""
+    to = "" if change.new_name is None else f" to {change.new_name}"
+    return f"{change.action} partition {change.table}{to}"
 
 
 def told(step: SchemaStep, where: str) -> Sequence[str]:

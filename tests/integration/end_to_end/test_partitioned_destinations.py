@@ -9,21 +9,10 @@ import pytest
 from conftest import DatabasesFactory
 from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
-from support.partitioned_site import partitioned_site
-from support.site import Rows, Site, execute
+from support.partitioned_site import division, partitioned_site
+from support.site import Site, execute
 from support.whole_run import good_run
 from tranrepl.admin.check import check
-from tranrepl.connections import Connection
-
-_DIVISION = (
-    "SELECT relid::regclass::text, parentrelid::regclass::text, level, pg_get_partkeydef(relid), "
-    "pg_get_expr(c.relpartbound, c.oid) FROM pg_partition_tree('item') JOIN pg_class c ON c.oid = relid ORDER BY 1"
-)
-
-
-def _division(connection: Connection) -> Rows:
-    """How the table is divided, on all levels."""
-    return execute(connection, _DIVISION)
 
 
 @pytest.fixture(params=["postgres", "debian_postgres"])
@@ -35,7 +24,7 @@ def site(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: 
 
 
 def test_a_destination_is_divided_as_its_table_and_takes_rows_in_bulk(site: Site) -> None:
-    assert _division(site.databases.subscriber) == _division(site.databases.publisher)
+    assert division(site.databases.subscriber) == division(site.databases.publisher)
     site.at_publisher(
         "INSERT INTO item SELECT n, 'b', 'more' FROM generate_series(1, 391, 10) n",
         "UPDATE item SET note = note || '!' WHERE id < 200",

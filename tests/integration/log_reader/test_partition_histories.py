@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
+from typing import Any
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support.databases import shared_databases
-from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
-from support.partitioned_site import partitioned_site
+from support.partitioned_site import division, partitioned_site
 from support.site import Site
 from support.whole_run import good_run
+from tranrepl.settings.publication import Partitions
 
 _EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "4"))
 _SLOTS = range(3, 9)
 """Partitions that come and go, each for a hundred ids."""
 
 
-@pytest.fixture(scope="module", params=["postgres", "debian_postgres"])
+_KINDS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "unannounced, 18": ("postgres", {}),
+    "unannounced, 15": ("debian_postgres", {}),
+    "announced, one table": ("debian_postgres", {"replicate_ddl": True}),
+    "announced, divided alike": ("postgres", {"replicate_ddl": True, "partitions": "same"}),
+}
+
+
+@pytest.fixture(scope="module", params=_KINDS.values(), ids=list(_KINDS))
 def items(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    server: PostgresServer = request.getfixturevalue(request.param)
-    with shared_databases(server, "histories") as ends:
-        yield partitioned_site(ends, tmp_path_factory.mktemp("histories"))
+    """The table at both ends. Schema changes are announced by event triggers, or nobody tells of them."""
+    server, settings = request.param
+    with shared_databases(request.getfixturevalue(server), "histories") as ends:
+        yield partitioned_site(ends, tmp_path_factory.mktemp("histories"), **settings)
 
 
 def _insert(random: Random) -> str:
@@ -81,6 +91,10 @@ def _drop(random: Random) -> str:
     return f"DROP TABLE {_part(random)}"
 
 
+def _rename(random: Random) -> str:
+    return f"ALTER TABLE {_part(random)} RENAME TO {_part(random)}"
+
+
 def _part(random: Random) -> str:
     return f"part_{random.choice(_SLOTS)}"
 
@@ -90,7 +104,7 @@ def _bound(slot: int) -> str:
 
 
 _OF_ROWS: list[Callable[[Random], str]] = [_insert, _insert, _update, _move, _change_key, _delete]
-_OF_PARTITIONS: list[Callable[[Random], str]] = [_truncate, _create, _attach, _detach, _drop]
+_OF_PARTITIONS: list[Callable[[Random], str]] = [_truncate, _create, _attach, _detach, _drop, _rename]
 
 
 def _transactions(site: Site, random: Random) -> None:
@@ -126,5 +140,7 @@ def test_both_ends_are_equal_after_any_history_of_partitions(items: Site, seed: 
         _transactions(items, random)
         good_run(items)
         assert differing_rows(items) == {}
+        if items.publication.articles[0].partitions is Partitions.SAME:
+            assert division(items.databases.subscriber) == division(items.databases.publisher)
     validated = items.validate()
     validated.raise_error()

@@ -24,7 +24,7 @@ from tranrepl.publisher.announcements import (
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
 from tranrepl.publisher.postgres.logical_messages import content, messages_of
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
-from tranrepl.publisher.postgres.partition_changes import PublishedRelations
+from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
 from tranrepl.publisher.postgres.schema_messages import PREFIX, read_announcements
 from tranrepl.publisher.schema_decision import Decision, decide, lacks_key
@@ -75,6 +75,8 @@ class BatchTables:
     """With the message from which each holds."""
     changes: list[FoundChange] = field(default_factory=list)
     definitions: list[FoundDefinition] = field(default_factory=list)
+    truncated: list[tuple[int, int]] = field(default_factory=list)
+    """Message and table of each one truncated as a whole; of a partitioned table, one of its partitions."""
     problem: RelationMismatch | SchemaStop | NeedsArticleId | None = None
 
     def cut(self, end: int) -> None:
@@ -82,6 +84,7 @@ class BatchTables:
         self.end = end
         self.changes = [it for it in self.changes if it.index < end]
         self.definitions = [it for it in self.definitions if it.index < end]
+        self.truncated = [it for it in self.truncated if it[0] < end]
 
 
 @dataclass(slots=True)
@@ -130,7 +133,7 @@ class _BatchReading:
 
     def read(self, end: int) -> BatchTables:
         self.batch = BatchTables(end, [(-1, layout) for layout in self.tables._layouts.values()])
-        relations = np.flatnonzero(self.kinds[:end] == ord("R"))
+        relations = np.flatnonzero(np.isin(self.kinds[:end], np.frombuffer(b"RT", dtype=np.uint8)))
         messages = self._schema_messages(end)
         for index in np.sort(np.concatenate([relations, messages])).tolist():
             self._read_one(index)
@@ -141,10 +144,13 @@ class _BatchReading:
 
     def _read_one(self, index: int) -> None:
         try:
-            if self.kinds[index] == ord("R"):
-                self._relation(index)
-            else:
-                self._message(index)
+            match chr(self.kinds[index]):
+                case "R":
+                    self._relation(index)
+                case "T":
+                    self._truncate(index)
+                case _:
+                    self._message(index)
         except (SchemaStop, NeedsArticleId) as stop:
             self.batch.end, self.batch.problem = index, stop
 
@@ -165,6 +171,29 @@ class _BatchReading:
             self.batch.end, self.batch.problem = index, layout
         elif layout is not None:
             self._use(index, layout)
+
+    def _truncate(self, index: int) -> None:
+        count = int(self.buffer.uint32(self.starts[index : index + 1] + 1)[0])
+        named = self.buffer.uint32(self.starts[index] + 6 + 4 * np.arange(count)).tolist()
+        commit_lsn = self._commit_lsn(index)
+        found = self.tables.articles.truncated(named, commit_lsn)
+        for article, emptied in found.in_part:
+            change = self._emptied(article, emptied)
+            if change is None or change.new_article_id is None:
+                self.batch.end, self.batch.problem = index, emptied_mismatch(article, emptied)
+                return
+            changed = article.model_copy(update={"article_id": change.new_article_id})
+            self.tables.articles.replace(changed)
+            self.batch.changes.append(FoundChange(index, article, change))
+            self.batch.definitions.append(FoundDefinition(index, changed, []))
+            self._refit(index, changed, commit_lsn)
+        self.batch.truncated += [(index, it) for it in found.tables]
+
+    def _emptied(self, article: RegisteredArticle, emptied: Sequence[int]) -> SchemaChange | None:
+        """Return the change of a TRUNCATE of some partitions; None where it leaves open which rows there are."""
+        if self.tables.schema is None or emptied_in_part(article, emptied, article.article_id) is None:
+            return None
+        return emptied_in_part(article, emptied, self.tables.next_article_id())
 
     def _message(self, index: int) -> None:
         message, schema = self._bytes(index), self.tables.schema
@@ -224,7 +253,7 @@ class _BatchReading:
         elif latest.tag == announced.tag:
             announced = replace(announced, rewrite=announced.rewrite | latest.rewrite)
         decision = decide(article, article.definition, announced, schema.names)
-        known = latest.change if latest is not None else None
+        known = latest.change if latest is not None and self._may_be_one(latest.change, decision) else None
         changed = self._numbered(decision, known)
         place = self._place(index, article, changed, decision, announced.tag, known)
         self._latest[announced.object_id] = _Latest(index, commit_lsn, announced.rewrite, announced.tag, place)
@@ -233,6 +262,14 @@ class _BatchReading:
         self.batch.definitions.append(FoundDefinition(index, changed, told))
         if decision.is_new:
             self._refit(index, changed, commit_lsn)
+
+    def _may_be_one(self, known: int | None, decision: Decision) -> bool:
+        """Return whether a change that follows at once may go with the one before: rows of a partition go by the names
+        that the columns have by then."""
+        if known is None:
+            return True
+        earlier = self.batch.changes[known].change
+        return not (earlier.partitions and decision.columns) and not (earlier.columns and decision.partitions)
 
     def _numbered(self, decision: Decision, known: int | None) -> RegisteredArticle:
         if not decision.is_new or known is not None:
@@ -262,6 +299,7 @@ class _BatchReading:
             tag=tag,
             columns=decision.columns,
             labels=decision.labels,
+            partitions=decision.partitions,
             rows_unknown=decision.rows_unknown,
             notes=decision.notes,
         )
@@ -337,6 +375,7 @@ def _together(earlier: SchemaChange, decision: Decision) -> SchemaChange:
         update={
             "columns": (*earlier.columns, *decision.columns),
             "labels": (*earlier.labels, *decision.labels),
+            "partitions": (*earlier.partitions, *decision.partitions),
             "rows_unknown": earlier.rows_unknown or decision.rows_unknown,
             "notes": tuple(dict.fromkeys([*earlier.notes, *decision.notes])),
         }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION
+from tranrepl.model.propagation import Truncation
+from tranrepl.model.schema_change import SchemaChange
+from tranrepl.publisher.partition_decision import emptied_partitions, removes_rows
 from tranrepl.publisher.postgres.lsn import lsn_of
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitioned
 from tranrepl.publisher.postgres.relations import Relation, RelationMismatch, fits
@@ -35,8 +39,10 @@ class PublishedRelations:
         return [number for number, it in self._by_table.items() if it.source_object_id == article.source_object_id]
 
     def replace(self, article: RegisteredArticle) -> None:
-        """Let a definition be in force in the place of its article's earlier one."""
-        for number in self.of_article(article):
+        """Let a definition be in force in the place of its article's earlier one, also for partitions that are new."""
+        division = article.definition.division if article.definition is not None else None
+        new = [it.object_id for it in division.partitions if it.holds_rows] if division is not None else []
+        for number in [*self.of_article(article), *new]:
             self._by_table[number] = article
         if article.source_object_id in self._partitioned:
             self._partitioned[article.source_object_id] = article
@@ -64,26 +70,27 @@ class PublishedRelations:
                 )
         return None
 
-    def truncated(self, object_ids: Iterable[int], commit_lsn: int) -> list[int] | RelationMismatch:
-        """Return the tables of a TRUNCATE, one for each article: of a partitioned table all partitions were emptied, or
-        it leaves open which rows there are. Those of an article whose new beginning has it in it are left out."""
+    def truncated(self, object_ids: Iterable[int], commit_lsn: int) -> Truncated:
+        """Return the tables of a TRUNCATE, one for each article; and those that were emptied in part. Those of an
+        article whose new beginning has it in it are left out."""
         named: dict[int, list[int]] = defaultdict(list)
-        tables = []
+        found = Truncated()
         for object_id in object_ids:
             article = self._by_table.get(object_id)
             if article is None or article.source_object_id not in self._partitioned:
-                tables.append(object_id)
+                found.tables.append(object_id)
             else:
                 named[article.source_object_id].append(object_id)
         for root, emptied in named.items():
             article = self._partitioned[root]
             if _is_passed_over(article, commit_lsn):
                 continue
-            if not self._are_all(article, emptied):
-                return _emptied(article, emptied)
-            # Any of them stands for the table: the log announces each, and not the table itself.
-            tables.append(emptied[0])
-        return tables
+            if self._are_all(article, emptied) or not _is_replicated(article):
+                # Any of them stands for the table: the log announces each, and not the table itself.
+                found.tables.append(emptied[0])
+            else:
+                found.in_part.append((article, emptied))
+        return found
 
     def _are_all(self, article: RegisteredArticle, emptied: Sequence[int]) -> bool:
         known = article.file.partitions if article.file is not None and article.file.partitions is not None else {}
@@ -92,11 +99,41 @@ class PublishedRelations:
         return below - gone - {article.source_object_id} <= set(emptied)
 
 
+@dataclass(slots=True)
+class Truncated:
+    """What one TRUNCATE emptied."""
+
+    tables: list[int] = field(default_factory=list)
+    in_part: list[tuple[RegisteredArticle, list[int]]] = field(default_factory=list)
+    """Articles, and the partitions of theirs that were emptied while others were not."""
+
+
+def emptied_in_part(article: RegisteredArticle, emptied: Sequence[int], article_id: int) -> SchemaChange | None:
+    """Return what a TRUNCATE of some partitions does at the Subscribers, as a change to a definition of that number;
+    None where it leaves open which rows there are."""
+    partitions = emptied_partitions(article, emptied)
+    if partitions is None:
+        return None
+    return SchemaChange(
+        source=article.source,
+        article_id=article.article_id,
+        new_article_id=article_id,
+        tag="TRUNCATE TABLE",
+        partitions=tuple(partitions),
+    )
+
+
+def _is_replicated(article: RegisteredArticle) -> bool:
+    """Return whether a TRUNCATE goes to the Subscribers; else it is refused or ignored, whatever it empties."""
+    return article.truncate is Truncation.REPLICATE and removes_rows(article)
+
+
 def _is_passed_over(article: RegisteredArticle, commit_lsn: int) -> bool:
     return article.begins_after != FIRST_POSITION and commit_lsn <= lsn_of(article.begins_after)
 
 
-def _emptied(article: RegisteredArticle, emptied: Sequence[int]) -> RelationMismatch:
+def emptied_mismatch(article: RegisteredArticle, emptied: Sequence[int]) -> RelationMismatch:
+    """Return the problem of a TRUNCATE that leaves open which rows the article has now."""
     known = article.file.partitions if article.file is not None and article.file.partitions is not None else {}
     names = ", ".join(sorted(str(known[it].table) for it in emptied if it in known)) or "made since the last run"
     reason = f"partition {names} was truncated by itself"

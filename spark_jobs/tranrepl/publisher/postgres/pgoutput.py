@@ -107,9 +107,7 @@ class PgOutputDecoder:
         buffer = Buffer(data)
         kinds = buffer.bytes[starts[:-1]]
         end, limit_reached = self._end(buffer, kinds, starts)
-        truncated, partly, end = self._read_truncates(buffer, kinds, starts, end)
         tables = self._tables.read(buffer, kinds, starts, end, self._open_lsn)
-        tables.problem = tables.problem or partly
         needs_article_id = isinstance(tables.problem, NeedsArticleId)
         begins = np.flatnonzero(kinds[: tables.end] == ord("B"))
         ends_in_transaction = needs_article_id and not len(begins)
@@ -118,7 +116,7 @@ class PgOutputDecoder:
         scripts = FoundScripts()
         if self.scripts is not None:
             scripts = self.scripts.read(buffer, kinds[: tables.end], starts)
-        changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, truncated, scripts.scripts)
+        changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, scripts.scripts)
         ended = np.flatnonzero(kinds[: tables.end] == ord("C"))
         self.transactions += len(ended)
         self.message_bytes += int(starts[tables.end])
@@ -146,37 +144,18 @@ class PgOutputDecoder:
             return len(kinds), False
         return int(commits[np.argmax(reached)]) + 1, True
 
-    def _read_truncates(
-        self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int
-    ) -> tuple[list[tuple[int, int]], RelationMismatch | None, int]:
-        """Read the TRUNCATEs of this batch: message index and table of each one truncated. Ends the batch before one
-        that leaves open which rows an article has."""
-        found: list[tuple[int, int]] = []
-        for index in np.flatnonzero(kinds[:end] == ord("T")).tolist():
-            count = int(buffer.uint32(starts[index : index + 1] + 1)[0])
-            named = buffer.uint32(starts[index] + 6 + 4 * np.arange(count)).tolist()
-            tables = self.relations.truncated(named, self._commit_lsn(buffer, kinds, starts, index))
-            if isinstance(tables, RelationMismatch):
-                return found, tables, index
-            found += [(index, it) for it in tables]
-        return found, None, end
-
-    def _commit_lsn(self, buffer: Buffer, kinds: Bytes, starts: Ints, index: int) -> int:
-        """Return the LSN of the transaction that a message is in."""
-        begins = np.flatnonzero(kinds[:index] == ord("B"))
-        return int(buffer.uint64(starts[begins[-1:]] + 1)[0]) if len(begins) else self._open_lsn
-
     def _changes(
         self,
         buffer: Buffer,
         kinds: Bytes,
         starts: Ints,
         tables: BatchTables,
-        truncated: list[tuple[int, int]],
         scripts: Sequence[FoundScript],
     ) -> Changes:
         found = sorted((it for it in tables.changes if it.index < len(kinds)), key=lambda it: it.index)
-        others = [(index, object_id, int(Operation.TRUNCATE)) for index, object_id in truncated if index < len(kinds)]
+        others = [
+            (index, object_id, int(Operation.TRUNCATE)) for index, object_id in tables.truncated if index < len(kinds)
+        ]
         others += [(it.index, _NO_TABLE, int(Operation.SCHEMA)) for it in found]
         others += [(it.index, _NO_TABLE, int(Operation.SCRIPT)) for it in scripts]
         messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts, others)

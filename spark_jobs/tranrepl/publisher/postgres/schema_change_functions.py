@@ -39,16 +39,18 @@ SELECT coalesce(array_agg(relation), '{}'),
 
 _OURS = "starts_with(p.pubname::text, 'tranrepl_')"
 
-# A table as it is now. Values of columns that were added are kept by the partitions, under their own numbers.
+# A table as it is now. Values of columns that were added are kept by the partitions, under their own numbers. A
+# partition of no size has no row; `xmin` tells one attachment from the next.
 _DESCRIBE = """
 WITH RECURSIVE below AS (
-  SELECT inhrelid AS oid FROM pg_inherits WHERE inhparent = published
-  UNION ALL SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+  SELECT inhrelid AS oid FROM pg_inherits WHERE inhparent = published AND NOT inhdetachpending
+  UNION ALL SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid AND NOT i.inhdetachpending)
 SELECT coalesce(array_agg(oid), '{}') INTO leaves FROM below;
 SELECT jsonb_build_object(
   'v', 1, 'event', source, 'tag', tag, 'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', n.nspname,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked),
+  'key', CASE WHEN c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,
   'columns', (
     SELECT jsonb_agg(jsonb_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
@@ -74,8 +76,11 @@ SELECT jsonb_build_object(
   'partitions', (
     SELECT jsonb_agg(jsonb_build_object(
       'oid', f.oid::bigint, 'schema', s.nspname, 'name', f.relname, 'kind', f.relkind, 'identity', f.relreplident,
+      'parent', h.inhparent::bigint, 'attached', h.xmin::text,
+      'key', CASE WHEN f.oid = ANY (locked) THEN pg_get_partkeydef(f.oid) END,
+      'empty', CASE WHEN f.oid = ANY (locked) THEN pg_relation_size(f.oid) = 0 END,
       'bound', CASE WHEN f.oid = ANY (locked) THEN pg_get_expr(f.relpartbound, f.oid) END) ORDER BY f.oid)
-      FROM pg_class f JOIN pg_namespace s ON s.oid = f.relnamespace
+      FROM pg_class f JOIN pg_namespace s ON s.oid = f.relnamespace JOIN pg_inherits h ON h.inhrelid = f.oid
      WHERE c.relkind = 'p' AND f.oid = ANY (leaves)))::text
   INTO message
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tranrepl.model.names import TableName
+from tranrepl.model.partition_rows import DefinedPartition, TableDivision
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
 from tranrepl.postgres.session import Session
@@ -20,6 +21,7 @@ from tranrepl.publisher.announcements import (
     TableAnnouncement,
     UnpublishedTable,
 )
+from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits
 
 PREFIX = b"tranrepl.schema\0"
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
@@ -29,6 +31,18 @@ _PERSISTENCE = {"p": "permanent", "u": "unlogged", "t": "temporary"}
 _DEFINITIONS = """
 SELECT c.oid::bigint, jsonb_build_object(
     'schema', n.nspname, 'name', c.relname, 'identity', c.relreplident, 'persistence', c.relpersistence,
+    'kind', c.relkind, 'key', pg_catalog.pg_get_partkeydef(c.oid),
+    'partitions', (WITH RECURSIVE below(oid, parent, attached) AS (
+        SELECT i.inhrelid, i.inhparent, i.xmin::text FROM pg_catalog.pg_inherits i
+         WHERE i.inhparent = c.oid AND c.relkind = 'p' AND NOT i.inhdetachpending
+         UNION ALL SELECT i.inhrelid, i.inhparent, i.xmin::text FROM below b
+          JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid AND NOT i.inhdetachpending)
+      SELECT jsonb_agg(jsonb_build_object('oid', f.oid::bigint, 'schema', s.nspname, 'name', f.relname,
+        'kind', f.relkind, 'parent', b.parent::bigint, 'attached', b.attached,
+        'key', pg_catalog.pg_get_partkeydef(f.oid),
+        'bound', pg_catalog.pg_get_expr(f.relpartbound, f.oid)) ORDER BY f.oid)
+       FROM below b JOIN pg_catalog.pg_class f ON f.oid = b.oid
+       JOIN pg_catalog.pg_namespace s ON s.oid = f.relnamespace),
     'columns', (SELECT jsonb_agg(jsonb_build_object('num', a.attnum, 'name', a.attname,
         'type', pg_catalog.format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint, 'mod', a.atttypmod,
         'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
@@ -104,6 +118,36 @@ def _definition(told: Mapping[str, Any], holds_from: Position = FIRST_POSITION) 
         columns=tuple(_column(it) for it in told["columns"] or ()),
         unique=tuple(_unique(it) for it in told["unique"] or ()),
         holds_from=holds_from,
+        division=_division(told),
+    )
+
+
+def _division(told: Mapping[str, Any]) -> TableDivision | None:
+    """Return how a table is divided; None where it is not, or triggers of an earlier version tell it, which do not say
+    enough."""
+    partitions = told.get("partitions") or ()
+    if told.get("kind") != "p" or "key" not in told or any("attached" not in it for it in partitions):
+        return None
+    return TableDivision(
+        key=told["key"],
+        key_columns=read_key_columns(told["key"]),
+        partitions=tuple(_partition(it) for it in partitions),
+    )
+
+
+def _partition(told: Mapping[str, Any]) -> DefinedPartition:
+    bound = told["bound"]
+    return DefinedPartition(
+        object_id=told["oid"],
+        table=TableName(told["schema"], told["name"]),
+        parent=told["parent"],
+        attached=told["attached"],
+        bound=bound,
+        limits=None if bound is None else read_limits(bound),
+        holds_rows=told["kind"] != "p",
+        key=told["key"],
+        key_columns=read_key_columns(told["key"]),
+        empty=told.get("empty") is True,
     )
 
 

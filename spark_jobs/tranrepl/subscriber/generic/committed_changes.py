@@ -107,6 +107,7 @@ class CommittedChanges:
     def _end(self, step: SchemaStep, plan: ColumnPlan) -> None:
         if step.new is not None:
             self._changes.update_rows(step.new, plan)
+            self._changes.remove_rows(step, step.new)
         self._changes.record(step)
 
     def _fence(self, expected: bytes, place: CommandPlace) -> None:

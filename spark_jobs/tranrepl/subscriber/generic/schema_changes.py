@@ -16,6 +16,7 @@ from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnSte
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import find_destination, target
+from tranrepl.subscriber.generic.partition_rows import rows_of, why_rows_unknown
 from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.procedure_names import PREFIXES
@@ -46,6 +47,7 @@ class SchemaChanges:
             self.change_columns(step.new, plan)
             self.follow(step.new)
             self.update_rows(step.new, plan)
+            self.remove_rows(step, step.new)
         self.record(step)
         return [*told(step, self._where), *plan.told]
 
@@ -134,6 +136,16 @@ class SchemaChanges:
         if update.old_value is not None:
             statement = statement.where(column == sa.bindparam("tranrepl_old", converts.convert(update.old_value)))
         self._session.execute(statement)
+
+    def remove_rows(self, step: SchemaStep, article: RegisteredArticle) -> None:
+        """Delete the rows that went with partitions. Where it is not known which those are, the article has a snapshot
+        that does without them."""
+        removed = [it.rows for it in step.change.partitions if it.removes_rows and it.rows is not None]
+        if not removed or why_rows_unknown(step.change, step.old) is not None:
+            return
+        at = self._target(article)
+        for rows in removed:
+            self._session.execute(sa.delete(at.table()).where(rows_of(at, rows)))
 
     def record(self, step: SchemaStep) -> None:
         """Record the definition that the table and its procedures stand at from now on."""

@@ -44,6 +44,7 @@ from tranrepl.subscriber.generic.destination import (
     target,
     targets,
 )
+from tranrepl.subscriber.generic.partition_rows import why_rows_unknown
 from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup, execute_ddl
 from tranrepl.subscriber.generic.procedures import (
     ProcedureScripter,
@@ -343,7 +344,7 @@ class SqlSubscriber:
             return Definitions(self._session, self._key).recorded()
 
     def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
-        return reload_reason(change, old)
+        return reload_reason(change, old) or why_rows_unknown(change, old)
 
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         with self._transaction():

@@ -47,26 +47,31 @@ def missing_partitions(
         return
     there = {TableName(*row) for row in session.execute(_BELOW, name)}
     for it in source.partitioning.partitions:
-        wanted = _destination(article, it.table)
+        wanted = partition_destination(article.source, article.destination_table, it.table)
         if wanted not in there:
             yield wanted, _create_partition(article, it)
 
 
-def _destination(article: Article, table: TableName) -> TableName:
-    """Return where a partition of the article's table, or that itself, is at the Subscriber: in the destination's
+def partition_destination(source: TableName, destination: TableName, table: TableName) -> TableName:
+    """Return where a partition of an article's table, or that itself, is at the Subscriber: in the destination's
     schema, where it is in the schema of its table."""
-    if table == article.source:
-        return article.destination_table
-    moved = table.schema == article.source.schema
-    return TableName(article.destination_table.schema, table.table) if moved else table
+    if table == source:
+        return destination
+    return TableName(destination.schema, table.table) if table.schema == source.schema else table
 
 
 def _create_partition(article: Article, partition: PartitionDescription) -> sql.Composed:
+    table, parent = (
+        partition_destination(article.source, article.destination_table, it)
+        for it in (partition.table, partition.parent)
+    )
+    return create_partition(table, parent, partition.bound, partition.key)
+
+
+def create_partition(table: TableName, parent: TableName, bound: str, key: str | None) -> sql.Composed:
+    """Return what makes a partition; `key` is what it is divided by itself."""
     return sql.SQL("CREATE TABLE {} PARTITION OF {} {}{}").format(
-        qualified(_destination(article, partition.table)),
-        qualified(_destination(article, partition.parent)),
-        trusted(partition.bound),
-        sql.SQL("") if partition.key is None else _divided_by(partition.key),
+        qualified(table), qualified(parent), trusted(bound), sql.SQL("") if key is None else _divided_by(key)
     )
 
 

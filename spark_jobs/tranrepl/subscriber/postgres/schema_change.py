@@ -24,6 +24,7 @@ from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.enum_labels import add_labels, rename_labels
 from tranrepl.subscriber.postgres.key_change import change_key
 from tranrepl.subscriber.postgres.ownership import not_owned
+from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
 
@@ -73,7 +74,7 @@ class SchemaChangeApply:
 
     def _alter(self, step: SchemaStep) -> None:
         self._change_labels(step)
-        if step.change.columns or step.change.rows_unknown is not None:
+        if step.change.columns or step.change.partitions or step.change.rows_unknown is not None:
             self._alter_table(step)
         self._renew_procedures(step)
 
@@ -86,6 +87,8 @@ class SchemaChangeApply:
         table = PostgresTable(self._session, self._where, step.old.destination, keeps_rows=keeps_rows)
         self._said += [*alter_columns(step.change, table)]
         with translated_errors(self._where):
+            if step.new is not None and step.change.partitions:
+                self._said += PartitionsApply(self._session, self._where, step.new).apply(step)
             self._said += [f"{self._where}: {it}" for it in change_key(self._session, step)]
             self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
             self._session.execute("SET CONSTRAINTS ALL DEFERRED")

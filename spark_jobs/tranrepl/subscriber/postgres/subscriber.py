@@ -21,6 +21,7 @@ from tranrepl.subscriber.postgres.constraints import constraints_of
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
 from tranrepl.subscriber.postgres.ownership import not_owned
+from tranrepl.subscriber.postgres.partition_rows import why_rows_unknown
 from tranrepl.subscriber.postgres.procedure_setup import create_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
 from tranrepl.subscriber.postgres.replication_tables import (
@@ -146,9 +147,9 @@ class PostgresSubscriber:
             return Definitions(self._session, self._key).recorded()
 
     def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
-        """Return None: the same ALTER TABLE gives the same rows."""
-        del change, old
-        return None
+        """Return why it is not known which rows went with a partition: otherwise the same ALTER TABLE gives the same
+        rows."""
+        return why_rows_unknown(change, old)
 
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         with translated_errors(self.where), self._session.transaction():

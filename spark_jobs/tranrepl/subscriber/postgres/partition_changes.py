@@ -1,0 +1,123 @@
+"""Partitions that come and go at the Publisher, at a PostgreSQL Subscriber: its own partition of the same place where
+the article's destination is divided as the table is, else the rows alone.
+
+Source: PostgreSQL documentation, `ALTER TABLE`, `CREATE TABLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import psycopg
+from psycopg import sql
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.model.partition_rows import PartitionPlace
+from tranrepl.model.schema_change import PartitionAction, PartitionChange
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.session import Session
+from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
+from tranrepl.subscriber.postgres.partition_setup import create_partition, partition_destination
+
+_BELOW = """
+SELECT n.nspname, c.relname
+  FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
+  JOIN pg_catalog.pg_inherits i ON i.inhparent = p.oid
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE pn.nspname = %s AND p.relname = %s AND p.relkind = 'p' AND pg_catalog.pg_get_partkeydef(p.oid) = %s
+   AND pg_catalog.pg_get_expr(c.relpartbound, c.oid) = %s
+"""
+_DIVIDED = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                WHERE n.nspname = %s AND c.relname = %s AND pg_catalog.pg_get_partkeydef(c.oid) = %s)
+"""
+
+
+class PartitionsApply:
+    """Applies changes of one article's partitions, inside the open transaction, after those of its columns."""
+
+    def __init__(self, session: Session, where: str, article: RegisteredArticle) -> None:
+        """`article` is the definition after the changes."""
+        self._session = session
+        self._where = where
+        self._article = article
+        self._divided = article.file_names is not None and article.file_names.divided
+
+    def apply(self, step: SchemaStep) -> Iterator[str]:
+        """Do what is still to be done, and yield the statements that ran, or what was left alone instead."""
+        rows_known = why_rows_unknown(step.change, self._article) is None
+        for it in step.change.partitions:
+            if it.removes_rows:
+                yield from self._remove(it, rows_known=rows_known)
+            elif self._divided and it.action is PartitionAction.CREATE:
+                yield from self._create(it)
+            elif self._divided:
+                yield from self._rename(it)
+
+    def _create(self, change: PartitionChange) -> Iterator[str]:
+        *above, place = change.path or (None,)
+        parent = self._find([it for it in above if it is not None])
+        table = self._destination(change.table)
+        if place is None or parent is None or not self._is_divided(parent, place):
+            yield f"{self._where}: partition {table} is not made: the table is divided otherwise here"
+        elif self._find(change.path) is None:
+            yield self._execute(create_partition(table, parent, place.bound, change.key))
+
+    def _rename(self, change: PartitionChange) -> Iterator[str]:
+        found = self._find(change.path) if change.path else None
+        wanted = self._destination(change.new_name or change.table)
+        if found is None or found != self._destination(change.table):
+            return
+        if found.schema != wanted.schema:
+            move = sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(qualified(found), sql.Identifier(wanted.schema))
+            yield self._execute(move)
+        if found.table != wanted.table:
+            moved = qualified(TableName(wanted.schema, found.table))
+            yield self._execute(sql.SQL("ALTER TABLE {} RENAME TO {}").format(moved, sql.Identifier(wanted.table)))
+
+    def _remove(self, change: PartitionChange, *, rows_known: bool) -> Iterator[str]:
+        found = self._find(change.path) if self._divided and change.path else None
+        if found is not None and change.action is PartitionAction.EMPTY:
+            yield self._execute(sql.SQL("DELETE FROM {}").format(qualified(found)))
+        elif found is not None:
+            yield from self._drop(change, found)
+        elif rows_known and change.rows is not None:
+            table = qualified(self._article.destination)
+            yield self._execute(delete_rows(table, change.rows, self._article))
+
+    def _drop(self, change: PartitionChange, found: TableName) -> Iterator[str]:
+        """Take a partition out of the table, and drop it where nothing depends on it."""
+        parent = self._find(change.path[:-1]) or self._article.destination
+        detach = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(qualified(parent), qualified(found))
+        yield self._execute(detach)
+        try:
+            with self._session.transaction():
+                dropped = self._execute(sql.SQL("DROP TABLE {}").format(qualified(found)))
+        except psycopg.errors.DependentObjectsStillExist as error:
+            yield f"{self._where}: table {found} is no partition any more, and stays: {error.diag.message_primary}"
+        else:
+            yield dropped
+
+    def _destination(self, table: TableName) -> TableName:
+        definition = self._article.definition
+        source = definition.name if definition is not None else self._article.source
+        return partition_destination(source, self._article.destination, table)
+
+    def _find(self, path: Sequence[PartitionPlace]) -> TableName | None:
+        """Return the partition of that place; the destination itself, where the path is empty."""
+        at = self._article.destination
+        for it in path:
+            row = self._session.execute(_BELOW, [at.schema, at.table, it.key, it.bound]).fetchone()
+            if row is None:
+                return None
+            at = TableName(*row)
+        return at
+
+    def _is_divided(self, table: TableName, place: PartitionPlace) -> bool:
+        return self._session.execute(_DIVIDED, [table.schema, table.table, place.key]).fetchone() == (True,)
+
+    def _execute(self, statement: sql.Composed) -> str:
+        self._session.execute(statement)
+        return f"{self._where}: {statement.as_string(None)}"
