@@ -12,6 +12,7 @@ from support.subscribers import sqlite_execute
 from support.whole_run import good_run
 from tranrepl.connections import Connection
 
+_BY_STATEMENTS = {"upd_cmd": "SQL", "ins_cmd": "SQL", "del_cmd": "SQL"}
 _TABLE = (
     "CREATE TABLE item (id int PRIMARY KEY, name varchar(40), placed date NOT NULL) PARTITION BY RANGE (id)",
     "CREATE TABLE item_low PARTITION OF item FOR VALUES FROM (0) TO (50)",
@@ -30,9 +31,7 @@ def test_partitions_reach_mariadb_and_sqlite_as_one_table(
         "destination": f"{mariadb_database}.item",
         "partitions": "same",
         "pre_creation_cmd": "delete",
-        "upd_cmd": "SQL",
-        "ins_cmd": "SQL",
-        "del_cmd": "SQL",
+        **_BY_STATEMENTS,
     }
     subscriptions = [{"name": it, "connection": it, "sync_type": "automatic"} for it in ("mariadb", "sqlite")]
     site = Site(databases(), tmp_path / "store", [item], SparkHere(), subscriptions)
@@ -56,3 +55,51 @@ def test_partitions_reach_mariadb_and_sqlite_as_one_table(
         query = "SELECT id, name FROM item ORDER BY id"
         assert mariadb.execute(query, database=mariadb_database) == rows
         assert sqlite_execute(file)(query) == rows
+
+
+_ANNOUNCED = (
+    "CREATE TABLE part (id int, placed date, name text, PRIMARY KEY (placed, id)) PARTITION BY RANGE (placed, id)",
+    "CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (MINVALUE, MINVALUE) TO ('2024-03-01', 50)",
+    "CREATE TABLE part_2 PARTITION OF part FOR VALUES FROM ('2024-03-01', 50) TO ('2024-03-02', MAXVALUE)",
+    (
+        "CREATE TABLE part_3 PARTITION OF part FOR VALUES FROM ('2024-03-02', MAXVALUE) TO ('2024-03-04', MINVALUE) "
+        "PARTITION BY LIST (id)"
+    ),
+    "CREATE TABLE part_3_odd PARTITION OF part_3 FOR VALUES IN (1, 3, 5, -7)",
+    "CREATE TABLE part_3_rest PARTITION OF part_3 DEFAULT",
+    "CREATE TABLE part_4 PARTITION OF part FOR VALUES FROM ('2024-03-04', MINVALUE) TO (MAXVALUE, MAXVALUE)",
+)
+_FILLED = (
+    "INSERT INTO part SELECT n, day, 'row' FROM generate_series(-8, 99) n, "
+    "generate_series(date '2024-02-28', '2024-03-06', interval '1 day') day ON CONFLICT DO NOTHING"
+)
+_GOING = (
+    "TRUNCATE part_2",
+    "TRUNCATE part_3_rest",
+    "DROP TABLE part_3_odd",
+    "ALTER TABLE part DETACH PARTITION part_3",
+    "TRUNCATE part_1, part_4",
+)
+
+
+def test_rows_that_go_with_a_partition_go_by_its_limits(
+    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "archive.db")
+    part = {"source": "public.part", "destination": f"{mariadb_database}.part", **_BY_STATEMENTS}
+    names = ("mariadb", "sqlite", "plain")
+    subscriptions = [{"name": it, "connection": it} for it in names]
+    site = Site(databases(), tmp_path / "store", [part], SparkHere(), subscriptions, replicate_ddl=True)
+    site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
+    site.connections["sqlite"] = Connection("sqlite", "sqlite", database=file)
+    site.connections["plain"] = site.databases.subscriber
+    site.at_publisher(*_ANNOUNCED)
+    site.set_up()
+    query = "SELECT CAST(placed AS char(10)), id FROM {} ORDER BY placed, id"
+    for going in _GOING:
+        site.at_publisher(*([_FILLED] if "part_4" not in going else []), going)
+        assert list(good_run(site)) == ["log reader", *names]
+        rows = site.at_publisher(query.format("part"))
+        assert mariadb.execute(query.format("part"), database=mariadb_database) == rows != []
+        assert sqlite_execute(file)(query.format("part")) == rows
+        assert site.at_subscriber(query.format(f"{mariadb_database}.part")) == rows

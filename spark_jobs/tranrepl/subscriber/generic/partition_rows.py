@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import types
@@ -48,47 +49,54 @@ def _values(limits: PartitionLimits, at: int) -> list[str]:
     return [*edges, *(limits.listed or ())]
 
 
-def rows_of(target: SqlTarget, rows: PartitionRows) -> _Condition:
-    """Return the condition that a table's row is one of these."""
-    return sa.and_(sa.true(), *(_of_level(target, it) for it in rows.levels))
+def delete_rows(target: SqlTarget, rows: PartitionRows) -> sa.Delete:
+    """Return the statement that deletes these rows."""
+    table = target.table()
+    columns = _Columns(target, table)
+    return sa.delete(table).where(sa.true(), *map(columns.of_level, rows.levels))
 
 
-def _of_level(target: SqlTarget, level: PartitionLevel) -> _Condition:
-    if level.limits.is_default:
-        return sa.not_(sa.or_(sa.false(), *(_within(target, level.columns, it) for it in level.others)))
-    return _within(target, level.columns, level.limits)
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Conditions on the columns of one table in a statement."""
 
+    target: SqlTarget
+    table: sa.TableClause
 
-def _within(target: SqlTarget, columns: Sequence[str], limits: PartitionLimits) -> _Condition:
-    if limits.listed is not None:
-        (column,) = columns
-        return sa.or_(sa.false(), *(_compared(target, column, "=", it) for it in limits.listed))
-    ends = []
-    if limits.lower is not None:
-        ends.append(_beyond(target, columns, limits.lower, ">"))
-    if limits.upper is not None:
-        ends.append(_beyond(target, columns, limits.upper, "<"))
-    return sa.and_(sa.true(), *ends)
+    def of_level(self, level: PartitionLevel) -> _Condition:
+        if level.limits.is_default:
+            return sa.not_(sa.or_(sa.false(), *(self._within(level.columns, it) for it in level.others)))
+        return self._within(level.columns, level.limits)
 
+    def _within(self, columns: Sequence[str], limits: PartitionLimits) -> _Condition:
+        if limits.listed is not None:
+            (column,) = columns
+            return sa.or_(sa.false(), *(self._compared(column, "=", it) for it in limits.listed))
+        ends = []
+        if limits.lower is not None:
+            ends.append(self._beyond(columns, limits.lower, ">"))
+        if limits.upper is not None:
+            ends.append(self._beyond(columns, limits.upper, "<"))
+        return sa.and_(sa.true(), *ends)
 
-def _beyond(target: SqlTarget, columns: Sequence[str], edge: Edge, operator: str) -> _Condition:
-    """Return that a row's values come after, or before, those of an edge: the first column that differs says it."""
-    equal = [_compared(target, *it) for it in zip(columns, ["="] * len(columns), edge.values, strict=False)]
-    differs = [_compared(target, *it) for it in zip(columns, [operator] * len(columns), edge.values, strict=False)]
-    ways = [sa.and_(*equal[:at], it) for at, it in enumerate(differs)]
-    return sa.or_(*ways, sa.and_(*equal)) if edge.included else sa.or_(*ways)
+    def _beyond(self, columns: Sequence[str], edge: Edge, operator: str) -> _Condition:
+        """Return that a row's values come after, or before, those of an edge: the first column that differs says
+        it."""
+        pairs = list(zip(columns, edge.values, strict=False))
+        equal = [self._compared(column, "=", value) for column, value in pairs]
+        differs = [self._compared(column, operator, value) for column, value in pairs]
+        ways = [sa.and_(*equal[:at], it) for at, it in enumerate(differs)]
+        return sa.or_(*ways, sa.and_(*equal)) if edge.included else sa.or_(*ways)
 
+    def _compared(self, name: str, operator: str, value: str) -> _Condition:
+        found = next(it for it in self.target.columns if it.name == name)
+        column: sa.ColumnElement[object] = self.table.c[name]
+        if self._is_integer(name) and not isinstance(found.type.type, types.Integer | types.Numeric):
+            # The destination keeps the number as text, which is in another order.
+            number = sa.cast(column, types.BigInteger())
+            return number.bool_op(operator)(sa.bindparam(None, int(value), types.BigInteger()))
+        return column.bool_op(operator)(sa.bindparam(None, found.conversion.convert(value), found.conversion.bind))
 
-def _compared(target: SqlTarget, name: str, operator: str, value: str) -> _Condition:
-    found = next(it for it in target.columns if it.name == name)
-    column: sa.ColumnElement[object] = target.table().c[name]
-    if _is_integer(target, name) and not isinstance(found.type.type, types.Integer | types.Numeric):
-        # The destination keeps the number as text, which is in another order.
-        number = sa.cast(column, types.BigInteger())
-        return number.bool_op(operator)(sa.bindparam(None, int(value), types.BigInteger()))
-    return column.bool_op(operator)(sa.bindparam(None, found.conversion.convert(value), found.conversion.bind))
-
-
-def _is_integer(target: SqlTarget, name: str) -> bool:
-    declared = next(it.type_name for it in target.article.columns if it.name == name)
-    return source_type(declared).family in _INTEGERS
+    def _is_integer(self, name: str) -> bool:
+        declared = next(it.type_name for it in self.target.article.columns if it.name == name)
+        return source_type(declared).family in _INTEGERS

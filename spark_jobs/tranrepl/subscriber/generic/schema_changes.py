@@ -16,7 +16,7 @@ from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnSte
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import find_destination, target
-from tranrepl.subscriber.generic.partition_rows import rows_of, why_rows_unknown
+from tranrepl.subscriber.generic.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.procedure_names import PREFIXES
@@ -145,7 +145,7 @@ class SchemaChanges:
             return
         at = self._target(article)
         for rows in removed:
-            self._session.execute(sa.delete(at.table()).where(rows_of(at, rows)))
+            self._session.execute(delete_rows(at, rows))
 
     def record(self, step: SchemaStep) -> None:
         """Record the definition that the table and its procedures stand at from now on."""
