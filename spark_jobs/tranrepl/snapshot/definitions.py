@@ -11,8 +11,10 @@ from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.distributor.database import StoredSchemaChange
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.settings.publication import Partitions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.schema_changes import chain_of_changes
@@ -20,21 +22,44 @@ from tranrepl.subscriber.snapshot import SnapshotArticle
 
 
 def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:
-    """Raise TransientError where a table has columns that are to travel and are not registered: the log reader has not
-    read yet that they were added, and the commands after the snapshot would be of that definition."""
-    every_column = [it for it in articles if it.settings.columns is None]
-    tables = publisher.describe([it.article.source for it in every_column])
-    for it in every_column:
-        known = {column.ordinal for column in it.article.columns}
+    """Raise TransientError where a table has columns that are to travel, or partitions that Subscribers are to have,
+    and that are not registered: the log reader has not read yet that they were added, and the commands after the
+    snapshot would be of that definition."""
+    following = [it for it in articles if it.settings.columns is None or it.settings.partitions is Partitions.SAME]
+    tables = publisher.describe([it.article.source for it in following])
+    for it in following:
         table = tables.get(it.article.source)
-        added = [column.name for column in table.publishable() if column.ordinal not in known] if table else []
-        if added:
-            raise TransientError(
-                f"article {it.name}: {publisher.where}: column {', '.join(added)} is not registered yet",
-                remedy="`tranrepl log-reader FILE` registers the schema change; where schema changes are not "
-                "replicated, `tranrepl setup FILE`",
-                article=it.name,
-            )
+        if table is not None:
+            _require_columns(publisher, it, table)
+            _require_partitions(publisher, it, table)
+
+
+def _require_columns(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
+    known = {column.ordinal for column in it.article.columns}
+    added = [column.name for column in table.publishable() if column.ordinal not in known]
+    if added and it.settings.columns is None:
+        raise _not_registered(publisher, it, f"column {', '.join(added)}")
+
+
+def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
+    if it.settings.partitions is Partitions.NONE:
+        return
+    known, now = (None if of is None else of.division for of in (it.article.definition, table.definition))
+    if known is None or now is None:
+        return
+    there = {(partition.object_id, partition.attached) for partition in known.partitions}
+    added = [str(of.table) for of in now.partitions if (of.object_id, of.attached) not in there]
+    if added:
+        raise _not_registered(publisher, it, f"partition {', '.join(added)}")
+
+
+def _not_registered(publisher: Publisher, it: SnapshotArticle, what: str) -> TransientError:
+    return TransientError(
+        f"article {it.name}: {publisher.where}: {what} is not registered yet",
+        remedy="`tranrepl log-reader FILE` registers the schema change; where schema changes are not "
+        "replicated, `tranrepl setup FILE`",
+        article=it.name,
+    )
 
 
 def bring_to_definitions(opened: OpenDistribution, articles: Iterable[RegisteredArticle]) -> list[str]:

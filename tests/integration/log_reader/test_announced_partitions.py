@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from support.partitioned_site import (
 )
 from support.site import Site
 from support.whole_run import good_run
+from tranrepl.errors import TransientError
 
 
 @pytest.fixture(scope="module", params=["same-postgres", "none-debian_postgres"])
@@ -105,6 +107,34 @@ def test_a_partition_with_rows_of_its_own_reinitializes(items: Site) -> None:
     _follow(items)
 
 
+def test_a_partition_that_is_detached_concurrently_goes_with_its_rows(items: Site) -> None:
+    items.at_publisher(
+        *MADE_AGAIN,
+        "DROP TABLE item_rest",
+        "ALTER TABLE item DETACH PARTITION item_low CONCURRENTLY",
+        "UPDATE item_low SET note = 'elsewhere'",
+    )
+    _follow(items)
+
+
+def test_a_snapshot_waits_until_a_new_partition_is_registered(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _divided(databases(), tmp_path)
+    # The way of a retype that rewrites the table: the article waits for a snapshot, and its changes are registered.
+    site.at_publisher("ALTER TABLE item ALTER COLUMN note TYPE varchar(99) USING note || '!'")
+    site.read_log().raise_error()
+    site.at_publisher(
+        "DROP TABLE item_rest",
+        "CREATE TABLE item_500 PARTITION OF item FOR VALUES FROM (500) TO (600)",
+        "INSERT INTO item VALUES (500, 'a', 'x')",
+    )
+    with pytest.raises(TransientError, match=re.escape("partition public.item_500 is not registered yet")):
+        site.take_snapshot().raise_error()
+    site.read_log().raise_error()
+    site.take_snapshot().raise_error()
+    assert division(site.databases.subscriber) == division(site.databases.publisher)
+    run_without_snapshot(site)
+
+
 _COLUMNS = """SELECT column_name, data_type, numeric_scale FROM information_schema.columns
 WHERE table_name = 'item' ORDER BY column_name"""
 _ALTERED = (
@@ -131,7 +161,7 @@ _REWRITTEN = (
 )
 
 
-def _altered(databases: Databases, folder: Path) -> Site:
+def _divided(databases: Databases, folder: Path) -> Site:
     return partitioned_site(databases, folder, replicate_ddl=True, partitions="same")
 
 
@@ -139,7 +169,7 @@ def _altered(databases: Databases, folder: Path) -> Site:
 def test_columns_follow_in_partitions_of_any_column_order(
     databases: DatabasesFactory, tmp_path: Path, debian_postgres: PostgresServer, together: bool
 ) -> None:
-    site = _altered(databases(publisher=debian_postgres if together else None), tmp_path)
+    site = _divided(databases(publisher=debian_postgres if together else None), tmp_path)
     site.at_publisher(*(["BEGIN; " + "; ".join(_ALTERED) + "; COMMIT"] if together else _ALTERED))
     run_without_snapshot(site)
     assert site.at_subscriber(_COLUMNS) == site.at_publisher(_COLUMNS)

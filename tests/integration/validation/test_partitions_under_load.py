@@ -25,13 +25,15 @@ _WRITES = (
 )
 
 
-@pytest.mark.parametrize("name", ["postgres", "debian_postgres"])
+@pytest.mark.parametrize(("name", "announced"), [("postgres", True), ("debian_postgres", False)])
 def test_validation_finds_nothing_and_a_snapshot_misses_nothing_under_load(
-    request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, name: str
+    request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, name: str, announced: bool
 ) -> None:
     server: PostgresServer = request.getfixturevalue(name)
     filtered: dict[str, Any] = {"filter": "note <> 'row 10' AND item.id <> 20", "upd_cmd": "XCALL"}
-    site = partitioned_site(databases(publisher=server), tmp_path, **filtered)
+    site = partitioned_site(
+        databases(publisher=server), tmp_path, replicate_ddl=announced, partitions="same", **filtered
+    )
     with concurrent_writers(site, _WRITES, ids=200) as written:
         for _ in range(2):
             before = len(written)
@@ -40,6 +42,14 @@ def test_validation_finds_nothing_and_a_snapshot_misses_nothing_under_load(
             assert len(written) > before
         site.at_publisher("TRUNCATE item_deep_a")
         good_run(site)
+        site.at_publisher(
+            "ALTER TABLE item DETACH PARTITION item_high",
+            "CREATE TABLE item_900 PARTITION OF item FOR VALUES FROM (900) TO (1000)",
+            "ALTER TABLE item_900 REPLICA IDENTITY FULL",
+        )
+        good_run(site)
+        result = site.validate()
+        assert result.error is None, result
     good_run(site)
     result = site.validate()
     assert result.error is None, result

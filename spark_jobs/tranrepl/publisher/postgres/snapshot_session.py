@@ -22,6 +22,7 @@ from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.publisher.postgres.altered_table import refuse_altered
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
 from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table
+from tranrepl.publisher.postgres.rights import read_problems
 from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
 from tranrepl.publisher.snapshot import TableRange, Values
@@ -103,7 +104,11 @@ def _lock(session: Session, table: TableName) -> None:
 def _hold_partitions(session: Session, where: str, article: RegisteredArticle) -> None:
     """Hold the partitions that the snapshot shows. With the lock of their table, none is detached from here on; one
     that is attached is in no query of ours."""
-    for it in partitions(session, [article.source_object_id]):
+    below = partitions(session, [article.source_object_id])
+    # One that was made after setup has no right of its table's.
+    for problem in read_problems(session, where, [it.table for it in below]):
+        raise problem
+    for it in below:
         try:
             with session.transaction():
                 _lock(session, it.table)
