@@ -17,6 +17,8 @@ TABLES: Mapping[str, str] = {
     "msrepl_batches": "A row for each stored batch. A folder of the store without a row does not exist for any reader.",
     "msschema_changes": "A row for each stored schema change: the command that carries it, and the article's "
     "definitions before and after.",
+    "mstracer_tokens": "A row for each tracer token that the log reader met.",
+    "mstracer_history": "A row for each tracer token and subscription that has it.",
     "msrepl_errors": "A row for each error of an agent, and for each skipped command.",
     "mslogreader_history": "A row for each run of the log reader; later states of the run replace it.",
     "msdistribution_history": "A row for each run of a delivery, a snapshot or a validation; later states replace it.",
@@ -78,6 +80,8 @@ COLUMNS: Mapping[str, str] = {
     "commands": "How many commands it holds",
     "log_bytes": "How much of the log it was made of",
     "entry_time": "When it was registered",
+    "tracer_id": "A number",
+    "parent_tracer_id": "Row of `mstracer_tokens`",
     "error_type": "Kind of the error: `transient`, `data`, `configuration`, `fenced` or `internal`",
     "error_code": "Its number",
     "error_text": "Its message",

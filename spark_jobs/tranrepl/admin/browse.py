@@ -14,10 +14,9 @@ from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import Operation
-from tranrepl.model.script import Script
+from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.subscriber.capabilities import NameLimit
-from tranrepl.subscriber.command_text import command_text, script_text
+from tranrepl.subscriber.command_text import command_text, message_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class BrowsedCommand:
     command_id: int
     commit_time: datetime
     article: str
-    """Empty for a script."""
+    """Empty for a script and a tracer token."""
     operation: str
     command: str
 
@@ -58,8 +57,8 @@ def browse(
             return
         for commands in _read(folder_path(record, batch.folder), selection, articles):
             for row in commands.to_pylist():
-                if row["operation"] == Operation.SCRIPT:
-                    yield _browsed_script(row)
+                if row["article_id"] == NO_ARTICLE_ID:
+                    yield _browsed_message(row)
                 else:
                     yield _browsed(row, articles[row["article_id"]], procedure_names)
 
@@ -93,12 +92,13 @@ def _browsed(row: Mapping[str, Any], article: RegisteredArticle, procedure_names
     )
 
 
-def _browsed_script(row: Mapping[str, Any]) -> BrowsedCommand:
+def _browsed_message(row: Mapping[str, Any]) -> BrowsedCommand:
+    operation = Operation(row["operation"])
     return BrowsedCommand(
         row["xact_seqno"].hex(),
         row["command_id"],
         row["commit_time"],
         "",
-        Operation.SCRIPT.name,
-        script_text(Script.model_validate_json(row["after"])),
+        operation.name,
+        message_text(operation, row["after"]),
     )

@@ -29,6 +29,7 @@ _ORDER = (
     "reinitialize",
     "sequences",
     "exec",
+    "trace",
     "teardown",
     "schema",
 )

@@ -30,6 +30,7 @@ def cleanup(file: File, as_json: JsonOption = False) -> None:
             counted(done.batches, "batch", "batches"),
             counted(done.commands, "command"),
             counted(done.history_rows, "history row"),
+            counted(done.tracer_tokens, "tracer token"),
             counted(done.orphan_folders, "orphan folder"),
         ]
         out.print(f"{topology.publication.publication}: removed {', '.join(removed)}")

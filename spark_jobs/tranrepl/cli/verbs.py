@@ -14,6 +14,7 @@ from tranrepl.cli import (
     starting,
     status,
     tearing_down,
+    tracing,
     validating,
 )
 from tranrepl.cli.app import app
@@ -33,6 +34,7 @@ __all__ = [
     "starting",
     "status",
     "tearing_down",
+    "tracing",
     "validating",
 ]
 

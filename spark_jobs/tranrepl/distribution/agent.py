@@ -23,6 +23,7 @@ def idle_result(
     with open_distribution(topology, request.subscription) as opened:
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
+        opened.record_arrivals(watermark)
         batches = opened.database.batches.after(opened.record, watermark)
         opened.left_out(deliver_stopped=request.deliver_stopped)
         if any(_is_deliverable(request, batch) for batch in batches[:1]):

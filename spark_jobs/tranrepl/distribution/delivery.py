@@ -17,13 +17,14 @@ from tranrepl.distribution.planning_ahead import Planned, Planner, ahead
 from tranrepl.distribution.progress_reports import ReportedRun, reporting_progress
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stream_commands import left_over
+from tranrepl.distribution.tracer_arrivals import TracerArrivals
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import MOST_NOTICES, MOST_SKIPPED_REPORTED, JobResult
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import Operation
+from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.model.script import SCRIPT_ARTICLE_ID, Script
+from tranrepl.model.script import Script
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.batching.steps import Bulkable, Steps
 from tranrepl.subscriber.command_text import command_key, command_text, script_text
@@ -66,10 +67,17 @@ class Delivery:
     """Articles whose commands keep their order among themselves only, where they go serially."""
     run: ReportedRun | None = None
     """The stream whose progress is reported."""
+    tracers: TracerArrivals | None = None
+    """Where the arrival of tracer tokens is recorded."""
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
         bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
         return Planner(bulkable, applier.with_text, piece_of)
+
+    def committed(self, after: bytes, last: bytes) -> None:
+        """Record the tracer tokens of transactions after one and up to another, which are committed now."""
+        if self.tracers is not None:
+            self.tracers.record(after, last)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Apply ordered commands and yield one row with the `JobResult`, for `mapInArrow`. Errors are in it, never
@@ -111,7 +119,7 @@ class Tally:
     def applied(self, commands: pa.Table, articles: Mapping[int, RegisteredArticle], how: Applied) -> None:
         for row in commands["article_id"].value_counts().to_pylist():
             self.open_commands += row["counts"]
-            if row["values"] == SCRIPT_ARTICLE_ID:
+            if row["values"] == NO_ARTICLE_ID:
                 continue
             name = str(articles[row["values"]].source)
             self.open_by_article[name] = self.open_by_article.get(name, 0) + row["counts"]
@@ -220,6 +228,7 @@ class _Connection:
         reach(Failpoint.BEFORE_COMMIT)
         self._applier.commit(piece.last_xact_seqno)
         reach(Failpoint.AFTER_COMMIT)
+        self._delivery.committed(self.watermark, piece.last_xact_seqno)
         self._open, self.watermark = False, piece.last_xact_seqno
         self._tally.left_out(self._skipped)
         self._skipped = []

@@ -38,6 +38,7 @@ from tranrepl.distribution.stored_batches import (
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
+from tranrepl.distribution.tracer_arrivals import last_passed
 from tranrepl.distribution.unknown_rows import settle_unknown_rows
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
@@ -104,12 +105,14 @@ def _deliver(
     job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
     job.applied_before = position.applied_before
     opened.refuse_incomplete(position.watermark)
+    opened.record_arrivals(position.watermark)
     total = JobResult(last_xact_seqno=position.watermark.hex(), notices=job.notices)
     if position.unfinished is not None:
         total = total.plus(job.finish(position.watermark, position.unfinished))
     if total.error is None:
         watermark = bytes.fromhex(total.last_xact_seqno or "")
         registered = opened.database.batches.after(opened.record, watermark)
+        job.tracers = opened.tracers()
         stored_changes = opened.database.schema_changes.after(opened.record, watermark)
         by_themselves = opened.database.schema_changes.transactions_after(opened.record, watermark)
         job.read_definitions()
@@ -160,6 +163,7 @@ class _Job:
         self.notices = (_fewer_streams(request.subscription, wanted, cores),) if cores < wanted else ()
         self.applied_before: CommandPlace | None = None
         """Where the first transaction to deliver is applied in part: up to a schema change."""
+        self.tracers = opened.tracers()
         self.read_definitions()
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
@@ -187,12 +191,17 @@ class _Job:
         return done
 
     def pass_over(self, group: Group, total: JobResult) -> JobResult:
-        """Set the watermark where a group ended in commands that were left out: nobody else does."""
+        """Set the watermark where a group ended in commands that were left out, or in tracer tokens: nobody else
+        does."""
         last, watermark = group.batches[-1].last_xact_seqno, bytes.fromhex(total.last_xact_seqno or "")
-        if not self._left_out or group.before is not None or watermark >= last:
-            return total
-        self._opened.subscriber.move_watermark(watermark, last)
-        return total.model_copy(update={"last_xact_seqno": last.hex()})
+        to = last_passed(self.tracers.pending, watermark, last, group.before)
+        if self._left_out and group.before is None and watermark < last:
+            to = last
+        if to is not None:
+            self._opened.subscriber.move_watermark(watermark, to)
+        if self.tracers.pending:
+            self._opened.record_arrivals(to or watermark)
+        return total if to is None else total.model_copy(update={"last_xact_seqno": to.hex()})
 
     @cached_property
     def _constraints(self) -> Constraints:
@@ -226,6 +235,7 @@ class _Job:
             self._skipped,
             own_order=self._own_order,
             run=self._run,
+            tracers=self.tracers if self.tracers.pending else None,
         )
 
     def deliver(self, group: Group, watermark: bytes) -> JobResult:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
+from tranrepl.distribution.tracer_arrivals import TracerArrivals
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.stored_commands import holds_transaction
 from tranrepl.distributor.tables import SubscriptionStatus
@@ -35,6 +36,15 @@ class OpenDistribution:
     key: SubscriptionKey
     subscriber: Subscriber
     takes_snapshots: bool
+
+    def tracers(self) -> TracerArrivals:
+        """Return the tracer tokens on their way to the subscription."""
+        pending = self.database.tracer_tokens.pending(self.record, self.subscription)
+        return TracerArrivals(self.distribution, self.subscription.subscription_id, pending)
+
+    def record_arrivals(self, watermark: bytes) -> None:
+        """Record the tracer tokens up to the watermark that nobody has recorded: as one that a killed job left."""
+        self.database.tracer_tokens.record_arrivals(self.record, self.subscription, watermark)
 
     def refuse_incomplete(self, watermark: bytes) -> None:
         """Raise ConfigurationError 21074 where commands after the watermark, or an article's rows, may be gone, and

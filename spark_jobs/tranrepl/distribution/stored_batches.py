@@ -30,6 +30,7 @@ from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.model.commands import Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.spark.submission import LOST_WORKER
 
@@ -108,6 +109,7 @@ class _ReadBySpark:
         stored = self.stored
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows_at_once(stored.batches)))
         chosen = (F.col("xact_seqno") > F.lit(stored.after)) & (F.col("xact_seqno") <= F.lit(stored.last))
+        chosen &= F.col("operation") != int(Operation.TRACER_TOKEN)
         if stored.before is not None:
             chosen &= F.col("xact_seqno") < F.lit(stored.before)
         for it in stored.left_out:

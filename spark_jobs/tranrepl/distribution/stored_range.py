@@ -18,12 +18,13 @@ from tranrepl.distributor.command_file import mounted_path, stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.commands import ROW_LAYOUT
+from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.subscriber.dialect import CommandPlace
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000
+_TRACER_TOKEN = pa.scalar(int(Operation.TRACER_TOKEN), pa.int8())
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
@@ -73,7 +74,10 @@ class StoredRange:
 
     def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         seqnos = rows["xact_seqno"]
+        # A tracer token passes with the watermark.
+        applied = pc.not_equal(rows["operation"], _TRACER_TOKEN)
         chosen = pc.and_(pc.greater(seqnos, _binary(self.after)), pc.less_equal(seqnos, _binary(self.last)))
+        chosen = pc.and_(chosen, applied)
         if self.before is not None:
             chosen = pc.and_(chosen, pc.less(seqnos, _binary(self.before)))
         for it in self.left_out:

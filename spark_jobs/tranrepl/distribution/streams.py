@@ -159,6 +159,7 @@ class _Worker:
         self._reach(Failpoint.AFTER_COMMIT)
         if self.failure is None:
             self.tally.committed(piece.transactions)
+            self.delivery.committed(self.watermark, piece.last_xact_seqno)
 
     def _reach(self, point: Failpoint) -> None:
         reach(point, self.stream.number)

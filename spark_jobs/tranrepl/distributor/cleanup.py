@@ -39,6 +39,7 @@ class Cleanup(BaseModel):
     batches: int = 0
     commands: int = 0
     history_rows: int = 0
+    tracer_tokens: int = 0
     orphan_folders: int = 0
     deactivated: dict[str, ErrorReport] = {}
     """The error (21011) of each deactivated subscription, by name."""
@@ -70,10 +71,12 @@ def remove_expired(
     orphans = set(unwritten) - database.batches.folders()
     for folder in orphans:
         folders.remove(folder)
+    history = timedelta(hours=settings.history_retention)
     return Cleanup(
         batches=len(removed),
         commands=sum(batch.commands for batch in removed),
-        history_rows=database.history.remove(record, timedelta(hours=settings.history_retention)),
+        history_rows=database.history.remove(record, history),
+        tracer_tokens=database.tracer_tokens.remove(record, history),
         orphan_folders=len(orphans),
         deactivated=errors,
     )

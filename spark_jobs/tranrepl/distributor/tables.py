@@ -78,6 +78,7 @@ mspublications = sa.Table(
     sa.Column("timeline", sa.Integer, comment="The log's timeline at registered_to"),
     sa.Column("registered_commit_time", _Time, comment="A time by which the last registered transaction was committed"),
     sa.Column("scripts", sa.JSON, comment="SHA-256 of each script that `tranrepl exec FILE` wrote into the log"),
+    sa.Column("tracer_posted", _Time, comment="When tracer_interval last posted a tracer token"),
 )
 
 msrepl_version = sa.Table(
@@ -194,6 +195,45 @@ msschema_changes = sa.Table(
     ),
     sa.Column("change", sa.JSON, nullable=False, comment="What changed, as the command has it; a script's name"),
     sa.Column("entry_time", _Time, nullable=False, server_default=sa.func.now()),
+)
+
+
+mstracer_tokens = sa.Table(
+    "mstracer_tokens",
+    metadata,
+    sa.Column("tracer_id", sa.Integer, sa.Identity(), primary_key=True),
+    _publication(),
+    sa.Column("publisher_commit", _Time, nullable=False, comment="When it was committed, by the Publisher's clock"),
+    sa.Column(
+        "distributor_commit",
+        _Time,
+        nullable=False,
+        server_default=sa.func.now(),
+        comment="When it was registered, by the distribution database's clock",
+    ),
+    sa.Column("xact_seqno", _Seqno, nullable=False),
+    sa.Column("command_id", sa.BigInteger, nullable=False),
+    sa.Column("token", sa.Text, nullable=False, comment="What the Publisher's log has of it"),
+    sa.Column(
+        "clock_difference",
+        sa.BigInteger,
+        comment="Microseconds by which the Publisher's clock was ahead of the distribution database's",
+    ),
+    sa.UniqueConstraint("publication_id", "xact_seqno", "command_id"),
+)
+
+mstracer_history = sa.Table(
+    "mstracer_history",
+    metadata,
+    sa.Column("parent_tracer_id", sa.ForeignKey("mstracer_tokens.tracer_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("subscription_id", sa.ForeignKey("mssubscriptions.subscription_id"), primary_key=True),
+    sa.Column(
+        "subscriber_commit",
+        _Time,
+        nullable=False,
+        server_default=sa.func.now(),
+        comment="When the Subscriber had it, by the distribution database's clock",
+    ),
 )
 
 

@@ -22,12 +22,14 @@ from tranrepl.distributor.tables import (
     msreplica_identities,
     msschema_changes,
     mssubscriptions,
+    mstracer_tokens,
 )
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.model.names import TableName
 
 _OWN = (
+    mstracer_tokens,
     msdistribution_history,
     mslogreader_history,
     msrepl_errors,

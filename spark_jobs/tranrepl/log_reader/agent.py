@@ -11,6 +11,7 @@ from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.settings.following import follow
 from tranrepl.topology import Topology
@@ -31,7 +32,8 @@ def idle_result(
     clock = time.perf_counter()
     with open_log_reader(topology) as opened:
         articles = opened.database.articles.active(request.publication, opened.record)
-        notices: list[str] = []
+        unposted = post_due_token(request.publication, opened)
+        notices = [*unposted]
         up_to = opened.publisher.readable_end_of_log(notices.append)
         record, found_change = _pass_over(opened, opened.record, up_to)
         if not found_change and request.publication.replicate_ddl and differing(opened, articles):
@@ -41,6 +43,8 @@ def idle_result(
         empty_up_to = record.registered_to or FIRST_POSITION
         if found_change:
             expect(empty_up_to, up_to)
+            for notice in unposted:
+                log.warning("%s", notice)
             return None
         notices += reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
         seqno = opened.record.registered_xact_seqno

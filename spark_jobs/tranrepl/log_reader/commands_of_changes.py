@@ -19,10 +19,9 @@ from tranrepl.log_reader.net_changes import net_changes
 from tranrepl.log_reader.refusal import refuse_left_out, refused_length, refused_truncate
 from tranrepl.log_reader.row_filter import filtered
 from tranrepl.model.call_syntax import Image, Values, sent
-from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
+from tranrepl.model.commands import NO_ARTICLE_ID, ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
 from tranrepl.model.propagation import Truncation
 from tranrepl.model.row_images import lines
-from tranrepl.model.script import SCRIPT_ARTICLE_ID
 from tranrepl.publisher.changes import (
     NULL,
     Bools,
@@ -38,7 +37,7 @@ from tranrepl.publisher.changes import (
 from tranrepl.publisher.log_range import RowFilters
 from tranrepl.publisher.positions import Positions
 
-_WITH_TEXT = pa.array([int(Operation.SCHEMA), int(Operation.SCRIPT)], pa.int8())
+_WITH_TEXT = pa.array([int(it) for it in (Operation.SCHEMA, Operation.SCRIPT, Operation.TRACER_TOKEN)], pa.int8())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,11 @@ class CommandsOfChanges:
         going = [pair for it in sets for pair in pairs(it, changes.transactions, single)]
         commands = [_Rows.of(_travelling(it)) for it in going if len(it.places) and _is_propagated(it)]
         texts = {it.place: it.change.model_dump_json() for it in changes.schema_changes}
-        texts |= {it.place: it.script.message for it in changes.scripts}
+        texts |= {it.place: it.text for it in changes.messages}
         commands += [
             _Rows(it.article.article_id, Operation.SCHEMA, np.array([it.place])) for it in changes.schema_changes
         ]
-        commands += [_Rows(SCRIPT_ARTICLE_ID, Operation.SCRIPT, np.array([it.place])) for it in changes.scripts]
+        commands += [_Rows(NO_ARTICLE_ID, it.operation, np.array([it.place])) for it in changes.messages]
         return _with_texts(self._numbered(changes, commands), [texts[place] for place in sorted(texts)])
 
     def _by_article(self, changes: Changes) -> Iterator[Iterable[ChangeSet]]:
@@ -137,7 +136,7 @@ class CommandsOfChanges:
 
 
 def _with_texts(commands: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
-    """Return the commands with the texts of schema changes and scripts, in order, as their after images."""
+    """Return the commands with the texts of schema changes and messages, in order, as their after images."""
     if not texts:
         return commands
     has_text = pc.is_in(commands["operation"], value_set=_WITH_TEXT)

@@ -25,9 +25,10 @@ from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten, reinitialize_without_old_rows
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
+from tranrepl.log_reader.tracer_tokens import stored_tokens
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import NO_ARTICLE_ID
 from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.model.script import SCRIPT_ARTICLE_ID
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
 from tranrepl.settings.following import follow
@@ -87,6 +88,7 @@ class _LogReader:
         # After the end was looked at: whatever script is before it was written down earlier.
         self._scripts = opened.database.scripts.written(opened.record)
         self._schema = SchemaFollower(request.publication, opened.database, opened.record)
+        self._clock = opened.publisher.clock_difference().minus(opened.database.clock_difference())
         self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
@@ -233,7 +235,13 @@ class _LogReader:
             # from a backup, this session would have ended.
             self._opened.publisher.require_session()
             self._record = self._opened.database.batches.register(
-                self._record, batch, read.end, stored(read), read.definitions, stored_scripts(read)
+                self._record,
+                batch,
+                read.end,
+                stored(read),
+                read.definitions,
+                stored_scripts(read),
+                stored_tokens(read, self._clock),
             )
             self._start = read.end
         before, self._articles = self._articles, self._schema.registered(self._articles, read)
@@ -281,7 +289,7 @@ def _by_name(counts: Mapping[int, int], names: Mapping[int, str]) -> dict[str, i
     """Add up numbers of commands by the names of their articles, of which several definitions may have commands."""
     by_name: Counter[str] = Counter()
     for number, count in counts.items():
-        if number != SCRIPT_ARTICLE_ID:
+        if number != NO_ARTICLE_ID:
             by_name[names[number]] += count
     return dict(by_name)
 

@@ -6,7 +6,7 @@ Reading changes nothing at the Publisher, so it may be repeated at will.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,9 +20,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation, require_order, xact_seqno_numbers
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
+from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.changes import Changes, RefusedChange
 from tranrepl.publisher.log_range import LogPart, LogRange, LogReadError, Refusal, RowFilters
-from tranrepl.publisher.log_read import LogRead, ReadSchemaChange, ReadScript
+from tranrepl.publisher.log_read import LogRead, ReadSchemaChange, ReadScript, ReadToken
 
 
 def read_commands(log: LogRange, report: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
@@ -151,6 +152,7 @@ class _Account:
             rows_unknown=None if self.refusal is None else self.refusal.rows_unknown,
             schema_changes=tuple(tally.schema_changes),
             scripts=tuple(tally.scripts),
+            tokens=tuple(tally.tokens),
             definitions=tuple(tally.definitions.values()),
             notices=tuple(tally.notices),
             needs_article_id=self.needs_article_id,
@@ -170,6 +172,7 @@ class _Tally:
     last_commit_time: int | None = None
     schema_changes: list[ReadSchemaChange] = field(default_factory=list)
     scripts: list[ReadScript] = field(default_factory=list)
+    tokens: list[ReadToken] = field(default_factory=list)
     definitions: dict[int, RegisteredArticle] = field(default_factory=dict)
     """By `article_id`, the latest of each."""
     notices: list[str] = field(default_factory=list)
@@ -196,11 +199,12 @@ class _Tally:
         for count in pc.value_counts(commands["article_id"]).to_pylist():
             article = count["values"]
             self.by_article[article] = self.by_article.get(article, 0) + count["counts"]
-        self._add_schema_changes(commands)
-        self._add_scripts(commands)
+        operations = commands["operation"].to_numpy()
+        self._add_schema_changes(commands, np.flatnonzero(operations == Operation.SCHEMA).tolist())
+        self._add_scripts(commands, np.flatnonzero(operations == Operation.SCRIPT).tolist())
+        self._add_tokens(commands, np.flatnonzero(operations == Operation.TRACER_TOKEN).tolist())
 
-    def _add_schema_changes(self, commands: pa.RecordBatch) -> None:
-        places = np.flatnonzero(commands["operation"].to_numpy() == Operation.SCHEMA).tolist()
+    def _add_schema_changes(self, commands: pa.RecordBatch, places: Sequence[int]) -> None:
         self.schema_changes += [
             ReadSchemaChange(
                 xact_seqno=commands["xact_seqno"][at].as_py().hex(),
@@ -210,13 +214,24 @@ class _Tally:
             for at in places
         ]
 
-    def _add_scripts(self, commands: pa.RecordBatch) -> None:
-        places = np.flatnonzero(commands["operation"].to_numpy() == Operation.SCRIPT).tolist()
+    def _add_scripts(self, commands: pa.RecordBatch, places: Sequence[int]) -> None:
         self.scripts += [
             ReadScript(
                 xact_seqno=commands["xact_seqno"][at].as_py().hex(),
                 command_id=commands["command_id"][at].as_py(),
                 name=Script.model_validate_json(commands["after"][at].as_py()).name,
+            )
+            for at in places
+        ]
+
+    def _add_tokens(self, commands: pa.RecordBatch, places: Sequence[int]) -> None:
+        times = commands["commit_time"].cast(pa.int64())
+        self.tokens += [
+            ReadToken(
+                xact_seqno=commands["xact_seqno"][at].as_py().hex(),
+                command_id=commands["command_id"][at].as_py(),
+                token=TracerToken.model_validate_json(commands["after"][at].as_py()).token,
+                commit_time=times[at].as_py(),
             )
             for at in places
         ]

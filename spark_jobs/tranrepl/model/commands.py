@@ -29,7 +29,14 @@ class Operation(IntEnum):
     SCHEMA = 5
     """A schema change (`tranrepl.model.schema_change`): its `after` image is JSON, and its article the one before."""
     SCRIPT = 6
-    """A script for the Subscribers: its `after` image is JSON. It is of no article, and its `article_id` is 0."""
+    """A script for the Subscribers: its `after` image is JSON. It is of no article."""
+    TRACER_TOKEN = 7
+    """A tracer token: its `after` image is JSON. It is of no article, and applied by none: it passes with the
+    watermark."""
+
+
+NO_ARTICLE_ID = 0
+"""The `article_id` of a command that is of no article."""
 
 
 class Method(StrEnum):

@@ -12,8 +12,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-SCRIPT_ARTICLE_ID = 0
-"""The `article_id` of a script's command: no article has it."""
 MOST_SCRIPT_BYTES = 1024 * 1024
 """Bytes of UTF-8 that a script may have."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg import sql
@@ -137,6 +138,12 @@ def _refused(connection: Connection, error: psycopg.OperationalError) -> Replica
 def refused_for_good(text: str) -> bool:
     """Return whether a server's answer to an attempt to connect says that another one would end the same."""
     return "FATAL:" in text and not any(reason in text for reason in _TRANSIENT_REFUSALS)
+
+
+def read_clock(session: Session) -> datetime:
+    """Return the server's time. Raises psycopg.Error."""
+    (now,) = session.execute("SELECT pg_catalog.clock_timestamp()").fetchall()[0]
+    return cast("datetime", now)
 
 
 @contextmanager

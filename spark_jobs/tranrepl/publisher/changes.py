@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
-from tranrepl.publisher.schema_reading import PlacedSchemaChange, PlacedScript
+from tranrepl.publisher.schema_reading import PlacedMessage, PlacedSchemaChange
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -187,7 +187,7 @@ class Changes:
     transactions: Transactions
     schema_changes: Sequence[PlacedSchemaChange] = ()
     """In the order of their places."""
-    scripts: Sequence[PlacedScript] = ()
+    messages: Sequence[PlacedMessage] = ()
     """In the order of their places."""
 
 

@@ -43,6 +43,19 @@ class ReadScript(BaseModel):
     name: str
 
 
+class ReadToken(BaseModel):
+    """A tracer token, and the command that carries it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    xact_seqno: str
+    """In hexadecimal."""
+    command_id: int
+    token: str
+    commit_time: int
+    """µs since 1970 UTC, by the Publisher's clock."""
+
+
 class LogRead(BaseModel):
     """What was read and why reading ended."""
 
@@ -82,6 +95,8 @@ class LogRead(BaseModel):
     schema_changes: tuple[ReadSchemaChange, ...] = ()
     """In the order of their commands."""
     scripts: tuple[ReadScript, ...] = ()
+    """In the order of their commands."""
+    tokens: tuple[ReadToken, ...] = ()
     """In the order of their commands."""
     definitions: tuple[RegisteredArticle, ...] = ()
     """Definitions of articles that schema changes made: new ones, and those in force of which more is known."""

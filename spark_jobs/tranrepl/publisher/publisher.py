@@ -11,11 +11,13 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
+from tranrepl.model.clock_difference import ClockDifference
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
+from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.positions import Positions
@@ -279,6 +281,15 @@ class Publisher(Protocol):
 
     def write_script(self, script: Script) -> None:
         """Write a script into the log, in a transaction of its own."""
+        ...
+
+    def post_token(self, token: TracerToken) -> None:
+        """Write a tracer token into the log, in a transaction of its own. Raises ConfigurationError where our role may
+        not."""
+        ...
+
+    def clock_difference(self) -> ClockDifference:
+        """Measure how far the server's clock is ahead of this machine's."""
         ...
 
     def require_session(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.model.script import Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,10 @@ class PlacedSchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedScript:
-    """A script for the Subscribers, and the place among the changes of a batch at which it stands."""
+class PlacedMessage:
+    """A message that is a command of no article, and the place among the changes of a batch at which it stands."""
 
     place: int
-    script: Script
+    operation: Operation
+    text: str
+    """The command's after image."""

@@ -343,6 +343,10 @@ class Publication(_Settings):
     latency_threshold: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
     """Seconds after which a run that has not ended is late, and a subscription's latency is critical."""
 
+    tracer_interval: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
+    """Seconds after which the log reader posts a tracer token by itself, at the next run that begins; without it, only
+    `tranrepl trace FILE` does. A run with a token has something to read, and starts Spark."""
+
     @model_validator(mode="after")
     def _names_once(self) -> Publication:
         _refuse_repeated([str(article.source) for article in self.articles], "articles: source")

@@ -16,6 +16,7 @@ from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
 from tranrepl.model.schema_change import ColumnChange, LabelChange, PartitionChange, SchemaChange
 from tranrepl.model.script import Script
+from tranrepl.model.tracer_token import TracerToken
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import key_text
@@ -56,6 +57,13 @@ def command_text(
         called = called_procedure(propagation, operation, article.destination, procedure_names)
         return f"{{CALL {'.'.join(f'[{part}]' for part in called if part)} ({text})}}"
     return f"{operation.name} {article.destination} ({text})"
+
+
+def message_text(operation: Operation, text: str) -> str:
+    """Return a command of no article: a script, or a tracer token."""
+    if operation is Operation.TRACER_TOKEN:
+        return f"TRACER TOKEN {TracerToken.model_validate_json(text).token}"
+    return script_text(Script.model_validate_json(text))
 
 
 def script_text(script: Script) -> str:

@@ -131,7 +131,7 @@ def test_who_waited_too_long_is_deactivated_and_must_be_reinitialized(
     outcome = typed("cleanup", file, environment=environment)
     assert outcome.status == 0
     assert "error: subscription reporting of publication purchasing was deactivated" in outcome.err
-    assert "removed 1 batch, 1 command, 0 history rows, 0 orphan folders" in outcome.out
+    assert "removed 1 batch, 1 command, 0 history rows, 0 tracer tokens, 0 orphan folders" in outcome.out
     assert distribution_rows(
         site, "SELECT error_code, subscription, error_text ~ 'max_distretention' FROM msrepl_errors"
     ) == [("21011", "reporting", True)]

@@ -10,16 +10,20 @@ from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.schema_changes import StoredSchemaChange, StoredScript
 from tranrepl.distributor.database.snapshots import ArticleState, UnknownRows
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
+from tranrepl.distributor.database.tracer_tokens import PendingToken, StoredToken, TokenHistory
 
 __all__ = [
     "ArticleState",
     "Batch",
     "DistributionDatabase",
     "ErrorRow",
+    "PendingToken",
     "PublicationRecord",
     "RunRow",
     "StoredSchemaChange",
     "StoredScript",
+    "StoredToken",
     "SubscriptionRecord",
+    "TokenHistory",
     "UnknownRows",
 ]

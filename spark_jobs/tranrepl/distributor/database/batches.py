@@ -22,6 +22,7 @@ from tranrepl.distributor.database.schema_changes import (
     register_scripts,
     remove_schema_changes,
 )
+from tranrepl.distributor.database.tracer_tokens import StoredToken, register_tokens
 from tranrepl.distributor.tables import mspublications, msrepl_batches
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position, seqnos_of_one_place
@@ -56,9 +57,10 @@ class Batches:
         schema_changes: Sequence[StoredSchemaChange] = (),
         definitions: Sequence[RegisteredArticle] = (),
         scripts: Sequence[StoredScript] = (),
+        tokens: Sequence[StoredToken] = (),
     ) -> PublicationRecord:
         """Register what was read after `record.registered_to`, in one transaction with the watermark, with the schema
-        changes and scripts in it, and with the definitions that the changes made.
+        changes, scripts and tracer tokens in it, and with the definitions that the changes made.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster.
@@ -93,6 +95,7 @@ class Batches:
                 )
             register_schema_changes(connection, record, schema_changes, definitions)
             register_scripts(connection, record, scripts)
+            register_tokens(connection, record, tokens)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
 
     def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Self, cast
@@ -15,6 +16,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, write_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import Session, connect, translated_errors
 
@@ -131,6 +133,11 @@ class DatabaseConnection:
         if found is not None:
             found.require_not_newer(self.where)
         return found
+
+    def clock_difference(self) -> ClockDifference:
+        """Measure how far the database's clock is ahead of this machine's."""
+        with self.transaction() as connection:
+            return measure(lambda: cast("datetime", connection.scalar(sa.select(sa.func.clock_timestamp()))))
 
     def ping(self) -> None:
         """Ask for an answer. Raises ConfigurationError or TransientError where the database cannot be used."""

@@ -13,6 +13,7 @@ from tranrepl.distributor.database.schema_changes import SchemaChanges
 from tranrepl.distributor.database.scripts import Scripts
 from tranrepl.distributor.database.snapshots import Snapshots
 from tranrepl.distributor.database.subscriptions import Subscriptions
+from tranrepl.distributor.database.tracer_tokens import TracerTokens
 
 
 class DistributionDatabase(DatabaseConnection):
@@ -27,5 +28,6 @@ class DistributionDatabase(DatabaseConnection):
         self.batches = Batches(self)
         self.schema_changes = SchemaChanges(self)
         self.scripts = Scripts(self)
+        self.tracer_tokens = TracerTokens(self)
         self.errors = Errors(self)
         self.history = History(self, self.articles, self.errors)

@@ -16,6 +16,7 @@ from tranrepl.distributor.tables import (
     mspublications,
     msrepl_batches,
     mssubscriptions,
+    mstracer_tokens,
 )
 from tranrepl.distributor.version import require_current
 from tranrepl.errors import ConfigurationError, FencedError, MustBeReinitializedError
@@ -170,7 +171,8 @@ class Publications:
         """
         mine = mspublications.c.publication_id == record.publication_id
         with self._database.transaction() as connection:
-            connection.execute(msrepl_batches.delete().where(msrepl_batches.c.publication_id == record.publication_id))
+            for table in (msrepl_batches, mstracer_tokens):
+                connection.execute(table.delete().where(table.c.publication_id == record.publication_id))
             connection.execute(mspublications.update().where(mine).values(dict.fromkeys(_LOG_COLUMNS)))
             # Positions at which articles were reinitialized are of the log that is forgotten.
             connection.execute(

@@ -11,11 +11,12 @@ _COMMIT = ord("C")
 _POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 _AS_IT_IS = "SELECT pg_catalog.set_config('client_encoding', pg_catalog.current_setting('server_encoding'), true)"
+# With messages: a transaction of nothing else, as a tracer token's, is not shown without.
 # A Commit message: byte 1 flags, 2 to 9 the LSN of the commit, 10 to 17 its end, 18 to 25 its time in microseconds.
 _FIND = """
 SELECT substr(data, 19, 8)
   FROM pg_catalog.pg_logical_slot_peek_binary_changes(
-       %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'binary', 'true')
+       %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'binary', 'true', 'messages', 'true')
  WHERE get_byte(data, 0) = %s AND substr(data, 3, 8) = %s
 """
 

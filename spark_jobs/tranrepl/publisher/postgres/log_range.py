@@ -37,6 +37,7 @@ from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
 from tranrepl.publisher.postgres.relations import RelationMismatch
 from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
 from tranrepl.publisher.postgres.script_messages import ScriptMessages
+from tranrepl.publisher.postgres.token_messages import TokenMessages
 from tranrepl.publisher.postgres.unreadable_text import first_unreadable
 from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
 from tranrepl.publisher.schema_reading import SchemaReading
@@ -129,8 +130,8 @@ class PostgresLogRange:
 
     def _parts(self) -> Iterator[LogPart]:
         relations = PublishedRelations(self.articles, self.by_table)
-        scripts = ScriptMessages(self.slot, self.scripts)
-        decoder = PgOutputDecoder(relations, self.limits, schema=self._schema_messages(), scripts=scripts)
+        readers = (ScriptMessages(self.slot, self.scripts), TokenMessages(self.slot))
+        decoder = PgOutputDecoder(relations, self.limits, schema=self._schema_messages(), readers=readers)
         # A net change is that of a whole transaction.
         held = {number: article for number, article in self.by_table.items() if article.deferrable}
         batches = whole_transactions(self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), held)

@@ -6,8 +6,9 @@ a batch at once; only Relation and Truncate messages, of which there are few, ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,15 +31,16 @@ from tranrepl.publisher.changes import (
 )
 from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.announced_tables import AnnouncedTables, BatchTables, NeedsArticleId, SchemaMessages
+from tranrepl.publisher.postgres.logical_messages import FoundMessage, FoundMessages, MessageReader
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
-from tranrepl.publisher.postgres.script_messages import FoundScript, FoundScripts, ScriptMessages
-from tranrepl.publisher.schema_reading import PlacedSchemaChange, PlacedScript
+from tranrepl.publisher.schema_reading import PlacedMessage, PlacedSchemaChange
 from tranrepl.publisher.schema_stop import SchemaStop
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1
 _NO_TABLE = -1
+_OF_MESSAGES = (int(Operation.SCRIPT), int(Operation.TRACER_TOKEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Commit:
     lsn: int
     end_lsn: int
     time: int
+
+
+class _Told(Protocol):
+    @property
+    def notices(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class DecodedBatch:
     definitions: Sequence[RegisteredArticle] = ()
     """Definitions of articles that it announced: new ones, and those in force of which more is known."""
     notices: Sequence[str] = ()
-    """What is told of schema changes that are left alone, and of messages that are no scripts of ours."""
+    """What is told of schema changes that are left alone, and of messages that are none of ours."""
     needs_article_id: bool = False
     """It ends before a schema change that makes a definition, for which there is no number."""
     ends_in_transaction: bool = False
@@ -82,8 +89,8 @@ class PgOutputDecoder:
     message_bytes: int = 0
     schema: SchemaMessages | None = None
     """None: messages of schema changes are passed over."""
-    scripts: ScriptMessages | None = None
-    """None: scripts are passed over."""
+    readers: Sequence[MessageReader] = ()
+    """Those of messages that become commands of no article; all others are passed over."""
     _tables: AnnouncedTables = field(init=False)
     _open_lsn: int = 0
     _open_time: int = 0
@@ -113,10 +120,8 @@ class PgOutputDecoder:
         ends_in_transaction = needs_article_id and not len(begins)
         if needs_article_id:
             tables.cut(int(begins[-1]) if len(begins) else 0)
-        scripts = FoundScripts()
-        if self.scripts is not None:
-            scripts = self.scripts.read(buffer, kinds[: tables.end], starts)
-        changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, scripts.scripts)
+        read = [it.read(buffer, kinds[: tables.end], starts) for it in self.readers]
+        changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, _in_order(read))
         ended = np.flatnonzero(kinds[: tables.end] == ord("C"))
         self.transactions += len(ended)
         self.message_bytes += int(starts[tables.end])
@@ -127,7 +132,7 @@ class PgOutputDecoder:
             None if isinstance(tables.problem, NeedsArticleId) else tables.problem,
             needs_article_id or (limit_reached and tables.problem is None),
             [it.article for it in tables.definitions if it.article is not None],
-            [*(notice for it in tables.definitions for notice in it.notices), *scripts.notices],
+            [*_notices(tables.definitions), *_notices(read)],
             needs_article_id,
             ends_in_transaction,
         )
@@ -150,14 +155,14 @@ class PgOutputDecoder:
         kinds: Bytes,
         starts: Ints,
         tables: BatchTables,
-        scripts: Sequence[FoundScript],
+        messages_of_ours: Sequence[FoundMessage],
     ) -> Changes:
         found = sorted((it for it in tables.changes if it.index < len(kinds)), key=lambda it: it.index)
         others = [
             (index, object_id, int(Operation.TRUNCATE)) for index, object_id in tables.truncated if index < len(kinds)
         ]
         others += [(it.index, _NO_TABLE, int(Operation.SCHEMA)) for it in found]
-        others += [(it.index, _NO_TABLE, int(Operation.SCRIPT)) for it in scripts]
+        others += [(it.index, _NO_TABLE, int(it.operation)) for it in messages_of_ours]
         messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts, others)
         layouts = tables.layouts
         layout_of_row = _layouts_of_rows(messages, object_ids, layouts)
@@ -170,9 +175,9 @@ class PgOutputDecoder:
         transactions = self._transactions(buffer, kinds, starts, messages)
         places = np.flatnonzero(operations == Operation.SCHEMA).tolist()
         placed = [PlacedSchemaChange(at, it.article, it.change) for at, it in zip(places, found, strict=True)]
-        places = np.flatnonzero(operations == Operation.SCRIPT).tolist()
-        to_run = [PlacedScript(at, it.script) for at, it in zip(places, scripts, strict=True)]
-        return Changes(buffer, [it for it in sets if len(it.places)], transactions, placed, to_run)
+        places = np.flatnonzero(np.isin(operations, _OF_MESSAGES)).tolist()
+        sent = [PlacedMessage(at, it.operation, it.text) for at, it in zip(places, messages_of_ours, strict=True)]
+        return Changes(buffer, [it for it in sets if len(it.places)], transactions, placed, sent)
 
     def _without_passed_over(
         self,
@@ -211,6 +216,14 @@ class PgOutputDecoder:
             whole[-1] = False
         self._open_lsn, self._open_time = int(lsn[-1]), int(time[-1])
         return Transactions(np.searchsorted(messages, begins), lsn, time, whole)
+
+
+def _notices(read: Iterable[_Told]) -> Iterator[str]:
+    return (notice for it in read for notice in it.notices)
+
+
+def _in_order(read: Sequence[FoundMessages]) -> list[FoundMessage]:
+    return sorted((message for it in read for message in it.messages), key=lambda it: it.index)
 
 
 def _groups(layout_of_row: Ints, operations: Ints, published: Ints) -> list[tuple[tuple[int, Operation], Ints]]:

@@ -12,14 +12,16 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
+from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
+from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.catalogue import describe_tables, qualified_names
 from tranrepl.postgres.script_check import refusal
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.session import Session, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems
@@ -53,6 +55,7 @@ from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState, object_
 from tranrepl.publisher.postgres.suggested_tables import no_such_table
 from tranrepl.publisher.postgres.table_ranges import table_sizes
 from tranrepl.publisher.postgres.teardown import find_removal, remove, require_no_reader
+from tranrepl.publisher.postgres.token_messages import post_token
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.publisher.postgres.written_log import flushed_to, readable_to
 from tranrepl.publisher.publisher import LogHealth, Probe, Removal, Say, Tables
@@ -265,6 +268,13 @@ class PostgresPublisher:
     def write_script(self, script: Script) -> None:
         with translated_errors(self.where):
             write_script(self.session, script)
+
+    def post_token(self, token: TracerToken) -> None:
+        post_token(self.session, token, self.where)
+
+    def clock_difference(self) -> ClockDifference:
+        with translated_errors(self.where):
+            return measure(lambda: read_clock(self.session))
 
     def require_session(self) -> None:
         with translated_errors(self.where):

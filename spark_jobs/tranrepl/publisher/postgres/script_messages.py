@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from psycopg import sql
-
+from tranrepl.model.commands import Operation
 from tranrepl.model.script import Script
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
-from tranrepl.publisher.postgres.logical_messages import content, messages_of
+from tranrepl.publisher.postgres.logical_messages import (
+    FoundMessage,
+    FoundMessages,
+    content,
+    messages_of,
+    write_message,
+)
 
 PREFIX = b"tranrepl.script\0"
 _NOT_OURS = (
     "the Publisher's log holds a message of prefix tranrepl.script that `tranrepl exec FILE` of this version did not "
     "write; no Subscriber runs it"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FoundScript:
-    """A script, and the index of the message that it is in."""
-
-    index: int
-    script: Script
-
-
-@dataclass(slots=True)
-class FoundScripts:
-    """The scripts of one batch of messages, in order, and what is told of messages that are none."""
-
-    scripts: list[FoundScript] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +32,8 @@ class ScriptMessages:
     accepted: Sequence[str] = ()
     """Digests of the scripts that are ours: every login may write messages."""
 
-    def read(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> FoundScripts:
-        found = FoundScripts()
+    def read(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> FoundMessages:
+        found = FoundMessages()
         for index in messages_of(PREFIX, buffer, kinds, starts).tolist():
             told = content(PREFIX, buffer.bytes[starts[index] : starts[index + 1]].tobytes())
             try:
@@ -55,7 +44,7 @@ class ScriptMessages:
             if script.publication != self.publication:
                 continue
             if script.digest in self.accepted:
-                found.scripts.append(FoundScript(index, script))
+                found.messages.append(FoundMessage(index, Operation.SCRIPT, script.message))
             else:
                 found.notices.append(f"{_NOT_OURS} ({script.name})")
         return found
@@ -63,6 +52,4 @@ class ScriptMessages:
 
 def write_script(session: Session, script: Script) -> None:
     """Write a script into the log, in a transaction of its own."""
-    statement = sql.SQL("SELECT pg_catalog.pg_logical_emit_message(true, {}, {})")
-    prefix = PREFIX.rstrip(b"\0").decode()
-    session.execute(statement.format(sql.Literal(prefix), sql.Literal(script.message)))
+    write_message(session, PREFIX, script.message)
