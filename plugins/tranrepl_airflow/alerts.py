@@ -19,7 +19,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.next_steps import RUNBOOK, Place, named, step_lines, usual_file
-from tranrepl.settings.publication import Alert, Publication
+from tranrepl.settings.publication import Alert, AlertLevel, Publication
 from tranrepl_airflow.outcome import ReplicationFailed
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,17 @@ class AlertEvent(StrEnum):
     VALIDATION_FAILED = "validation_failed"
     RUN_IS_LATE = "run_is_late"
     COMMAND_SKIPPED = "command_skipped"
+    SCHEMA_CHANGE = "schema_change"
+
+    @property
+    def level(self) -> AlertLevel:
+        """How much it asks of a person where nothing else is said: what has stopped is an error."""
+        return AlertLevel.WARNING if self in _NOTHING_HAS_STOPPED else AlertLevel.ERROR
+
+
+_NOTHING_HAS_STOPPED = (AlertEvent.RUN_IS_LATE, AlertEvent.COMMAND_SKIPPED)
+_LEVELS = tuple(AlertLevel)
+"""The least first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,7 @@ class AlertFields:
     runbook: str = ""
     """The page that says when to take which, in the repository."""
     run_id: str = ""
+    level: AlertLevel = AlertLevel.ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,8 @@ class TaskFailedAlert:
         report = _report(context)
         if self.only is None or report.kind is self.only:
             place = Place(settings_file_of(context, self.publication), self.subscription)
-            fields = alert_fields(self.event, self.publication, place, report, _run_id(context))
+            event = AlertEvent.SCHEMA_CHANGE if report.schema_change else self.event
+            fields = alert_fields(event, self.publication, place, report, run_id_of(context))
             notify(self.alert, fields, context)
 
 
@@ -92,12 +105,13 @@ def task_failed_alerts(
 def alert_fields(event: AlertEvent, publication: str, place: Place, error: ErrorReport, run_id: str) -> AlertFields:
     """Return what an alert says of an error."""
     where = "/".join(filter(None, [publication, place.subscription]))
+    what = "schema change stops the delivery" if error.schema_change else event.replace("_", " ")
     number = f" with error {error.shown_number}" if error.shown_number else ""
     steps = list(step_lines(error, place))
     key = _KEY.search(error.message)
     return AlertFields(
         event=event,
-        summary=f"{where}: {event.replace('_', ' ')}{number}",
+        summary=f"{where}: {what}{number}",
         publication=publication,
         subscription=place.subscription,
         number=error.shown_number,
@@ -111,15 +125,19 @@ def alert_fields(event: AlertEvent, publication: str, place: Place, error: Error
         next_steps="\n".join(steps),
         runbook=RUNBOOK if error.xact_seqno else "",
         run_id=run_id,
+        level=event.level,
     )
 
 
 def notify(alert: Alert, fields: AlertFields, context: Mapping[str, Any]) -> None:
-    """Tell one notifier, whose templates find the fields as `alert`. Raises what the notifier raises.
+    """Tell one notifier, whose templates find the fields as `alert`, unless it is to be told only of what asks
+    more of a person. Raises what the notifier raises.
 
     Values are put into the templates and never taken for templates themselves: the notifier renders its arguments
     once.
     """
+    if _LEVELS.index(fields.level) < _LEVELS.index(alert.level):
+        return
     # A notifier puts its own arguments into the context that it is given.
     template_context = cast("Any", {**context, "alert": asdict(fields)})
     new_notifier(alert)(template_context)
@@ -161,6 +179,7 @@ def run_is_late(context: Mapping[str, Any], publication: str, threshold: int, al
         publication=publication,
         text=f"a run of publication {publication} has not ended {threshold} s after it was queued (latency_threshold)",
         run_id=context["dag_run"]["dag_run_id"],
+        level=AlertEvent.RUN_IS_LATE.level,
     )
     notify_all([Alert.model_validate(it) for it in alerts], fields, context)
 
@@ -173,7 +192,7 @@ def _report(context: Mapping[str, Any]) -> ErrorReport:
     return ErrorReport(kind=ErrorKind.INTERNAL, message=str(redact(str(error or "the task ended without a report"))))
 
 
-def _run_id(context: Mapping[str, Any]) -> str:
+def run_id_of(context: Mapping[str, Any]) -> str:
     return str(context.get("run_id") or "")
 
 

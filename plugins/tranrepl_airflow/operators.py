@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -33,6 +33,7 @@ from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.schema_change_alerts import alert_schema_changes
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
 from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
 
@@ -98,6 +99,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             result = self._run(context)
         except ReplicationError as error:
             result = JobResult(error=error.report)
+        publication = Publication.model_validate(self.publication)
+        alert_schema_changes(publication, self.place, result, cast("Mapping[str, Any]", context))
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)

@@ -61,6 +61,8 @@ class ErrorDetails(BaseModel):
     """The transaction, in hexadecimal."""
     command_id: int | None = None
     article: str | None = None
+    schema_change: bool = False
+    """The delivery stopped before a schema change, which was not applied."""
     key: str | None = None
     """The failing command's row, as `id = 5`."""
     command: str | None = None

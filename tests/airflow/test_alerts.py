@@ -61,6 +61,7 @@ ROW_NOT_FOUND = DataError(
 )
 FIELDS = {
     "event": "batch_failed",
+    "level": "error",
     "summary": "alerted/reporting: batch failed with error 20598",
     "publication": "alerted",
     "subscription": "reporting",

@@ -158,6 +158,10 @@ def script(
             help=f"Ask no Subscriber, and print for this kind of database: {', '.join(SCRIPTED_KINDS)}.",
         ),
     ] = None,
+    publisher: Annotated[
+        bool,
+        typer.Option("--publisher", help="Print what setup may not make at the Publisher instead, for a superuser."),
+    ] = False,
 ) -> None:
     """Print the procedures that setup would create at each Subscriber.
 
@@ -167,6 +171,9 @@ def script(
     """
     with failing_clearly():
         topology = load(file)
+        if publisher:
+            _print_left_to_make(topology)
+            return
         what = Scripted.CUSTOM if custom else Scripted.GENERATED
         if dialect is not None:
             checked = check_publisher(topology)
@@ -177,6 +184,17 @@ def script(
         fail_on([it for it in checked.in_scripts if not (custom and isinstance(it, CustomProcedureError))])
         for name in chosen(topology.publication, subscription):
             _print_script(_scripted(topology, checked, name, what))
+
+
+def _print_left_to_make(topology: Topology) -> None:
+    with topology.publisher("tranrepl script") as place:
+        left = place.schema_changes.left_to_make() if topology.publication.replicate_ddl else []
+        if left:
+            sys.stdout.write(f"-- in database {place.database} of the Publisher, as a superuser\n")
+    for statement in left:
+        sys.stdout.write(f"{statement.rstrip().removesuffix(';')};\n")
+    if not left:
+        err.print("setup may make all that the Publisher needs: there is nothing to print")
 
 
 def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescription]]:

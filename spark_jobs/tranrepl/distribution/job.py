@@ -117,7 +117,7 @@ def _deliver(
         by_themselves = opened.database.schema_changes.transactions_after(opened.record, watermark)
         job.read_definitions()
         job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
-        total = total.noticing(job.settle_unknown_rows(stored_changes))
+        total = total.warning_of_schema_changes(job.settle_unknown_rows(stored_changes))
         batches, before = deliverable(
             registered,
             request.committed_before,

@@ -74,6 +74,9 @@ class JobResult(BaseModel):
     applied_schema_changes: tuple[str, ...] = ()
     """What schema changes did at the Subscriber, statement by statement, what they left alone, and which scripts ran:
     the first ones."""
+    schema_change_warnings: tuple[str, ...] = ()
+    """What schema changes and rewritten tables cost or ask for: articles that wait for a snapshot or are stopped, and
+    what is to be edited. The notices have them too."""
     notices: tuple[str, ...] = ()
     """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
     validation: SubscriptionValidation | None = None
@@ -100,6 +103,7 @@ class JobResult(BaseModel):
             snapshot=self.snapshot + later.snapshot,
             schema_changes=self.schema_changes + later.schema_changes,
             applied_schema_changes=(*self.applied_schema_changes, *later.applied_schema_changes)[:MOST_NOTICES],
+            schema_change_warnings=(*self.schema_change_warnings, *later.schema_change_warnings)[:MOST_NOTICES],
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             validation=later.validation or self.validation,
             error=later.error,
@@ -108,6 +112,11 @@ class JobResult(BaseModel):
     def noticing(self, notices: Sequence[str]) -> JobResult:
         """Return the same result with more notices."""
         return self.model_copy(update={"notices": tuple(dict.fromkeys([*self.notices, *notices]))[:MOST_NOTICES]})
+
+    def warning_of_schema_changes(self, warnings: Sequence[str]) -> JobResult:
+        """Return the same result with more warnings of schema changes, which are notices, too."""
+        told = (*self.schema_change_warnings, *warnings)[:MOST_NOTICES]
+        return self.noticing(warnings).model_copy(update={"schema_change_warnings": told})
 
     def without_command(self) -> JobResult:
         """Return the same result without the failing command's values: for an XCom, and for whoever stores it."""

@@ -46,13 +46,13 @@ def idle_result(
             for notice in unposted:
                 log.warning("%s", notice)
             return None
-        notices += reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
+        warnings = reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,
             seconds=time.perf_counter() - clock,
             notices=tuple(notices),
-        )
+        ).warning_of_schema_changes(warnings)
         opened.database.history.record_log_reader(opened.record, result)
     for notice in result.notices:
         log.warning("%s", notice)

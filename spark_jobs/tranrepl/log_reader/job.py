@@ -31,7 +31,7 @@ from tranrepl.model.commands import NO_ARTICLE_ID
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
-from tranrepl.settings.following import follow
+from tranrepl.settings.following import follow, new_edits
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _LogReader:
         for _ in range(_MOST_LOOKS):
             if not self._is_altered_further_on():
                 break
-        self._notice(
+        self._warn(
             reinitialize_rewritten(
                 self._opened, follow(self._publication, self._articles), self._articles, self._registered
             )
@@ -180,14 +180,19 @@ class _LogReader:
         done = reinitialize_without_old_rows(self._opened, publication, article, reason)
         if done is None:
             return False
-        self._notice(done)
+        self._warn(done)
         self._articles = self._opened.database.articles.active(self._publication, self._record)
         return True
 
     def _notice(self, what: Sequence[str]) -> None:
         for it in what:
             log.warning("%s", it)
-        self.result = self.result.plus(JobResult(notices=tuple(what)))
+        self.result = self.result.noticing(what)
+
+    def _warn(self, what: Sequence[str]) -> None:
+        """Notice what schema changes and rewritten tables cost or ask for."""
+        self._notice(what)
+        self.result = self.result.warning_of_schema_changes(what)
 
     def _read_on_before_what_is_too_long(self, log_range: LogRange) -> None:
         """Find a change that is too long, read up to before it, and raise the error that names it."""
@@ -228,7 +233,7 @@ class _LogReader:
         if batch is None:
             self._remove([written])
         if read.schema_changes:
-            self._notice(self._schema.reinitialize(read, self._articles))
+            self._warn(self._schema.reinitialize(read, self._articles))
             reach(Failpoint.SCHEMA_CHANGED)
         with self._timed("register"):
             # The sessions that read were new ones. Had the server been restarted since its log was looked at, perhaps
@@ -249,6 +254,7 @@ class _LogReader:
         if batch is not None:
             self._add(batch, read, [*before, *self._articles, *read.definitions])
         self._notice(read.notices)
+        self._warn(new_edits(self._publication, before, self._articles))
         log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
 
     def _advance(self) -> None:

@@ -98,6 +98,10 @@ class SchemaChanges(Protocol):
         """Yield why schema changes will not be announced once setup has run, each with its remedy."""
         ...
 
+    def left_to_make(self) -> list[str]:
+        """Return what setup may not make, as statements in the Publisher's SQL for who may."""
+        ...
+
     def why_unannounced(self) -> str | None:
         """Say why schema changes are not announced now; None where they are."""
         ...

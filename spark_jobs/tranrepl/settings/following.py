@@ -76,6 +76,14 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
             yield f"article {article.source}: its table was altered since; write {'; '.join(wanted)} in the file"
 
 
+def new_edits(
+    publication: Publication, before: Iterable[RegisteredArticle], now: Iterable[RegisteredArticle]
+) -> list[str]:
+    """Return what is to be edited in the file now and was not before."""
+    known = set(edits(publication, before))
+    return [it for it in edits(publication, now) if it not in known]
+
+
 def _names(registered: RegisteredArticle) -> ArticleNames:
     """Return the names as they are registered."""
     return ArticleNames(

@@ -312,9 +312,22 @@ class Subscription(_Settings):
         return self
 
 
+class AlertLevel(StrEnum):
+    """How much an alert asks of a person."""
+
+    INFO = "info"
+    """Everything, also schema changes that were replicated."""
+    WARNING = "warning"
+    """What somebody should look at, and what has stopped."""
+    ERROR = "error"
+    """Only what has stopped."""
+
+
 class Alert(_Settings):
     notifier: ImportPath
     """Import path of an Airflow notifier."""
+    level: AlertLevel = AlertLevel.WARNING
+    """Which alerts it sends."""
     arguments: dict[str, JsonValue] = {}
     """The notifier's arguments. Templates in them see what happened as `alert`. Secrets belong in a connection."""
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.distributor.database import StoredSchemaChange
-from tranrepl.errors import ConfigurationError, TransientError
+from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
@@ -81,7 +81,14 @@ def bring_to_definitions(opened: OpenDistribution, articles: Iterable[Registered
         for article in behind:
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.
             applier.begin(position.watermark)
-            applier.apply([*_steps(opened, stored, article, by_id[recorded[str(article.source)]], position.watermark)])
+            try:
+                applier.apply(
+                    [*_steps(opened, stored, article, by_id[recorded[str(article.source)]], position.watermark)]
+                )
+            except ReplicationError as error:
+                # The transaction that the steps carry is not the change's.
+                error.add(ErrorDetails(xact_seqno=None, command_id=None))
+                raise
             applier.commit(position.watermark)
             done += applier.take_schema_changes()
     return done

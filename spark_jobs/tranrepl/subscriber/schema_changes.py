@@ -8,11 +8,12 @@ The definition that an article's table and procedures stand at is recorded at th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, PartitionChange, SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
 
@@ -54,6 +55,18 @@ class Recorded(Enum):
     """The table and the procedures stand at the old definition: the change is to be done."""
     AFTER = auto()
     """They stand at the new one or a later one."""
+
+
+@contextmanager
+def naming_change(step: SchemaStep) -> Iterator[None]:
+    """Let an error say that the delivery stopped before a schema change, and where that is stored."""
+    try:
+        yield
+    except ReplicationError as error:
+        error.add(ErrorDetails(schema_change=True))
+        if isinstance(error, ConfigurationError):
+            error.add(ErrorDetails(xact_seqno=step.xact_seqno.hex(), command_id=step.command_id))
+        raise
 
 
 def standing(step: SchemaStep, recorded: Mapping[str, int], where: str) -> Recorded:

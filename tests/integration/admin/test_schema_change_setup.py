@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from conftest import DatabasesFactory
-from support.announced import Announcing
 from support.databases import Databases
+from support.in_process import replicate_stored
 from support.least_rights import with_login
 from support.shell import publication_file, typed
 from support.site import Rows, Site, execute
@@ -129,39 +130,68 @@ def test_replicate_ddl_false_makes_none_and_removes_what_is_there(made: Database
     assert (_triggers(made), execute(made.publisher, _SCHEMA)) == ([], [(0,)])
 
 
-def test_an_owner_is_told_the_statements_for_a_superuser(
-    owner: Databases, made: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def _printed(databases: Databases, folder: Path) -> str:
+    """Return the statements that are left for a superuser."""
+    return typed(
+        "script",
+        publication_file(folder, [{"source": "public.item"}]),
+        "--publisher",
+        environment=databases.environment,
+    ).out
+
+
+def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
+    owner: Databases, made: Databases, tmp_path: Path
+) -> None:
+    file = publication_file(tmp_path, [{"source": "public.item"}], replicate_ddl=True)
+    database, login = made.publisher.database, owner.publisher.login
+    warning = (
+        f"Publisher {database}: role {login} may not make what announces schema changes, so they stop the publication: "
+        f"`tranrepl script {file} --publisher` prints the statements for a superuser, to run after `tranrepl setup "
+        f"{file}`; or set replicate_ddl: false"
+    )
+    done = typed("setup", file, environment=owner.environment)
+    assert (done.status, done.err.splitlines()[0]) == (0, f"warning: {warning}")
+    assert len(wrap(warning.replace(str(file), "dags/publications/shop.yaml"), 80)) <= 5
+    shown = typed("status", file, environment=owner.environment).out
+    assert "schema changes stop the publication: the event triggers that announce them are not there" in shown
+    statements = _printed(owner, tmp_path)
+    assert statements.startswith(f"-- in database {database} of the Publisher, as a superuser\nALTER FUNCTION")
+    execute(made.publisher, statements)
+    assert check(_site(owner, tmp_path).topology).warnings == []
+    assert _printed(owner, tmp_path) == ""
+    shown = typed("status", file, environment=owner.environment).out
+    assert "schema changes stop" not in shown
+    ((own,),) = execute(
+        made.publisher, "SELECT proowner = current_user::regrole FROM pg_proc WHERE proname = 'announce_schema_change'"
+    )
+    assert own
+
+
+def test_without_event_triggers_an_owner_announces_and_all_else_works(
+    owner: Databases, made: Databases, tmp_path: Path
 ) -> None:
     site = _site(owner, tmp_path)
+    execute(made.publisher, f'GRANT CREATE ON SCHEMA public TO "{owner.publisher.login}"')
     site.set_up()
     assert execute(made.publisher, _FUNCTIONS) == [
         ("announce",),
         ("announce_schema_change",),
         ("identify_partitions",),
     ]
-    (warning,) = check(site.topology).warnings
-    introduction, *statements = warning.splitlines()
-    database, login = made.publisher.database, owner.publisher.login
-    assert introduction == (
-        f"Publisher {database}: role {login} may not make what announces schema changes, which therefore stop the "
-        f"publication: let a superuser run this in database {database}, or set replicate_ddl: false:"
+    replicate_stored(site)
+    site.at_publisher("INSERT INTO item VALUES (1, 'one')")
+    replicate_stored(site)
+    site.at_publisher(
+        "BEGIN", "ALTER TABLE item ADD COLUMN a int DEFAULT 5", "SELECT tranrepl.announce('item')", "COMMIT"
     )
-    file = publication_file(tmp_path, [{"source": "public.item"}])
-    shown = typed("status", file, environment=owner.environment).out
-    assert "schema changes stop the publication: the event triggers that announce them are not there" in shown
-    # The owner may do without.
-    announced = Announcing(owner.publisher)
-    announced.keep_log()
-    owners = ("BEGIN", "ALTER TABLE item ADD COLUMN a int", "SELECT tranrepl.announce('item')", "COMMIT")
-    assert [it["event"] for it in announced.told_of(*owners)] == ["call"]
-    execute(made.publisher, *statements)
-    assert check(site.topology).warnings == []
-    assert status(site.topology).log_reader.schema_changes_stop is None
-    assert [it["tag"] for it in announced.told_of("ALTER TABLE item ADD COLUMN b int")] == ["ALTER TABLE"]
-    ((own,),) = execute(
-        made.publisher, "SELECT proowner = current_user::regrole FROM pg_proc WHERE proname = 'announce_schema_change'"
-    )
-    assert own
+    site.at_publisher("INSERT INTO item VALUES (2, 'two', 6)")
+    replicate_stored(site)
+    assert site.at_subscriber("SELECT * FROM item ORDER BY id") == [(1, "one", 5), (2, "two", 6)]
+    site.at_publisher("ALTER TABLE item DROP COLUMN note", "INSERT INTO item VALUES (3, 7)")
+    with pytest.raises(ConfigurationError, match=r"public\.item"):
+        replicate_stored(site)
+    assert site.at_subscriber("SELECT id FROM item ORDER BY id") == [(1,), (2,)]
 
 
 def test_statements_before_setup_are_all_that_it_takes(owner: Databases, made: Databases, tmp_path: Path) -> None:
@@ -169,7 +199,7 @@ def test_statements_before_setup_are_all_that_it_takes(owner: Databases, made: D
     execute(made.publisher, f'REVOKE CREATE ON DATABASE "{made.publisher.database}" FROM {owner.publisher.login}')
     (warning,) = check(site.topology).warnings
     assert "after `tranrepl setup FILE`" not in warning
-    execute(made.publisher, warning.split("\n", 1)[1])
+    execute(made.publisher, _printed(owner, tmp_path))
     assert check(site.topology).warnings == []
     assert _triggers(made) == _TRIGGERS
 
@@ -198,6 +228,6 @@ def test_check_warns_where_event_triggers_are_off(made: Databases, tmp_path: Pat
     site.set_up()
     execute(made.publisher, f'ALTER DATABASE "{made.publisher.database}" SET event_triggers = off')
     assert check(site.topology).warnings == [
-        f"Publisher {made.publisher.database}: event_triggers is off, and schema changes therefore stop the publication"
+        f"Publisher {made.publisher.database}: event_triggers is off, so schema changes stop the publication"
     ]
     assert status(site.topology).log_reader.schema_changes_stop == "event_triggers is off"

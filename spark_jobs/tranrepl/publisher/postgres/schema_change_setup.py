@@ -140,20 +140,24 @@ class SchemaChangeSetup:
         return [f"{step.what} at {self._where}" for step in steps]
 
     def warnings(self) -> Iterator[str]:
-        """Yield why schema changes will not be announced once setup has run, with the statements for who may."""
+        """Yield why schema changes will not be announced once setup has run, and the command for what is left."""
         with translated_errors(self._where):
             missing, off = self._missing(), self._switched_off()
-        left = [step for step in missing if not step.allowed]
-        if left:
-            texts = [it.as_string(self._session) for step in left for it in step.statements]
-            after = "" if len(left) == len(missing) else "after `tranrepl setup FILE`, "
+        if not all(step.allowed for step in missing):
+            after = ", to run after `tranrepl setup FILE`" if any(step.allowed for step in missing) else ""
             yield (
-                f"{self._where}: role {self._session.info.user} may not make what announces schema changes, which "
-                f"therefore stop the publication: {after}let a superuser run this in database "
-                f"{self._session.info.dbname}, or set replicate_ddl: false:\n" + "\n".join(f"{it};" for it in texts)
+                f"{self._where}: role {self._session.info.user} may not make what announces schema changes, so they "
+                f"stop the publication: `tranrepl script FILE --publisher` prints the statements for a superuser{after}"
+                "; or set replicate_ddl: false"
             )
         if off:
-            yield f"{self._where}: {off}, and schema changes therefore stop the publication"
+            yield f"{self._where}: {off}, so schema changes stop the publication"
+
+    def left_to_make(self) -> list[str]:
+        """Return the statements for what setup may not make, in their order."""
+        with translated_errors(self._where):
+            left = [step for step in self._missing() if not step.allowed]
+            return [it.as_string(self._session) for step in left for it in step.statements]
 
     def why_unannounced(self) -> str | None:
         """Say why schema changes are not announced now; None where they are."""

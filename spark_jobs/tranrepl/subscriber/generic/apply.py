@@ -43,6 +43,7 @@ from tranrepl.subscriber.generic.schema_changes import SchemaChanges
 from tranrepl.subscriber.generic.serial import SqlSerial
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import Watermark
+from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.scripts import not_run
 from tranrepl.subscriber.truncation import children_first
 
@@ -152,7 +153,7 @@ class SqlApplier:
         place = CommandPlace(step.xact_seqno, step.command_id)
         if self._applied_before is not None and place < self._applied_before:
             return
-        with translated_errors(self._where, self._database):
+        with naming_change(step), translated_errors(self._where, self._database):
             if self._database.ddl_commits:
                 self._said += self._committed.apply(step, self._expected)
             else:

@@ -48,6 +48,7 @@ from tranrepl.subscriber.postgres.script import ScriptApply
 from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.postgres.watermark import Watermark
+from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.truncation import children_first, refer_to_one_another
 
 _LONGEST_TURN = 0.05
@@ -130,7 +131,8 @@ class PostgresApplier:
 
     def _change_schema(self, step: SchemaStep) -> None:
         self._at_work.set()
-        self._schema.apply(step)
+        with naming_change(step):
+            self._schema.apply(step)
         # What was made for the old definition.
         self._serial.forget()
         self._targets.forget()
