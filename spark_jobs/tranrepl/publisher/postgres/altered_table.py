@@ -13,18 +13,26 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 
+# What a query gives of a domain is what the domain is made of.
 _COLUMNS = """
-SELECT attnum, attname::text, atttypid::bigint, atttypmod FROM pg_catalog.pg_attribute
- WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+WITH RECURSIVE given AS (
+  SELECT attnum AS number, atttypid AS type, atttypmod AS modifier FROM pg_catalog.pg_attribute
+   WHERE attrelid = %(table)s AND attnum > 0 AND NOT attisdropped
+  UNION ALL SELECT g.number, t.typbasetype, t.typtypmod FROM given g JOIN pg_catalog.pg_type t ON t.oid = g.type
+   WHERE t.typtype = 'd')
+SELECT a.attnum, a.attname::text, a.atttypid::bigint, a.atttypmod, g.type::bigint, g.modifier
+  FROM given g JOIN pg_catalog.pg_type t ON t.oid = g.type AND t.typtype <> 'd'
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = %(table)s AND a.attnum = g.number
+ ORDER BY a.attnum
 """
 
 
 def refuse_altered(session: Session, where: str, article: RegisteredArticle) -> None:
     """Raise TransientError where the columns that the snapshot has are not those that are registered, or that the table
     has now. The table is locked by then."""
-    seen = session.execute(_COLUMNS, [article.source_object_id]).fetchall()
+    seen = session.execute(_COLUMNS, {"table": article.source_object_id}).fetchall()
     registered = {(it.ordinal, it.name, it.type_oid, it.type_modifier) for it in article.columns}
-    if not registered.issubset(seen):
+    if not registered.issubset(column[:4] for column in seen):
         raise TransientError(
             f"{where}: the columns of table {article.source} are not those that are registered",
             remedy="`tranrepl log-reader FILE` registers the schema change; where schema changes are not replicated, "
@@ -34,7 +42,9 @@ def refuse_altered(session: Session, where: str, article: RegisteredArticle) -> 
     try:
         with session.transaction():
             unaltered = _numbers_now(session, article) == [it.ordinal for it in article.columns]
-            unaltered = unaltered and _columns_now(session, article) == [column[1:] for column in seen]
+            unaltered = unaltered and _columns_now(session, article) == [
+                (name, *given) for _, name, _, _, *given in seen
+            ]
     except errors.UndefinedColumn:
         unaltered = False
     if not unaltered:
@@ -52,7 +62,7 @@ def _numbers_now(session: Session, article: RegisteredArticle) -> list[int]:
 
 
 def _columns_now(session: Session, article: RegisteredArticle) -> list[tuple[str, int, int]]:
-    """Return name, type and modifier of each column."""
+    """Return name, type and modifier of each column, as a query gives them."""
     query = sql.SQL("SELECT (NULL::{}).* WHERE false").format(qualified(article.source))
     result = session.execute(query).pgresult
     if result is None:
