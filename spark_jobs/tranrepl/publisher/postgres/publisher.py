@@ -195,7 +195,7 @@ class PostgresPublisher:
     # The log
 
     def identity(self, known_timeline: int | None = None) -> LogIdentity:
-        return read_log_identity(self._connection, known_timeline)
+        return read_log_identity(self.session, self._connection, known_timeline)
 
     def continuation(self, identity: LogIdentity, registered: RegisteredLog) -> Continuation:
         return Continuity(self.session, self.slot, identity, registered).continuation()
