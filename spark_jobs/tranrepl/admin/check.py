@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import shlex
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
 
 from tranrepl.admin.followed_names import following, registered_articles
+from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequence_check import sequence_warnings
-from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.stale_articles import waits_for_snapshot, why_unknown
@@ -30,6 +25,7 @@ from tranrepl.errors import (
     ReplicationError,
 )
 from tranrepl.log_reader.continuity import find_break
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
@@ -48,7 +44,6 @@ from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl check"
 _NOT_OF_SETUP = (CustomProcedureError, JobRightError)
-_TRIED_BYTES = 64 * 1024
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
@@ -103,26 +98,30 @@ class Checked:
 def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Checked:
     """Look at all that the publication needs, and change nothing."""
     checked = Checked(purpose=purpose)
-    checked.collect(partial(_outdated_names, checked, topology))
-    topology = following(topology)
-    publication = topology.publication
-    checked.collect(_java)
-    checked.collect(_spark_submit)
-    checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
-    checked.collect(lambda: store_problems(publication.distributor.store))
-    checked.warnings.extend(_not_propagated(publication))
-    checked.collect(lambda: _clashes(topology))
-    with topology.distributor() as database:
-        checked.collect(lambda: _publisher(checked, topology, database))
+    with topology.distributor() as database, ExitStack() as opened:
+        registered = registered_articles(topology, database)
+        checked.collect(partial(_outdated_names, checked, topology.publication, registered))
+        topology = following(topology, registered)
+        publication = topology.publication
+        publisher = cache(lambda: opened.enter_context(topology.publisher(_APPLICATION)))
+        checked.collect(_java)
+        checked.collect(_spark_submit)
+        checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
+        checked.collect(lambda: store_problems(publication.distributor.store))
+        checked.warnings.extend(_not_propagated(publication))
+        checked.collect(lambda: _clashes(topology))
+        checked.collect(lambda: _publisher(checked, topology, database, publisher))
         checked.collect(lambda: _distributor(database))
         for subscription in publication.subscriptions:
-            checked.collect(partial(_subscriber, checked, topology, database, subscription.name))
+            checked.collect(partial(_subscriber, checked, topology, database, publisher, subscription.name))
     return checked
 
 
-def _outdated_names(checked: Checked, topology: Topology) -> Iterator[ReplicationError]:
+def _outdated_names(
+    checked: Checked, publication: Publication, registered: Sequence[RegisteredArticle]
+) -> Iterator[ReplicationError]:
     """Warn of names in the file that a schema change has overtaken."""
-    checked.warnings.extend(edits(topology.publication, registered_articles(topology)))
+    checked.warnings.extend(edits(publication, registered))
     yield from ()
 
 
@@ -141,12 +140,14 @@ def _not_propagated(publication: Publication) -> Iterator[str]:
 
 def check_publisher(topology: Topology) -> Checked:
     """Look at the Publisher and its tables only."""
-    checked, topology = Checked(), following(topology)
+    checked = Checked()
 
     def problems() -> Iterator[ReplicationError]:
-        yield from _position_problems(topology)
-        with topology.distributor() as database, topology.publisher(_APPLICATION) as publisher:
-            yield from _tables(checked, topology.publication, database, publisher)
+        with topology.distributor() as database:
+            followed = following(topology, registered_articles(topology, database))
+            yield from _position_problems(followed)
+            with followed.publisher(_APPLICATION) as publisher:
+                yield from _tables(checked, followed.publication, database, publisher)
 
     checked.collect(problems)
     return checked
@@ -180,41 +181,6 @@ def _spark_submit() -> Iterator[ReplicationError]:
     yield from ()
 
 
-def store_problems(store: str) -> Iterator[ConfigurationError]:
-    """Yield what keeps a store on a mounted path from being written: a folder with a file is made there, and removed
-    again. Another path takes Spark's own way, for which there is a job (`store_check`)."""
-    path = mounted_path(store)
-    if path is None:
-        return
-    if not path.is_absolute():
-        yield ConfigurationError(
-            f"distributor.store: {store!r} is relative", remedy="allowed: an absolute path or a URL"
-        )
-        return
-    # Not Path.exists: it raises where a folder on the way may not be entered.
-    nearest = next((parent for parent in (path, *path.parents) if os.path.exists(parent)), Path("/"))  # noqa: PTH110
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        what = "is not a folder" if not nearest.is_dir() else "is not writable for this user"
-        yield ConfigurationError(f"distributor.store: {store!r}: {nearest} {what}", remedy=_writable(nearest))
-        return
-    try:
-        with tempfile.TemporaryDirectory(prefix="_tranrepl_check_", dir=nearest) as folder:
-            Path(folder, "file").write_bytes(bytes(_TRIED_BYTES))
-    except OSError as error:
-        denied = isinstance(error, PermissionError)
-        yield ConfigurationError(
-            f"distributor.store: {store!r}: {nearest} cannot be written: {error.strerror}",
-            remedy=_writable(nearest) if denied else "make room there, or name another path to write to",
-        )
-
-
-def _writable(folder: Path) -> str:
-    """Return a remedy that says how this user gets a folder to write to."""
-    if not folder.is_dir():
-        return "allowed: a path to write to"
-    return f"allowed: a path to write to; or, as root: chown {getpass.getuser()} {shlex.quote(str(folder))}"
-
-
 def _position_problems(topology: Topology) -> Iterator[ConfigurationError]:
     """Yield an error for each `subscription_lsn` that is no position of this kind of Publisher."""
     for subscription in topology.publication.subscriptions:
@@ -228,15 +194,17 @@ def _position_problems(topology: Topology) -> Iterator[ConfigurationError]:
                 )
 
 
-def _publisher(checked: Checked, topology: Topology, database: DistributionDatabase) -> Iterator[ReplicationError]:
+def _publisher(
+    checked: Checked, topology: Topology, database: DistributionDatabase, open_publisher: Callable[[], Publisher]
+) -> Iterator[ReplicationError]:
     yield from _position_problems(topology)
-    with topology.publisher(_APPLICATION) as publisher:
-        yield from _tables(checked, topology.publication, database, publisher)
-        if topology.publication.replicate_ddl:
-            checked.warnings.extend(publisher.schema_changes.warnings())
-        # Setup acts on all of them.
-        if len(checked.tables) == len(topology.publication.articles):
-            yield from publisher.right_problems(checked.tables, _read_by_snapshots(topology.publication))
+    publisher = open_publisher()
+    yield from _tables(checked, topology.publication, database, publisher)
+    if topology.publication.replicate_ddl:
+        checked.warnings.extend(publisher.schema_changes.warnings())
+    # Setup acts on all of them.
+    if len(checked.tables) == len(topology.publication.articles):
+        yield from publisher.right_problems(checked.tables, _read_by_snapshots(topology.publication))
 
 
 def _tables(
@@ -294,7 +262,11 @@ def _registered(publication: Publication, database: DistributionDatabase) -> Pub
 
 
 def _subscriber(
-    checked: Checked, topology: Topology, database: DistributionDatabase, name: str
+    checked: Checked,
+    topology: Topology,
+    database: DistributionDatabase,
+    open_publisher: Callable[[], Publisher],
+    name: str,
 ) -> Iterator[ReplicationError]:
     able, settings = topology.dialect(name).capabilities, topology.publication.subscription(name)
     if settings.subscription_streams > 1 and not able.streams:
@@ -326,7 +298,7 @@ def _subscriber(
                 made_by.require_not_newer(subscriber.where)
             are_current = made_by is not None and made_by.revision == REVISION
             checked.warnings.extend(
-                sequence_warnings(checked.tables, topology, subscriber, settings, tables_are_current=are_current)
+                sequence_warnings(checked.tables, open_publisher, subscriber, settings, tables_are_current=are_current)
             )
     yield from _in_the_way(checked, topology, database, name)
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tranrepl.distribution.sequences import lacking_rights
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.sequences import FoundSequences
+from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.settings.registration import registered_article
 from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.sequences import SequenceScope
-from tranrepl.topology import Topology
 
 
 def sequence_warnings(
     tables: Sequence[tuple[Article, TableDescription]],
-    topology: Topology,
+    open_publisher: Callable[[], Publisher],
     subscriber: Subscriber,
     settings: Subscription,
     *,
@@ -31,5 +31,5 @@ def sequence_warnings(
     found = subscriber.sequences.find(articles, scope) if tables_are_current else FoundSequences()
     yield from lacking_rights(subscriber.where, found.grants)
     if found.by_column or not all(subscriber.has_destination(it.destination) for it in articles):
-        with topology.publisher("tranrepl check") as publisher:
-            yield from lacking_rights(publisher.where, publisher.sequences(articles).grants)
+        publisher = open_publisher()
+        yield from lacking_rights(publisher.where, publisher.sequences(articles).grants)

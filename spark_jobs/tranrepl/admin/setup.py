@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from tranrepl.admin.followed_names import following
+from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.admin.recorded_definitions import record_definitions, standing_articles
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
@@ -37,9 +37,9 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
     Raises ConfigurationError where a change of an article must wait for commands still to be delivered.
     """
     named = {it.destination_table: file_names(it) for it in topology.publication.articles}
-    topology = following(topology)
-    publication = topology.publication
     with topology.distributor() as database:
+        topology = following(topology, registered_articles(topology, database))
+        publication = topology.publication
         with topology.publisher(_APPLICATION) as publisher:
             set_up_distribution_tables(database, say)
             log = publisher.identity()

@@ -11,7 +11,7 @@ import pytest
 
 from support.example_publication import EXAMPLE
 from tranrepl.admin.airflow_pools import missing_pools
-from tranrepl.admin.check import store_problems
+from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.store_check import store_error
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
