@@ -64,13 +64,17 @@ class StoredRange:
 
     def _rows(self, file: Path, most: int) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(file) as stored:
-            groups = [it for it in range(stored.num_row_groups) if not self._had(stored.metadata.row_group(it))]
+            groups = [it for it in range(stored.num_row_groups) if self._meets(stored.metadata.row_group(it))]
             for rows in stored.iter_batches(most, row_groups=groups):
                 yield rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
 
-    def _had(self, group: pq.RowGroupMetaData) -> bool:
+    def _meets(self, group: pq.RowGroupMetaData) -> bool:
+        """Return whether the row group may hold commands of the range."""
         statistics = group.column(0).statistics
-        return statistics is not None and statistics.has_min_max and bytes(statistics.max) <= self.after
+        if statistics is None or not statistics.has_min_max:
+            return True
+        first, last = bytes(statistics.min), bytes(statistics.max)
+        return last > self.after and first <= self.last and (self.before is None or first < self.before)
 
     def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         seqnos = rows["xact_seqno"]
