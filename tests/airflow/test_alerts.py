@@ -172,7 +172,7 @@ def test_a_batch_that_the_retry_delivered_sends_no_alert(
 
 
 def _skipping(number: int, error: Exception | None = None) -> JobResult:
-    """Of so many commands, and then stopped by an error."""
+    """Return the result of a delivery that skips so many commands and is then stopped by an error."""
     report = error.report if isinstance(error, ReplicationError) else None
     skipped = tuple(
         ErrorReport(

@@ -23,7 +23,7 @@ _WIDTH, _BAR, _ABOVE, _BELOW = 9.0, 0.15, 0.75, 0.1
 _BETWEEN_GROUPS = 0.8
 """Bars that would fit between two workloads."""
 _THICKNESS = 0.88
-"""Of a bar's place."""
+"""The part of a bar's place that the bar takes."""
 _LABELS, _ROOM_FOR_NUMBERS = 0.2, 1.17
 """Parts of the width: what the workloads' names take, and what the axis is longer than the longest bar."""
 _DOTS_PER_INCH = 144

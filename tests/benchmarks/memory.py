@@ -54,7 +54,7 @@ class PeakMemory:
 
 @contextmanager
 def peak_memory(into: dict[Role, float]) -> Iterator[None]:
-    """Of this process and all below it, while the context lasts."""
+    """Measure this process and all below it, while the context lasts."""
     peak = PeakMemory()
     try:
         yield

@@ -35,7 +35,7 @@ class TimedJob:
     peak_mb: Mapping[str, float] = field(default_factory=dict)
     """By role of a process, the largest one."""
     probe_seconds: float = 0.0
-    """Of the look before it, whether there is anything to do: a part of its start-up, not in `seconds`."""
+    """What the probe before it took: a part of its start-up, not in `seconds`."""
 
     def then(self, other: TimedJob) -> TimedJob:
         """Both, one after the other."""
@@ -56,7 +56,7 @@ class Measurement:
     mode: Apply
     phase: Phase
     changes: int
-    """Of the backlog, for each Subscriber."""
+    """The changes in the backlog, for each Subscriber."""
     ours: TimedJob
     reference_seconds: float
     stored_bytes: int | None = None

@@ -51,7 +51,7 @@ _MOST_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one process and its children, in seconds; NaN: what they computed is not known."""
+    """What a process and its children cost, in seconds; NaN: what they computed is not known."""
 
     wall: float
     cpu: float = math.nan

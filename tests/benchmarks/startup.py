@@ -42,7 +42,7 @@ class SmallRun:
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Seconds from the start of a job's process to its first line, and on from its last. The look before it is timed
+    """Seconds from the start of a job's process to its first line, and on from its last. The probe before it is timed
     with each backlog."""
 
     empty_job: float
@@ -99,7 +99,7 @@ class _Task:
 
     @property
     def startup_seconds(self) -> float:
-        """Of the job's process, where there was one."""
+        """Return what the job's process took to start, where there was one."""
         return self.job_seconds - self.result.seconds
 
 

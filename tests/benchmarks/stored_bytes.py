@@ -89,7 +89,7 @@ def _stored(commands: pa.Table) -> int:
 
 
 def _plain(commands: pa.Table) -> int:
-    """Of images and mask."""
+    """Return the bytes of images and mask."""
     lengths = (pc.sum(pc.binary_length(commands[it])).as_py() or 0 for it in ("before", "after", "changed"))
     return sum(lengths)
 

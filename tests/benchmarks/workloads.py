@@ -54,7 +54,7 @@ class Scenario:
     tables: tuple[str, ...]
     workloads: tuple[Workload, ...]
     row_filter: str | None = None
-    """Of every table but the marker."""
+    """The filter of every table but the marker."""
     subscribers: int = 1
 
     @property
@@ -255,7 +255,7 @@ def _wide_rows(rows: int, publisher: Connection) -> None:
 
 
 def _mixed(rows: int, publisher: Connection) -> None:
-    """Of a transaction's changes 30 insert new rows, 60 update others and 10 delete the oldest."""
+    """In each transaction 30 changes insert new rows, 60 update others and 10 delete the oldest."""
     updated = f"low + block * 10 + 10 + block * 60 % {rows // 2}"
     _in_transactions(
         publisher,

@@ -153,7 +153,7 @@ class World(NamedTuple):
     subscriber: Subscriber
     backup: Distributor | Subscriber | None
     second: int
-    """Of a second Publisher, which has one transaction to deliver: 0, it is not there; 1, it has not; 2, it has."""
+    """The state of a second Publisher with one transaction: 0, it is not there; 1, not delivered; 2, delivered."""
     runner: Runner
     administrator: Administrator
     refused: bool

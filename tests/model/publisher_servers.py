@@ -48,7 +48,7 @@ class Transaction:
 
     position: int
     server: int
-    """Of those that took the position, one after another or side by side. For us, its commit time says the same."""
+    """Which of the servers that took the position, one after another or side by side. We go by the commit time."""
     published: bool
     before: Transaction | None
     time: int

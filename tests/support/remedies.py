@@ -104,7 +104,7 @@ class Walk:
         return errors
 
     def _way_on(self, failed: Command, errors: list[ErrorReport]) -> list[Command]:
-        """Of the first error that names one."""
+        """Return the commands of the first error that names some."""
         ways = next((found for it in errors if (found := commands_of(it.remedy))), None)
         if ways is not None:
             way = ways[min(self.choice, len(ways) - 1)]

@@ -15,7 +15,7 @@ from tranrepl.connections import Connection
 
 
 class Requirement(Enum):
-    """Of a SQL Server."""
+    """What a test needs of a SQL Server."""
 
     SINGLE_USER = auto()
     """`ALTER DATABASE … SET SINGLE_USER WITH ROLLBACK IMMEDIATE`"""

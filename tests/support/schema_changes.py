@@ -35,7 +35,7 @@ def renamed(name: str, new_name: str) -> ColumnChange:
 
 
 def retyped(column: Column) -> ColumnChange:
-    """Of a column as it is afterwards."""
+    """Return the change of type that leads to this column."""
     return ColumnChange(action=ColumnAction.RETYPE, column=column.name, type_name=column.type_name)
 
 

@@ -78,7 +78,7 @@ class Site:
         return self.probe_log() or self.run_log_reader()
 
     def probe_log(self) -> JobResult | None:
-        """The look before the Spark job alone: None where there is something to read."""
+        """Run the probe alone, before the Spark job: None where there is something to read."""
         return log_reader_agent.idle_result(LogReaderRequest(publication=self.publication), self.topology)
 
     def run_log_reader(self) -> JobResult:
@@ -99,7 +99,7 @@ class Site:
         return idle or distribution_job.run(self.spark, request, self.connections)
 
     def probe_batches(self, subscription: str) -> JobResult | None:
-        """The look before the Spark job alone: None where there is something to deliver."""
+        """Run the probe alone, before the Spark job: None where there is something to deliver."""
         request = DistributionRequest(publication=self.publication, subscription=subscription)
         return distribution_agent.idle_result(request, self.topology)
 

@@ -15,7 +15,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def _anchors(page: Path) -> set[str]:
-    """Of its headings, as they are shown by who renders pages of a repository."""
+    """Return the anchors of a page's headings, as those make them who show pages of a repository."""
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

@@ -25,7 +25,7 @@ Show = Callable[[Mapping[str, Any]], None]
 @contextmanager
 def following(topology: Topology, subscription: str | None, show: Show) -> Iterator[None]:
     """Show, once a second, the history row of a run that begins after this: a subscription's, or (None) the log
-    reader's. The looks have a connection of their own; one that fails is left out."""
+    reader's. The history is read by a connection of its own; a reading that fails is left out."""
     over, history = Event(), _History(topology.distributor(), topology.publication.publication, subscription)
     follower = Thread(target=_follow, args=[history, show, over], name="tranrepl-display", daemon=True)
     follower.start()

@@ -50,7 +50,7 @@ def trace(
         elif not watch:
             out.print(
                 f"tracer token {token} is in the Publisher's log; after the next run, "
-                f"`tranrepl trace {settings_file()} --list` shows how long it took",
+                f"`tranrepl trace {file} --list` shows how long it took",
                 highlight=False,
                 markup=False,
             )
@@ -100,7 +100,8 @@ def _show(tokens: Sequence[TokenLatency], as_json: bool) -> None:
         print_json([it.model_dump(mode="json") for it in tokens])
         return
     if not tokens:
-        err.print("no tracer token is registered: `tranrepl trace FILE` posts one".replace("FILE", settings_file()))
+        file = settings_file()
+        err.print(f"no tracer token is registered: `tranrepl trace {file}` posts one", highlight=False, markup=False)
         return
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("tracer", justify="right", no_wrap=True)

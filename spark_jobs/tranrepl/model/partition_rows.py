@@ -41,7 +41,7 @@ class PartitionLevel(BaseModel):
     columns: tuple[str, ...]
     limits: PartitionLimits
     others: tuple[PartitionLimits, ...] = ()
-    """Of a default partition: those of its siblings, which take the rows that it does not have."""
+    """The limits of a default partition's siblings, which take the rows that it does not have."""
 
 
 class PartitionRows(BaseModel):

@@ -53,17 +53,17 @@ class ColumnChange(BaseModel):
     column: str
     """Its name before; of a column that is added, the name that it gets."""
     new_name: str | None = None
-    """Of a column that is renamed."""
+    """The new name of a column that is renamed."""
     type_name: str | None = None
-    """Of a column that is added or retyped: the type in SQL, as the Publisher's catalogue formats it."""
+    """The type of a column that is added or retyped, in SQL as the Publisher's catalogue formats it."""
     collation: str | None = None
-    """Of a column that is added or retyped: its collation in SQL, where it is not the type's."""
+    """The collation of a column that is added or retyped, in SQL, where it is not the type's."""
     existing_value: str | None = None
-    """Of a column that is added: the value that rows have which were there before, in the Publisher's text form."""
+    """What rows that were there before have in a column that is added, in the Publisher's text form."""
     default: str | None = None
-    """Of a column that is added: its default in the Publisher's SQL."""
+    """The default of a column that is added, in the Publisher's SQL."""
     generation_expression: str | None = None
-    """Of a generated column that is added: what it is generated from, in the Publisher's SQL. It does not travel."""
+    """What a column that is added is generated from, in the Publisher's SQL. It does not travel."""
 
 
 class LabelChange(BaseModel):
@@ -77,9 +77,9 @@ class LabelChange(BaseModel):
     label: str
     """Its name before; of a label that is added, the name that it gets."""
     new_label: str | None = None
-    """Of a label that is renamed."""
+    """The new text of a label that is renamed."""
     before: str | None = None
-    """Of a label that is added: the label that follows it; None where it is the last."""
+    """The label that follows one that is added; None where it is the last."""
 
 
 class PartitionChange(BaseModel):
@@ -94,9 +94,9 @@ class PartitionChange(BaseModel):
     """Places of the partitions from the top down to it: a Subscriber's partition is known by them. Empty where they are
     not known."""
     new_name: Table | None = None
-    """Of a partition that is renamed."""
+    """The new name of a partition that is renamed."""
     key: str | None = None
-    """Of a partition that is made: what it is divided by itself, in the Publisher's SQL."""
+    """What a partition that is made is divided by itself, in the Publisher's SQL."""
     rows: PartitionRows | None = None
     """Those that go; None where no comparison of values says which they are."""
 

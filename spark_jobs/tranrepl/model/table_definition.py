@@ -43,7 +43,7 @@ class DefinedColumn(BaseModel):
     default: str | None = None
     """In the Publisher's SQL; of a generated column, what it is generated from. It need not be known."""
     labels: tuple[str, ...] | None = None
-    """Of an enumerated type, in their order; None of any other type."""
+    """The labels of an enumerated type, in their order; None for any other type."""
 
 
 class UniqueConstraint(BaseModel):

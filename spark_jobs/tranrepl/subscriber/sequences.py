@@ -12,7 +12,7 @@ from tranrepl.model.sequences import FoundSequences, SequenceState
 
 
 class SequenceScope(Enum):
-    """Of which destinations the sequences are looked at."""
+    """Say for which destinations sequences are read."""
 
     CREATED = auto()
     """Tables that setup made for this subscription."""

@@ -19,7 +19,7 @@ class StreamRow:
     streams: int | None
     division: str | None
     applied_before: CommandPlace | None = None
-    """Of row 0, as `SubscriptionPosition` has it."""
+    """Where row 0 begins, as `SubscriptionPosition` has it."""
 
     def record(self) -> StreamRecord:
         if self.after is None or self.streams is None or self.division is None:

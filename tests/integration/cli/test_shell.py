@@ -265,7 +265,7 @@ def marked(site: Site) -> Iterator[Databases]:
 
 @contextmanager
 def _argument_lists() -> Iterator[set[str]]:
-    """Of every process that is seen meanwhile."""
+    """Collect the argument lists of every process that is seen meanwhile."""
     seen: set[str] = set()
     done = threading.Event()
 

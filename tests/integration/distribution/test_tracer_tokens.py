@@ -33,7 +33,7 @@ _ARRIVED = (
     "JOIN mssubscriptions USING (subscription_id) ORDER BY tracer_id, subscription_id"
 )
 _EMIT = "pg_logical_emit_message(boolean, text, text, boolean)"
-"""Of PostgreSQL 17 and later."""
+"""As PostgreSQL 17 and later have it."""
 _IN_ORDER = (
     "SELECT bool_and(publisher_commit <= distributor_commit AND distributor_commit <= subscriber_commit) "
     "FROM mstracer_tokens LEFT JOIN mstracer_history ON parent_tracer_id = tracer_id"

@@ -136,7 +136,7 @@ def test_a_crashed_publisher_forgets_only_where_its_slot_was(server: PostgresSer
 def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
     server: PostgresServer, site: Site, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at its log and the reading."""
+    """It is restored between the probe of its log and the reading."""
     registered = watermark(site)
     site.at_publisher("CREATE TABLE other (filler text)")
     original = _LogReader._write
@@ -160,7 +160,7 @@ def test_a_publisher_restored_from_before_a_snapshot_is_refused(
     """Nothing was read since; the Subscriber has the rows all the same."""
     backup = back_up(server, tmp_path / "backup")
     insert(site, 1, 3, "lost")
-    # More than the looks to come write: hints, where pages have checksums.
+    # More than the probes to come write: hints, where pages have checksums.
     site.at_publisher("SELECT pg_logical_emit_message(false, 'test', repeat('x', 1000000))")
     assert command(site, tmp_path, "reinitialize", "-s", "reporting").status == 0
     restore(server, backup)

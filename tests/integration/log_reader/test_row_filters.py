@@ -102,7 +102,7 @@ def ends(databases: DatabasesFactory) -> Databases:
 
 
 def _problems(site: Site) -> list[ReplicationError]:
-    """Of the Publisher."""
+    """Return what `check` says of the Publisher."""
     return check_publisher(site.topology).problems
 
 

@@ -35,7 +35,7 @@ _CHANGES = 300
 
 
 def _overlapping_transactions(publisher: Connection) -> None:
-    """Of one to hundreds of rows, some of them wide, some rolled back: they span pages, and ranges, of the log."""
+    """Write transactions of one to hundreds of rows, some wide, some rolled back: they span pages and ranges."""
     chance = random.Random(5)
     sessions = [psycopg.connect(**publisher.libpq_parameters("test")) for _ in range(_SESSIONS)]  # type: ignore[arg-type]
     for change in range(_CHANGES):

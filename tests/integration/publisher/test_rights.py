@@ -27,7 +27,7 @@ def owners(databases: DatabasesFactory) -> Databases:
 
 @pytest.fixture
 def login(owners: Databases) -> Iterator[Connection]:
-    """Of an ordinary role that owns the Publisher's table."""
+    """The login of an ordinary role that owns the Publisher's table."""
     name, password = f"publisher_{uuid4().hex[:8]}", uuid4().hex
     execute(
         owners.publisher,

@@ -14,6 +14,7 @@ from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 
+_DOMAIN = "CREATE DOMAIN short AS text CHECK (length(VALUE) < 10)"
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, code text NOT NULL, other integer NOT NULL)"
 _ROWS = "INSERT INTO t SELECT n, n::text, n / 2 FROM generate_series(1, 9) n"
 
@@ -108,3 +109,16 @@ def test_nothing_is_copied_before_the_log_reader_has_registered_a_change(stateme
         site.take_snapshot()
     assert "`tranrepl log-reader FILE` registers the schema change" in (refused.value.report.remedy or "")
     assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before
+
+
+def test_a_table_with_a_domain_and_an_array_of_it_is_copied(databases: DatabasesFactory, tmp_path: Path) -> None:
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    articles = [{"source": "public.t"}]
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
+    table = "CREATE TABLE t (id integer PRIMARY KEY, code short NOT NULL, codes short[])"
+    site.at_publisher(_DOMAIN, table, "INSERT INTO t VALUES (1, 'a', '{b,c}'), (2, '', NULL)")
+    site.at_subscriber(_DOMAIN)
+    site.set_up()
+    site.take_snapshot()
+    assert site.differences() == []
+    assert len(site.at_subscriber("SELECT * FROM t")) == 2

@@ -29,7 +29,7 @@ EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "20"))
 COLUMNS = (Column("id", "integer", key=1), Column("code", "integer"), Column("note"), Column("amount", "integer"))
 _numbers = count()
 _BEHIND_ALL = "g"
-"""Of what is compared with hexadecimal digits."""
+"""Sorts after every hexadecimal digit."""
 
 # What a Subscriber may have of its own, for its table %t (and %p, the one that it refers to).
 CONSTRAINTS = {

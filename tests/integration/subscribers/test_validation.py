@@ -70,7 +70,7 @@ def mssql_end(mssql_database: Connection) -> Subscriber:
 
 @pytest.fixture
 def moments(databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path) -> Site:
-    """Of dates and times, whose rows are not replicated: each end's are its own."""
+    """A table of dates and times whose rows are not replicated: each end has its own."""
     destination = f"{mariadb_database}.moment"
     article = {"source": "public.moment", "destination": destination, **STATEMENTS, "ins_cmd": "NONE"}
     site = Site(

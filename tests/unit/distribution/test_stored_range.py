@@ -6,12 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tranrepl.distribution import stored_range
 from tranrepl.distribution.stored_range import StoredRange
-from tranrepl.distributor.command_file import publish, write_commands
+from tranrepl.distributor import command_file
+from tranrepl.distributor.command_file import publish, stored_files, write_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -19,8 +22,15 @@ _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def _stored(store: Path, first: int, commands: int, image: str) -> Batch:
     """A batch of so many transactions, each with one INSERT."""
-    numbers = range(first, first + commands)
-    rows = pa.RecordBatch.from_pydict(
+    folder = f"from_{first}"
+    publish(store / folder, write_commands(store / folder, [_rows(range(first, first + commands), image)]))
+    weight = commands * len(image)
+    return Batch(folder, _seqno(first), _seqno(first + commands - 1), _NOON, _NOON, commands, commands, weight)
+
+
+def _rows(numbers: range, image: str) -> pa.RecordBatch:
+    commands = len(numbers)
+    return pa.RecordBatch.from_pydict(
         {
             "xact_seqno": [_seqno(it) for it in numbers],
             "command_id": [1] * commands,
@@ -33,10 +43,6 @@ def _stored(store: Path, first: int, commands: int, image: str) -> Batch:
         },
         schema=ROW_LAYOUT,
     )
-    folder = f"from_{first}"
-    publish(store / folder, write_commands(store / folder, [rows]))
-    weight = commands * len(image)
-    return Batch(folder, _seqno(first), _seqno(first + commands - 1), _NOON, _NOON, commands, commands, weight)
 
 
 def _seqno(number: int) -> bytes:
@@ -52,3 +58,28 @@ def test_wide_rows_are_read_few_at_a_time_among_narrow_ones(tmp_path: Path, monk
     assert numbers == [*range(1, 30_001), *range(40_000, 40_200)]
     assert len(read[0]) == 20_000
     assert max(rows.nbytes for rows in read) < 2_000_000
+
+
+@pytest.mark.parametrize("end", ["last", "before"])
+def test_row_groups_outside_the_range_are_not_read(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_file, "_ROW_GROUP_BYTES", 1)
+    record = PublicationRecord(1, "purchasing", str(tmp_path), "slot", None, None)
+    groups = [_rows(range(it, it + 1), "1\tx") for it in range(1, 31)]
+    publish(tmp_path / "one", write_commands(tmp_path / "one", groups))
+    batch = Batch("one", _seqno(1), _seqno(30), _NOON, _NOON, 30, 30, 90)
+    (file,) = stored_files(tmp_path / "one")
+    with pq.ParquetFile(file) as stored:
+        column = [stored.metadata.row_group(it).column(0) for it in range(stored.num_row_groups)]
+    content = bytearray(file.read_bytes())
+    for damaged in (column[9], column[20]):
+        content[damaged.data_page_offset : damaged.data_page_offset + damaged.total_compressed_size] = bytes(
+            damaged.total_compressed_size
+        )
+    file.write_bytes(content)
+    last, before = (_seqno(20), None) if end == "last" else (_seqno(30), _seqno(21))
+    read = StoredRange(record, (batch,), _seqno(10), last, before)
+    numbers = [int.from_bytes(it, "big") for rows in read.commands() for it in rows["xact_seqno"].to_pylist()]
+    assert numbers == [*range(11, 21)]
+    wider = StoredRange(record, (batch,), _seqno(9), last, before)
+    with pytest.raises(ConfigurationError):
+        list(wider.commands())

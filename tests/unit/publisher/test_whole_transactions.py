@@ -62,7 +62,7 @@ _tables = st.lists(
 
 
 def _changes(transactions: list[list[list[int]]]) -> list[bytes]:
-    """Of one table, its change; of two, their TRUNCATE."""
+    """Make a change where a transaction names one table, a TRUNCATE where it names two."""
     messages = []
     for number, changed in enumerate(transactions):
         messages.append(b"B" + number.to_bytes(4, "big"))

@@ -16,7 +16,7 @@ _VALUES = st.none() | st.sampled_from(["NULL", "\\N", "", '"', "\\", "{}", ","])
 
 
 def _elements(text: str) -> list[str | None]:
-    """Of an array of text, as PostgreSQL reads it."""
+    """Return the elements of an array of text, as PostgreSQL reads it."""
     assert text[:1] + text[-1:] == "{}"
     found, at = [], 1
     while at < len(text) - 1:

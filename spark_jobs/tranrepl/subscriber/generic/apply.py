@@ -48,7 +48,7 @@ from tranrepl.subscriber.scripts import not_run
 from tranrepl.subscriber.truncation import children_first
 
 _MOST_KEPT_BYTES = 256 * 1024 * 1024
-"""Of commands that were applied in the open transaction, to apply them again."""
+"""The most that is kept of commands applied in the open transaction, to apply them again."""
 
 
 class SqlApplier:

@@ -46,16 +46,16 @@ class IdentityColumn:
 class CatalogueColumn:
     name: str
     type_name: str
-    """Of the base type where the type is an alias; of a CLR type its own."""
+    """The base type's name where the type is an alias; a CLR type's own."""
     max_length: int
     """Bytes; -1 for `max`."""
     precision: int
     scale: int
-    """Of a time: digits of a second's fraction."""
+    """For a time: the digits of a second's fraction."""
     nullable: bool
     collation: str | None
     code_page: int | None
-    """Of the collation: in which `varchar` is stored."""
+    """The collation's code page, in which `varchar` is stored."""
     default: str | None
     computed: str | None
     """The expression of a computed column."""
@@ -75,7 +75,7 @@ class UniqueIndex:
     columns: tuple[str, ...]
     primary_key: bool
     filtered: bool
-    """Of some rows only."""
+    """Whether the index has some rows only."""
 
 
 @dataclass(frozen=True, slots=True)

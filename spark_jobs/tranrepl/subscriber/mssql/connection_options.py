@@ -29,7 +29,7 @@ _LOGIN_SECONDS = "15"
 _VERSIONS = ("7.3", "7.4")
 """Older ones know neither `datetime2` nor `datetimeoffset`."""
 _CONNECTING = threading.Lock()
-"""Of the environment, which is the process's."""
+"""Held while the environment is changed, which is the process's."""
 
 
 def _one_of(*allowed: str) -> Callable[[str], str | None]:

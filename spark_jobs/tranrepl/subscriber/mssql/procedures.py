@@ -34,7 +34,7 @@ begin
         + N'command' + coalesce(N' for Table ''' + @param1 + N''' with Primary Key(s): ' + @param2, N'') + N'.'
     raiserror (N'%s', 16, 1, @text)
 end"""
-"""Of SQL Server's own message a server that lacks the procedure has none: the number begins the text."""
+"""For servers without SQL Server's own procedure and message: the number begins the text."""
 
 
 class SqlServerScripter:

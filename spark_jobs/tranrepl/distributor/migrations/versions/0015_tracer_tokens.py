@@ -81,3 +81,9 @@ def _create_tables() -> None:
         ),
         sa.PrimaryKeyConstraint("parent_tracer_id", "subscription_id", name="pk_mstracer_history"),
     )
+
+
+def downgrade() -> None:
+    op.drop_table("mstracer_history")
+    op.drop_table("mstracer_tokens")
+    op.drop_column("mspublications", "tracer_posted")
