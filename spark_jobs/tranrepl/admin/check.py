@@ -290,7 +290,7 @@ def _subscriber(
             if not problems:
                 checked.warnings.extend(subscriber.article_warnings(article, table))
                 yield from subscriber.custom_problems(registered_article(article, table), table)
-        lacking = list(subscriber.right_problems([article for article, _ in checked.tables]))
+        lacking = list(subscriber.right_problems(checked.tables))
         yield from lacking
         if not lacking:
             made_by = subscriber.tables_version()

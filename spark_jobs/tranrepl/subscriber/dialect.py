@@ -9,12 +9,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from tranrepl.connections import Connection
-from tranrepl.errors import (
-    ConfigurationError,
-    CustomProcedureError,
-    ErrorReport,
-    FencedError,
-)
+from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorReport, FencedError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
@@ -29,6 +24,9 @@ from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
 from tranrepl.subscriber.tables_version import TablesVersion
 from tranrepl.subscriber.teardown import SubscriberTeardown
+
+PublishedTables = Sequence[tuple[Article, TableDescription]]
+"""Articles, and their tables at the Publisher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ class Subscriber(Protocol):
         """Yield what keeps this Subscriber from taking the article, each with its remedy."""
         ...
 
-    def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
+    def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
         """Yield what our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
         ...
 
@@ -150,7 +148,7 @@ class Subscriber(Protocol):
         """Yield what of an article without problems may not fit into the table that is there."""
         ...
 
-    def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
+    def warnings(self, tables: PublishedTables) -> Iterator[str]:
         """Yield what is allowed, but may stop a delivery one day."""
         ...
 

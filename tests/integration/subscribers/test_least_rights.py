@@ -18,9 +18,8 @@ from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_commands, read_commands, replicate
 from support.least_rights import documented_rights, with_login
 from support.mariadb import MariaDbServer
-from support.requirements import Requirement, require
 from support.site import Site, execute
-from support.subscribers import STATEMENTS, mssql_execute
+from support.subscribers import STATEMENTS
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import open_distribution
@@ -201,52 +200,3 @@ def test_what_a_mariadb_login_may_not_is_told_with_the_grant(
     replicate(site)
     assert mariadb.execute("SELECT * FROM ticket", database=mariadb_database) == [(1, "one")]
     mariadb.execute(f"DROP USER '{login}'@'%'")
-
-
-def test_a_sql_server_subscriber_needs_no_more_than_documented(
-    databases: DatabasesFactory, mssql_login: str, mssql_database: Connection, tmp_path: Path
-) -> None:
-    owners, login = replace(databases(), subscriber=mssql_database), mssql_login
-    articles = [{**it, "destination": str(it["source"]).replace("public", "dbo")} for it in ARTICLES]
-    site = Site(owners, tmp_path / "store", articles)
-    site.at_publisher(*TABLES)
-    site.set_up()
-    part = "Subscriber, where it is SQL Server, after setup"
-    mssql_execute(mssql_database, *documented_rights(part, MARKER, {"repl_subscriber": login}))
-    limited = Site(replace(owners, subscriber=with_login(mssql_database, login, MARKER)), tmp_path / "store", articles)
-    site.at_publisher(*CHANGES)
-    replicate(limited)
-    assert mssql_execute(mssql_database, "SELECT * FROM customer ORDER BY 1") == [(1, "first"), (2, "two")]
-    assert mssql_execute(mssql_database, "SELECT id FROM orders ORDER BY 1") == [(1,), (20,)]
-    assert check(limited.topology).problems == []
-
-
-def test_what_a_sql_server_login_may_not_is_told_with_the_grant(
-    databases: DatabasesFactory, mssql_login: str, mssql_database: Connection, tmp_path: Path
-) -> None:
-    login, password = mssql_login, f"A1{uuid4().hex}"
-    mssql_execute(
-        mssql_database,
-        f"CREATE LOGIN {login} WITH PASSWORD = '{password}'",
-        f"CREATE USER {login} FOR LOGIN {login}",
-        "CREATE SCHEMA sales",
-    )
-    limited = replace(databases(), subscriber=with_login(mssql_database, login, password))
-    site = Site(limited, tmp_path / "store", [{"source": "public.ticket", "destination": "sales.ticket"}])
-    site.at_publisher("CREATE TABLE ticket (id int PRIMARY KEY, name text)")
-    (problem,) = check(site.topology).problems
-    assert problem.message == f"Subscriber reporting: user {login} may not create what setup creates"
-    introduction, *lines = (problem.report.remedy or "").splitlines()
-    assert introduction == f"let an administrator run in the database [{mssql_database.database}]:"
-    assert lines == [
-        f"GRANT CREATE TABLE, CREATE PROCEDURE TO [{login}];",
-        f"GRANT ALTER, SELECT, INSERT, UPDATE, DELETE ON SCHEMA::[sales] TO [{login}];",
-        f"GRANT ALTER, SELECT, INSERT, UPDATE, DELETE, EXECUTE ON SCHEMA::[dbo] TO [{login}];",
-    ]
-    require(mssql_database, Requirement.GRANTS_TO_CREATE)
-    mssql_execute(mssql_database, *lines)
-    assert check(site.topology).problems == []
-    site.set_up()
-    site.at_publisher("INSERT INTO ticket VALUES (1, 'one')")
-    replicate(site)
-    assert mssql_execute(mssql_database, "SELECT * FROM sales.ticket") == [(1, "one")]

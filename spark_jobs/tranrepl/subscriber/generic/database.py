@@ -32,10 +32,9 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
-from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
-from tranrepl.subscriber.dialect import ApplierOptions
+from tranrepl.subscriber.dialect import ApplierOptions, PublishedTables
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue, Place
@@ -179,10 +178,10 @@ class SqlDatabase:
         return True
 
     def right_problems(
-        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
-        """Yield what our login lacks of the rights that setup needs, as far as the database tells."""
-        del session, where, articles, model_tables
+        """Yield what our login lacks of the rights that setup and deliveries need, as far as it tells."""
+        del session, where, tables, model_tables
         yield from ()
 
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:

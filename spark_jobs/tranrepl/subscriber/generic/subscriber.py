@@ -20,6 +20,7 @@ from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
+    PublishedTables,
     Scripted,
     SubscriptionKey,
     SubscriptionPosition,
@@ -101,10 +102,10 @@ class SqlSubscriber:
             for column in columns:
                 yield from column_problems(self.where, article, self._database, found, column)
 
-    def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
-        """Yield what our login lacks of the rights that setup needs, with the statements that grant it."""
+    def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
+        """Yield what our login lacks of the rights that setup and deliveries need, with the grants."""
         with self._transaction():
-            yield from self._database.right_problems(self._session, self.where, articles, MODEL_TABLES)
+            yield from self._database.right_problems(self._session, self.where, tables, MODEL_TABLES)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         """Yield what of an article without problems may not fit into the table that is there."""
@@ -120,7 +121,7 @@ class SqlSubscriber:
             found = find_destination(self._session, self._database, article.destination_table)
         return None if found is None else found.spelled_as([column.name for column in published])
 
-    def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
+    def warnings(self, tables: PublishedTables) -> Iterator[str]:
         large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
         with self._transaction():
             yield from (f"{self.where}: {it}" for it in self._database.packet_warnings(self._session, large))

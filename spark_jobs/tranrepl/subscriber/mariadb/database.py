@@ -23,9 +23,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
-from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
-from tranrepl.subscriber.dialect import ApplierOptions
+from tranrepl.subscriber.dialect import ApplierOptions, PublishedTables
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
@@ -146,9 +145,9 @@ class MariaDb(NumberedDatabase):
         return granted == 1
 
     def right_problems(
-        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
-        return right_problems(session, where, articles, model_tables)
+        return right_problems(session, where, [article for article, _ in tables], model_tables)
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         session.execute(

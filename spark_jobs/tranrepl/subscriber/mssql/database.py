@@ -21,8 +21,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
-from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.dialect import PublishedTables
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Catalogue, Place
@@ -243,9 +243,9 @@ class SqlServer(NumberedDatabase):
         return problem
 
     def right_problems(
-        self, session: sa.Connection, where: str, articles: Sequence[Article], model_tables: Sequence[str]
+        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
-        return right_problems(session, where, articles, model_tables)
+        return right_problems(session, where, tables, model_tables)
 
     def comparison(
         self,

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from psycopg import sql
 
 from tranrepl.errors import JobRightError, MissingRightError
-from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.postgres.rights import (
     grants_on_database,
@@ -19,18 +18,9 @@ from tranrepl.postgres.rights import (
 )
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, PreCreation
+from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
-
-_MODEL_TABLES: Mapping[str, tuple[str, ...]] = {
-    "msreplication_subscriptions": ("SELECT", "UPDATE"),
-    "msreplication_snapshots": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-    "mssubscription_articles": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-    "msreplication_objects": ("SELECT",),
-    "msrepl_version": ("SELECT",),
-}
-"""What a delivery and a snapshot do with each."""
-_RIGHTS = {Operation.INSERT: "INSERT", Operation.UPDATE: "UPDATE", Operation.DELETE: "DELETE"}
 
 _EXISTING_TABLES = """
 SELECT asked.schema, asked.name, n.oid IS NOT NULL, c.oid IS NOT NULL
@@ -49,7 +39,7 @@ def right_problems(session: Session, where: str, articles: Sequence[Article]) ->
     """Yield the rights that setup lacks to create what is missing, and that deliveries lack to use what is there."""
     with translated_errors(where):
         role = our_role(session)
-        model = [TableName(SCHEMA, name) for name in _MODEL_TABLES]
+        model = [TableName(SCHEMA, name) for name in MODEL_TABLES]
         schemas, there = _there(session, [*model, *(it.destination_table for it in articles)])
         callable_names = _procedures(session, articles)
         creating = _to_create(session, articles, schemas, there, callable_names)
@@ -88,7 +78,7 @@ def _to_create(
     there: set[TableName],
     procedures: Mapping[str, bool],
 ) -> list[str]:
-    model = {TableName(SCHEMA, name) for name in _MODEL_TABLES}
+    model = {TableName(SCHEMA, name) for name in MODEL_TABLES}
     missing = [it.destination_table for it in articles if it.destination_table not in there]
     wanted = [it.schema for it in missing if it.schema in schemas]
     if model - there or set(_generated(articles)) - procedures.keys():
@@ -104,7 +94,7 @@ def _to_use(
 ) -> list[str]:
     # Commands are staged in temporary tables.
     grants = grants_on_database(session, "TEMPORARY")
-    for name, rights in _MODEL_TABLES.items():
+    for name, rights in MODEL_TABLES.items():
         if TableName(SCHEMA, name) in there:
             grants += grants_on_tables(session, [TableName(SCHEMA, name)], *rights)
     wanted: dict[tuple[str, ...], list[TableName]] = defaultdict(list)
@@ -120,13 +110,5 @@ def _to_use(
 
 
 def _rights_of(article: Article) -> tuple[str, ...]:
-    """Return the rights that are needed on the article's table. A custom procedure may run with rights of its own."""
-    rights = [right for operation, right in _RIGHTS.items() if _touches(article, operation)]
-    if rights and article.pre_creation_cmd is PreCreation.TRUNCATE:
-        rights.append("TRUNCATE")
-    return ("SELECT", *rights) if rights else ()
-
-
-def _touches(article: Article, operation: Operation) -> bool:
-    propagation = article.propagation(operation)
-    return propagation.method is not Method.NONE and propagation.procedure is None
+    rights = rights_on_table(article)
+    return (*rights, "TRUNCATE") if rights and article.pre_creation_cmd is PreCreation.TRUNCATE else rights

@@ -14,7 +14,7 @@ from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, SubscriptionPosition
+from tranrepl.subscriber.dialect import PublishedTables, Scripted, SubscriptionKey, SubscriptionPosition
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
 from tranrepl.subscriber.postgres.constraints import constraints_of
@@ -55,7 +55,7 @@ class PostgresSubscriber:
         if subscription.not_for_replication:
             yield from replica_role_problems(self._session, self.where)
 
-    def warnings(self, tables: Sequence[tuple[Article, TableDescription]]) -> Iterator[str]:
+    def warnings(self, tables: PublishedTables) -> Iterator[str]:
         del tables
         yield from ()
 
@@ -65,8 +65,8 @@ class PostgresSubscriber:
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         return article_warnings(self._session, self.where, article, source)
 
-    def right_problems(self, articles: Sequence[Article]) -> Iterator[ConfigurationError]:
-        return right_problems(self._session, self.where, articles)
+    def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
+        return right_problems(self._session, self.where, [article for article, _ in tables])
 
     def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
         with translated_errors(self.where):
