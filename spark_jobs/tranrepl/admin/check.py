@@ -32,7 +32,7 @@ from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.following import edits
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
-from tranrepl.settings.registration import registered_article
+from tranrepl.settings.registration import PublishedTables, registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
 from tranrepl.subscriber.capabilities import Capabilities
@@ -281,15 +281,8 @@ def _subscriber(
         if topology.publication.replicate_ddl:
             checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in checked.tables]))
         waiting = _waiting_for_schema_changes(topology.publication, database, subscriber)
-        for article, table in checked.tables:
-            if article.source in waiting:
-                checked.warnings.append(waiting[article.source])
-                continue
-            problems = list(subscriber.article_problems(article, table))
-            yield from problems
-            if not problems:
-                checked.warnings.extend(subscriber.article_warnings(article, table))
-                yield from subscriber.custom_problems(registered_article(article, table), table)
+        checked.warnings.extend(waiting[it.source] for it, _ in checked.tables if it.source in waiting)
+        yield from _articles(checked, subscriber, [it for it in checked.tables if it[0].source not in waiting])
         lacking = list(subscriber.right_problems(checked.tables))
         yield from lacking
         if not lacking:
@@ -301,6 +294,17 @@ def _subscriber(
                 sequence_warnings(checked.tables, open_publisher, subscriber, settings, tables_are_current=are_current)
             )
     yield from _in_the_way(checked, topology, database, name)
+
+
+def _articles(checked: Checked, subscriber: Subscriber, tables: PublishedTables) -> Iterator[ReplicationError]:
+    """Look at the articles' tables and procedures at a Subscriber."""
+    with subscriber.reading_together(tables):
+        for article, table in tables:
+            problems = list(subscriber.article_problems(article, table))
+            yield from problems
+            if not problems:
+                checked.warnings.extend(subscriber.article_warnings(article, table))
+                yield from subscriber.custom_problems(registered_article(article, table), table)
 
 
 def _waiting_for_schema_changes(

@@ -224,10 +224,11 @@ def _set_up_subscriber(
 def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tables: Tables) -> Iterator[str]:
     keys = published_foreign_keys(tables) if subscription.foreign_keys else NO_FOREIGN_KEYS
     destinations = [article.destination_table for article, _ in tables]
-    new = {name for name in destinations if not subscriber.has_destination(name)}
-    for article, table in tables:
-        wanted = table.without_sequences() if subscription.sequences is False else table
-        yield from subscriber.set_up_destination(article, wanted, keys.columns_of(article.destination_table))
+    with subscriber.reading_together(tables):
+        new = {name for name in destinations if not subscriber.has_destination(name)}
+        for article, table in tables:
+            wanted = table.without_sequences() if subscription.sequences is False else table
+            yield from subscriber.set_up_destination(article, wanted, keys.columns_of(article.destination_table))
     yield from keys.left_out
     for key in keys.wanted:
         yield from subscriber.set_up_foreign_key(key, new=key.table in new)

@@ -209,7 +209,10 @@ def _print_script(script: Script) -> None:
 
 def _scripted(topology: Topology, checked: Checked, name: str, what: Scripted) -> Script:
     # Scripts do not depend on where the Subscriber stands.
-    with topology.subscriber(name, None, "tranrepl script") as subscriber:
+    with (
+        topology.subscriber(name, None, "tranrepl script") as subscriber,
+        subscriber.reading_together(checked.tables),
+    ):
         statements = [it for article, table in _registered(checked) for it in subscriber.scripts(article, table, what)]
     return Script(topology.dialect(name).capabilities, tuple(statements))
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.settings.publication import Article, Partitions
+
+PublishedTables = Sequence[tuple[Article, TableDescription]]
+"""Articles, and their tables at the Publisher."""
 
 
 def registered_article(

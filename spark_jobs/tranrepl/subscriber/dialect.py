@@ -15,6 +15,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.settings.publication import Apply, Article, Subscription
+from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.batching.steps import Operations, Step
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
@@ -24,9 +25,6 @@ from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
 from tranrepl.subscriber.tables_version import TablesVersion
 from tranrepl.subscriber.teardown import SubscriberTeardown
-
-PublishedTables = Sequence[tuple[Article, TableDescription]]
-"""Articles, and their tables at the Publisher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +132,10 @@ class Subscriber(Protocol):
 
     def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
         """Yield what keeps this Subscriber from delivering as the subscription asks, each with its remedy."""
+        ...
+
+    def reading_together(self, tables: PublishedTables) -> AbstractContextManager[None]:
+        """Ask the catalogue about all articles at once; within the context, about none that stays as it is again."""
         ...
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:

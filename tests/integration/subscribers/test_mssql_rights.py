@@ -20,7 +20,7 @@ from support.subscribers import KEY, STATEMENTS, mssql_execute
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import JobRightError
-from tranrepl.subscriber.dialect import PublishedTables
+from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.job_rights import MODEL_TABLES
 from tranrepl.subscriber.registry import dialect_of
 

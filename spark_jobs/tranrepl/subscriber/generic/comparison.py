@@ -18,7 +18,7 @@ from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.comparison import ComparableTable, Correction
 from tranrepl.subscriber.generic.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.generic.destination import column_names, target
+from tranrepl.subscriber.generic.destination import column_names, find_destinations, found_target
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import parameters, shape_of, statement
 from tranrepl.subscriber.generic.target import SqlTarget
@@ -142,15 +142,17 @@ def open_comparison(
         targets: dict[int, SqlTarget] = {}
         tables: list[ComparableTable] = []
         problems: list[tuple[RegisteredArticle, ConfigurationError]] = []
+        with translated_errors(where, database), session.begin():
+            there = find_destinations(session, database, [it.destination for it in articles])
         for article in articles:
+            destination = there.get(article.destination)
             try:
-                with translated_errors(where, database), session.begin():
-                    found = target(session, database, article, where)
-                    names = column_names(session, database, article)
+                found = found_target(session, database, article, destination, where)
             except ConfigurationError as error:
                 problems.append((article, error))
                 continue
             targets[article.article_id] = found
+            names = [] if destination is None else column_names(article, destination)
             tables.append(_comparable(found, names, ways))
         yield SqlComparison(tuple(tables), tuple(problems), session, database, ways, held, targets)
 

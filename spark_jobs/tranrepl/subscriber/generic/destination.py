@@ -33,10 +33,9 @@ def find_destinations(
     return {name: found[place] for name, place in places.items() if place in found}
 
 
-def column_names(session: sa.Connection, database: SqlDatabase, article: RegisteredArticle) -> list[str]:
+def column_names(article: RegisteredArticle, found: Destination) -> list[str]:
     """Return the names of all columns that the article's table has; of a published one its published name."""
-    found = find_destination(session, database, article.destination)
-    return [] if found is None else list(found.spelled_as(_names(article)).columns)
+    return list(found.spelled_as(_names(article)).columns)
 
 
 def _names(article: RegisteredArticle) -> list[str]:
@@ -48,7 +47,7 @@ def targets(
 ) -> list[SqlTarget]:
     """Return the articles as they are there. Raises ConfigurationError where a table or a column is missing."""
     found = find_destinations(session, database, [article.destination for article in articles])
-    return [_found_target(session, database, article, found.get(article.destination), where) for article in articles]
+    return [found_target(session, database, article, found.get(article.destination), where) for article in articles]
 
 
 def target(session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, where: str) -> SqlTarget:
@@ -56,9 +55,10 @@ def target(session: sa.Connection, database: SqlDatabase, article: RegisteredArt
     return targets(session, database, [article], where)[0]
 
 
-def _found_target(
+def found_target(
     session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, found: Destination | None, where: str
 ) -> SqlTarget:
+    """Return the article with the table that was found. Raises ConfigurationError where it or a column is missing."""
     if found is None:
         raise ConfigurationError(
             f"{where}: table {article.destination} does not exist",

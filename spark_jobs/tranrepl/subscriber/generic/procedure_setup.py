@@ -3,7 +3,8 @@ where they are custom."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
@@ -16,6 +17,7 @@ from tranrepl.subscriber.generic.procedures import (
     Procedure,
     ProcedureName,
     ProcedureScripter,
+    StoredProcedure,
     generated_procedures,
 )
 from tranrepl.subscriber.generic.target import SqlTarget
@@ -28,6 +30,31 @@ def execute_ddl(session: sa.Connection, statement: str) -> None:
     session.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A procedure in the catalogue, and the statement that made it; None where it is not there, or not ours."""
+
+    stored: StoredProcedure | None
+    registered: str | None
+    made: Callable[[str, str], bool]
+
+    @property
+    def edited(self) -> bool:
+        if self.stored is None or self.registered is None:
+            return False
+        return not self.made(self.registered, self.stored.body)
+
+
+def custom_problem(stored: StoredProcedure | None, passed: tuple[Argument, ...]) -> str | None:
+    """Return why a procedure cannot be called with these arguments; None where it can."""
+    if stored is None:
+        return f"does not exist; it is called with {len(passed)} arguments"
+    problem = stored.signature_problem(passed)
+    if problem is None and stored.ends_transaction():
+        return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
+    return problem
+
+
 class ProcedureSetup:
     """One subscription's procedures, read and made in whatever transaction is open."""
 
@@ -37,23 +64,24 @@ class ProcedureSetup:
         self._key = key
         self._where = where
 
-    def set_up(self, target: SqlTarget) -> list[str]:
-        """Create or regenerate the generated procedures of an article; one that was edited by hand, and is called as
+    def set_up(self, targets: Sequence[SqlTarget]) -> list[str]:
+        """Create or regenerate the generated procedures of articles; one that was edited by hand, and is called as
         before, is left alone. Return what was done."""
-        return [
-            done for it in generated_procedures(self._scripter, target) for done in self._set_up(target.article, it)
-        ]
+        made = [(target.article, it) for target in targets for it in generated_procedures(self._scripter, target)]
+        known = self._known([it.name for _, it in made])
+        return [done for article, it in made for done in self._set_up(article, it, known[it.name])]
 
     def follow(self, target: SqlTarget) -> list[str]:
         """Regenerate the generated procedures for another definition of the article. One that was edited by hand is
         left alone: `problems` has found that it takes what it is called with."""
-        done = []
-        for it in generated_procedures(self._scripter, target):
-            if self._is_edited(it.name):
+        done, generated = [], generated_procedures(self._scripter, target)
+        known = self._known([it.name for it in generated])
+        for it in generated:
+            if known[it.name].edited:
                 self._register(target.article, it)
                 done.append(f"left procedure {it.name.name} alone: it was edited by hand")
             else:
-                done += self._set_up(target.article, it)
+                done += self._set_up(target.article, it, known[it.name])
         return done
 
     def problems(self, old: RegisteredArticle, new: RegisteredArticle) -> Iterator[CustomProcedureError]:
@@ -64,9 +92,10 @@ class ProcedureSetup:
             if passed == arguments(old, operation):
                 continue
             name = self._called(new, operation)
-            if name is None or (generates(new.propagation(operation)) and not self._is_edited(name)):
+            known = None if name is None else self._known([name])[name]
+            if name is None or known is None or (generates(new.propagation(operation)) and not known.edited):
                 continue
-            problem = self.custom_problem(name, passed)
+            problem = custom_problem(known.stored, passed)
             if problem is not None:
                 wanted = ", ".join(f"{it.name} {_type_name(new, it)}" for it in passed)
                 yield CustomProcedureError(
@@ -76,33 +105,28 @@ class ProcedureSetup:
                     article=str(new.source),
                 )
 
-    def custom_problem(self, name: ProcedureName, passed: tuple[Argument, ...]) -> str | None:
-        """Return why a procedure cannot be called with these arguments; None where it can."""
-        if self._scripter.stored_body(self._session, name) is None:
-            return f"does not exist; it is called with {len(passed)} arguments"
-        problem = self._scripter.signature_problem(self._session, name, passed)
-        if problem is None and self._scripter.ends_transaction(self._session, name):
-            return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
-        return problem
-
     def _called(self, article: RegisteredArticle, operation: Operation) -> ProcedureName | None:
         propagation = article.propagation(operation)
         if propagation.procedure is None and not generates(propagation):
             return None
         return ProcedureName(*called_procedure(propagation, operation, article.destination, self._scripter.names))
 
-    def _is_edited(self, name: ProcedureName) -> bool:
-        stored, registered = self._scripter.stored_body(self._session, name), self._registered(name)
-        return stored is not None and registered is not None and not self._scripter.made(registered, stored)
+    def _known(self, names: Sequence[ProcedureName]) -> dict[ProcedureName, _Known]:
+        """Read all of these from the catalogue, and from the table of those that were made."""
+        if not names:
+            return {}
+        stored = self._scripter.stored(self._session, names)
+        query = sa.select(OBJECTS.c.object_name, OBJECTS.c.object_text).where(
+            OBJECTS.c.object_name.in_([it.name for it in names])
+        )
+        texts = {row.object_name: row.object_text for row in self._session.execute(query)}
+        return {it: _Known(stored.get(it), texts.get(it.name), self._scripter.made) for it in names}
 
-    def _registered(self, name: ProcedureName) -> str | None:
-        return self._session.scalar(sa.select(OBJECTS.c.object_text).where(OBJECTS.c.object_name == name.name))
-
-    def _set_up(self, article: RegisteredArticle, generated: Procedure) -> list[str]:
+    def _set_up(self, article: RegisteredArticle, generated: Procedure, known: _Known) -> list[str]:
         name = generated.name
-        stored = self._scripter.stored_body(self._session, name)
-        if self._registered(name) == generated.create and stored is not None:
-            return [] if stored == generated.body else [f"left procedure {name.name} alone: it was edited by hand"]
+        if known.registered == generated.create and known.stored is not None:
+            unchanged = known.stored.body == generated.body
+            return [] if unchanged else [f"left procedure {name.name} alone: it was edited by hand"]
         execute_ddl(self._session, self._scripter.drop(name))
         execute_ddl(self._session, generated.create)
         self._register(article, generated)

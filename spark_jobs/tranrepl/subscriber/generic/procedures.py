@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import sqlalchemy as sa
 
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, arguments
-from tranrepl.model.commands import Operation
+from tranrepl.model.commands import Operation, Propagation
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.generic.target import SqlTarget
@@ -31,6 +35,24 @@ class Procedure:
     body: str
 
 
+class StoredProcedure(Protocol):
+    """A procedure as the catalogue has it."""
+
+    @property
+    def body(self) -> str:
+        """What the catalogue holds of its text, to compare with `Procedure.body`; empty where our login may not see
+        it."""
+        ...
+
+    def ends_transaction(self) -> bool:
+        """Return whether its text ends the transaction that it is called in."""
+        ...
+
+    def signature_problem(self, passed: tuple[Argument, ...]) -> str | None:
+        """Return why it cannot be called with these arguments; None where it can."""
+        ...
+
+
 class ProcedureScripter(Protocol):
     """Writes procedures in one database's language, and the statements that call them."""
 
@@ -48,23 +70,12 @@ class ProcedureScripter(Protocol):
         """Return the statement that drops a procedure if it is there."""
         ...
 
-    def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
-        """Return what the catalogue holds of a procedure, to compare with `Procedure.body`; None where there is
-        none."""
+    def stored(self, session: sa.Connection, names: Sequence[ProcedureName]) -> Mapping[ProcedureName, StoredProcedure]:
+        """Return the procedures that are there, asked for all together."""
         ...
 
     def made(self, create: str, body: str) -> bool:
         """Return whether the catalogue's body is what this statement made."""
-        ...
-
-    def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
-        """Return whether the text of the procedure in the catalogue ends the transaction that it is called in."""
-        ...
-
-    def signature_problem(
-        self, session: sa.Connection, name: ProcedureName, passed: tuple[Argument, ...]
-    ) -> str | None:
-        """Return why the procedure in the catalogue cannot be called with these arguments; None where it can."""
         ...
 
     def shared(self) -> tuple[Procedure, ...]:
@@ -79,23 +90,37 @@ def count_problem(count: int, expected: int) -> str | None:
 
 def name_of(target: SqlTarget, operation: Operation, names: NameLimit) -> ProcedureName:
     """Return the name of the procedure that a command calls, generated or custom."""
-    propagation = target.article.propagation(operation)
-    return ProcedureName(*called_procedure(propagation, operation, target.article.destination, names))
+    return called_name(target.article.propagation(operation), operation, target.article.destination, names)
+
+
+def called_name(
+    propagation: Propagation, operation: Operation, destination: TableName, names: NameLimit
+) -> ProcedureName:
+    return ProcedureName(*called_procedure(propagation, operation, destination, names))
+
+
+def custom_names(articles: Iterable[Article], names: NameLimit) -> list[ProcedureName]:
+    """Return the names of the articles' custom procedures."""
+    return [
+        called_name(article.propagation(it), it, article.destination_table, names)
+        for article in articles
+        for it in custom_operations(article)
+    ]
 
 
 def generated_procedures(scripter: ProcedureScripter, target: SqlTarget) -> list[Procedure]:
     return [scripter.procedure(target, it) for it in PREFIXES if generates(target.article.propagation(it))]
 
 
-def custom_operations(target: SqlTarget) -> list[Operation]:
+def custom_operations(article: Article | RegisteredArticle) -> list[Operation]:
     """Return the operations that go through a custom procedure."""
-    return [it for it in PREFIXES if target.article.propagation(it).procedure is not None]
+    return [it for it in PREFIXES if article.propagation(it).procedure is not None]
 
 
 def scripted(scripter: ProcedureScripter, target: SqlTarget, what: Scripted) -> list[str]:
     """Return statements that replace the procedures, without a terminator."""
     if what is Scripted.CUSTOM:
-        procedures = [scripter.procedure(target, it) for it in custom_operations(target)]
+        procedures = [scripter.procedure(target, it) for it in custom_operations(target.article)]
     else:
         procedures = generated_procedures(scripter, target)
     return [text for it in procedures for text in (scripter.drop(it.name), it.create)]

@@ -98,10 +98,13 @@ class SqlSnapshot:
             yield
 
     def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
-        for it in articles:
-            untouched = it.settings.pre_creation_cmd is PreCreation.NONE and not self._was_interrupted(it)
-            if untouched and self._subscriber.has_destination(it.article.destination) and self._holds_rows(it):
-                yield not_empty(self.where, it)
+        untouched = [it for it in articles if it.settings.pre_creation_cmd is PreCreation.NONE]
+        interrupted = self._interrupted(untouched)
+        with self._subscriber.reading_together([(it.settings, it.source) for it in untouched]):
+            for it in untouched:
+                there = it.name not in interrupted and self._subscriber.has_destination(it.article.destination)
+                if there and self._holds_rows(it):
+                    yield not_empty(self.where, it)
 
     def _table(self, it: SnapshotArticle) -> sa.TableClause:
         schema, name = self._database.place(it.article.destination)
@@ -116,22 +119,19 @@ class SqlSnapshot:
                 is not None
             )
 
-    def _was_interrupted(self, it: SnapshotArticle) -> bool:
-        """Return whether the article's rows are an earlier snapshot's, which found the table empty."""
-        if not self._subscriber.has_snapshots():
-            return False
+    def _interrupted(self, articles: Sequence[SnapshotArticle]) -> set[str]:
+        """Return the articles whose rows are an earlier snapshot's, which found the table empty."""
+        if not articles or not self._subscriber.has_snapshots():
+            return set()
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article).where(
+            _mine(self._key),
+            columns.article.in_([it.name for it in articles]),
+            columns.range_number == 0,
+            columns.snapshot != "",
+        )
         with self._transaction():
-            return (
-                self._session.execute(
-                    sa.select(SNAPSHOTS.c.article).where(
-                        _mine(self._key),
-                        SNAPSHOTS.c.article == it.name,
-                        SNAPSHOTS.c.range_number == 0,
-                        SNAPSHOTS.c.snapshot != "",
-                    )
-                ).first()
-                is not None
-            )
+            return set(self._session.scalars(query))
 
     def begin(
         self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
@@ -183,8 +183,9 @@ class SqlSnapshot:
                     self._session.exec_driver_sql(
                         f"DROP TABLE IF EXISTS {table}", execution_options={"no_parameters": True}
                     )
-        for it in articles:
-            self._subscriber.set_up_destination(it.settings, it.source)
+        with self._subscriber.reading_together([(it.settings, it.source) for it in articles]):
+            for it in articles:
+                self._subscriber.set_up_destination(it.settings, it.source)
         for it in children_first:
             with self._transaction():
                 self._session.execute(self._deletion(it))

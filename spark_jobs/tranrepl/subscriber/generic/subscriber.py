@@ -18,9 +18,9 @@ from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
+from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.dialect import (
-    PublishedTables,
     Scripted,
     SubscriptionKey,
     SubscriptionPosition,
@@ -41,16 +41,19 @@ from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import (
     created_type,
     find_destination,
+    found_target,
     intended_target,
-    target,
     targets,
 )
+from tranrepl.subscriber.generic.known_objects import NOTHING_KNOWN, read_known
 from tranrepl.subscriber.generic.partition_rows import why_rows_unknown
-from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup, execute_ddl
+from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup, custom_problem, execute_ddl
 from tranrepl.subscriber.generic.procedures import (
+    ProcedureName,
     ProcedureScripter,
+    StoredProcedure,
+    called_name,
     custom_operations,
-    name_of,
     scripted,
 )
 from tranrepl.subscriber.generic.session_errors import translated_errors
@@ -75,6 +78,8 @@ class SqlSubscriber:
         self._key = key
         self.where = f"Subscriber {key.subscription}"
         self._watermark = Watermark(session, database, key, self.where)
+        self._known = NOTHING_KNOWN
+        self._schemas: set[str] | None = None
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -97,7 +102,7 @@ class SqlSubscriber:
             yield from self._procedure_problems(article, operation, len(columns), len(source.key))
         if article.filter is not None:
             translated_filter(article.filter, self._database.sql_name, str(article.source))
-        found = self._find_destination(article, columns)
+        found = self._spelled_destination(article, columns)
         if found is not None:
             for column in columns:
                 yield from column_problems(self.where, article, self._database, found, column)
@@ -110,16 +115,21 @@ class SqlSubscriber:
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         """Yield what of an article without problems may not fit into the table that is there."""
         columns = source.published(article.columns)
-        found = self._find_destination(article, columns)
+        found = self._spelled_destination(article, columns)
         at = f"article {article.source}: {self.where}: table {article.destination_table}"
         if found is not None:
             for column in columns:
                 yield from column_warnings(at, self._database, self._session.dialect, found, column)
 
-    def _find_destination(self, article: Article, published: Sequence[ColumnDescription]) -> Destination | None:
-        with self._transaction():
-            found = find_destination(self._session, self._database, article.destination_table)
+    def _spelled_destination(self, article: Article, published: Sequence[ColumnDescription]) -> Destination | None:
+        found = self._find_destination(article.destination_table)
         return None if found is None else found.spelled_as([column.name for column in published])
+
+    def _find_destination(self, name: TableName) -> Destination | None:
+        if name in self._known.tables:
+            return self._known.tables[name]
+        with self._transaction():
+            return find_destination(self._session, self._database, name)
 
     def warnings(self, tables: PublishedTables) -> Iterator[str]:
         large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
@@ -153,20 +163,34 @@ class SqlSubscriber:
         yield from ()
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
+        del source
         scripter = self._database.scripter
         if scripter is None:
             return
-        intended = self._intended_target(article, source)
-        for operation in custom_operations(intended):
-            name = name_of(intended, operation, scripter.names)
-            with self._transaction():
-                problem = self._procedures(scripter).custom_problem(name, arguments(article, operation))
+        for operation in custom_operations(article):
+            name = called_name(article.propagation(operation), operation, article.destination, scripter.names)
+            problem = custom_problem(self._find_procedure(scripter, name), arguments(article, operation))
             if problem is not None:
                 yield CustomProcedureError(
                     f"article {article.source}: {self.where}: procedure {name.name} {problem}",
                     remedy="`tranrepl script FILE --custom` prints a skeleton",
                     article=str(article.source),
                 )
+
+    def _find_procedure(self, scripter: ProcedureScripter, name: ProcedureName) -> StoredProcedure | None:
+        if name in self._known.procedures:
+            return self._known.procedures[name]
+        with self._transaction():
+            return scripter.stored(self._session, [name]).get(name)
+
+    @contextmanager
+    def reading_together(self, tables: PublishedTables) -> Iterator[None]:
+        with self._transaction():
+            self._known = read_known(self._session, self._database, [article for article, _ in tables])
+        try:
+            yield
+        finally:
+            self._known = NOTHING_KNOWN
 
     # Setup
 
@@ -186,7 +210,7 @@ class SqlSubscriber:
             create_tables(self._session, self._database, self.where)
             scripter = self._database.scripter
             for shared in scripter.shared() if scripter else ():
-                if scripter is not None and scripter.stored_body(self._session, shared.name) is None:
+                if scripter is not None and not scripter.stored(self._session, [shared.name]):
                     execute_ddl(self._session, shared.create)
 
     def set_up_watermark(self) -> list[str]:
@@ -199,21 +223,28 @@ class SqlSubscriber:
         return self._session.engine.url.database or ""
 
     def has_destination(self, table: TableName) -> bool:
-        with self._transaction():
-            return find_destination(self._session, self._database, table) is not None
+        return self._find_destination(table) is not None
 
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()
     ) -> list[str]:
         name = article.destination_table
+        if self._find_destination(name) is not None:
+            return []
+        self._known = self._known.without(name)
         with self._transaction():
-            if find_destination(self._session, self._database, name) is not None:
-                return []
             schema, _ = self._database.place(name)
-            if schema is not None and schema not in sa.inspect(self._session).get_schema_names():
-                self._session.execute(CreateSchema(quoted_name(schema, quote=True)))
-            self._table(article, source, referencing).create(self._session)
+            if schema is not None:
+                self._set_up_schema(schema)
+            self._table(article, source, referencing).create(self._session, checkfirst=False)
         return [f"created table {name} at {self.where}"]
+
+    def _set_up_schema(self, name: str) -> None:
+        if self._schemas is None:
+            self._schemas = set(sa.inspect(self._session).get_schema_names())
+        if name not in self._schemas:
+            self._session.execute(CreateSchema(quoted_name(name, quote=True)))
+            self._schemas.add(name)
 
     def _table(self, article: Article, source: TableDescription, referencing: Collection[str]) -> sa.Table:
         schema, name = self._database.place(article.destination_table)
@@ -261,19 +292,12 @@ class SqlSubscriber:
 
     def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
         """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
-        scripter, done = self._database.scripter, []
+        scripter = self._database.scripter
         if scripter is None:
             return []
-        for article in articles:
-            with self._transaction():
-                done += self._procedures(scripter).set_up(self._target(article))
-        return done
-
-    def _procedures(self, scripter: ProcedureScripter) -> ProcedureSetup:
-        return ProcedureSetup(self._session, scripter, self._key, self.where)
-
-    def _target(self, article: RegisteredArticle) -> SqlTarget:
-        return target(self._session, self._database, article, self.where)
+        with self._transaction():
+            found = targets(self._session, self._database, articles, self.where)
+            return ProcedureSetup(self._session, scripter, self._key, self.where).set_up(found)
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
         """Return `CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
@@ -283,10 +307,10 @@ class SqlSubscriber:
         return scripted(scripter, self._intended_target(article, source), what)
 
     def _intended_target(self, article: RegisteredArticle, source: TableDescription) -> SqlTarget:
-        with self._transaction():
-            if find_destination(self._session, self._database, article.destination) is not None:
-                return self._target(article)
+        found = self._find_destination(article.destination)
+        if found is None:
             return intended_target(self._database, article, source, self._session.dialect)
+        return found_target(self._session, self._database, article, found, self.where)
 
     # Watermark
 

@@ -86,16 +86,18 @@ class SqlTeardown:
         if scripter is None or OBJECTS not in self._there():
             return []
         found = []
-        for row in self._session.execute(sa.select(OBJECTS).order_by(OBJECTS.c.object_name)).all():
-            body = scripter.stored_body(self._session, ProcedureName(None, row.object_name))
-            edited = body is not None and not scripter.made(row.object_text, body)
+        rows = self._session.execute(sa.select(OBJECTS).order_by(OBJECTS.c.object_name)).all()
+        stored = scripter.stored(self._session, [ProcedureName(None, row.object_name) for row in rows])
+        for row in rows:
+            procedure = stored.get(ProcedureName(None, row.object_name))
+            edited = procedure is not None and not scripter.made(row.object_text, procedure.body)
             found.append(
                 RegisteredProcedure(
                     row.object_name,
                     row.publisher,
                     row.publisher_db,
                     row.publication,
-                    exists=body is not None,
+                    exists=procedure is not None,
                     edited=edited,
                 )
             )

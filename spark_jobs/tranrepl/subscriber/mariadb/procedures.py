@@ -20,14 +20,13 @@ from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.generic.procedures import (
     Procedure,
     ProcedureName,
-    count_problem,
     key_bits,
     mask_bytes,
     name_of,
 )
 from tranrepl.subscriber.generic.target import SqlTarget
-from tranrepl.subscriber.generic.transaction_control import ends_transaction
-from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
+from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
+from tranrepl.subscriber.mariadb.stored_procedures import StoredRoutine, find_routines
 from tranrepl.subscriber.row_not_found import row_not_found_text
 
 PROCEDURE_NAMES = NameLimit(64, NameUnit.CHARACTERS)
@@ -58,43 +57,11 @@ class MariaDbScripter:
     def drop(self, name: ProcedureName) -> str:
         return f"DROP PROCEDURE IF EXISTS {_qualified(name)}"
 
-    def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
-        """Return the body as the catalogue has it; empty where our login may not see it."""
-        body: str | None = session.scalar(
-            sa.text(
-                "SELECT COALESCE(routine_definition, '') FROM information_schema.routines "
-                "WHERE routine_type = 'PROCEDURE' "
-                "AND routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :name"
-            ),
-            {"schema": name.schema, "name": name.name},
-        )
-        return body
+    def stored(self, session: sa.Connection, names: Sequence[ProcedureName]) -> dict[ProcedureName, StoredRoutine]:
+        return find_routines(session, names)
 
     def made(self, create: str, body: str) -> bool:
         return ends_with_body(create, body)
-
-    def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
-        body, sql_mode = session.execute(
-            sa.text(
-                "SELECT COALESCE(routine_definition, ''), sql_mode FROM information_schema.routines WHERE "
-                "routine_type = 'PROCEDURE' AND routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :name"
-            ),
-            {"schema": name.schema, "name": name.name},
-        ).one()
-        # The catalogue has comments for the server (/*! … */) as what they are for it: its own text, or nothing.
-        return ends_transaction(body, tokenizer(sql_mode))
-
-    def signature_problem(
-        self, session: sa.Connection, name: ProcedureName, passed: tuple[Argument, ...]
-    ) -> str | None:
-        count: int = session.scalar(
-            sa.text(
-                "SELECT COUNT(*) FROM information_schema.parameters WHERE routine_type = 'PROCEDURE' "
-                "AND specific_schema = COALESCE(:schema, DATABASE()) AND specific_name = :name"
-            ),
-            {"schema": name.schema, "name": name.name},
-        )
-        return count_problem(count, len(passed))
 
     def shared(self) -> tuple[Procedure, ...]:
         return ()

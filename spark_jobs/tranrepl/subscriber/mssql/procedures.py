@@ -1,6 +1,8 @@
-"""T-SQL procedures: their headers, the statements that call them, and what the catalogue knows of them."""
+"""T-SQL procedures: their headers, and the statements that call them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 
@@ -10,8 +12,8 @@ from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, mask_bytes, name_of
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.mssql.procedure_bodies import WORDS, body
-from tranrepl.subscriber.mssql.procedure_text import Parameter, ends_transaction, signature_problem
 from tranrepl.subscriber.mssql.sql_text import SCHEMA, literal, qualified
+from tranrepl.subscriber.mssql.stored_procedures import StoredSqlProcedure, find_procedures
 
 PROCEDURE_NAMES = NameLimit(128, NameUnit.UTF_16)
 """Characters, and so never more bytes than a name may have."""
@@ -61,38 +63,12 @@ class SqlServerScripter:
     def drop(self, name: ProcedureName) -> str:
         return f"if object_id({literal(_named(name))}, N'P') is not null\n    drop procedure {_named(name)}"
 
-    def stored_body(self, session: sa.Connection, name: ProcedureName) -> str | None:
-        """Return the procedure's text as the catalogue has it, without blank lines of the script around it; that of a
-        system procedure, or one WITH ENCRYPTION, is empty."""
-        number, text = session.execute(
-            sa.text(
-                "select found.id, modules.definition "
-                "from (select coalesce(object_id(:own, N'P'), object_id(:system, N'P')) as id) as found "
-                "left join sys.sql_modules as modules on modules.object_id = found.id"
-            ),
-            {"own": _named(name), "system": qualified("sys", name.name)},
-        ).one()
-        return None if number is None else (text or "").strip()
+    def stored(self, session: sa.Connection, names: Sequence[ProcedureName]) -> dict[ProcedureName, StoredSqlProcedure]:
+        """Return the procedures that are there, system procedures too."""
+        return find_procedures(session, {it: (_named(it), qualified("sys", it.name)) for it in names})
 
     def made(self, create: str, body: str) -> bool:
         return create == body
-
-    def ends_transaction(self, session: sa.Connection, name: ProcedureName) -> bool:
-        return ends_transaction(self.stored_body(session, name) or "")
-
-    def signature_problem(
-        self, session: sa.Connection, name: ProcedureName, passed: tuple[Argument, ...]
-    ) -> str | None:
-        found = session.execute(
-            sa.text(
-                "select parameter.name, type.name, parameter.max_length from sys.all_parameters as parameter "
-                "join sys.types as type on type.user_type_id = parameter.user_type_id "
-                "where parameter.object_id = object_id(:name, N'P') order by parameter.parameter_id"
-            ),
-            {"name": _named(name)},
-        ).all()
-        parameters = [Parameter(*row) for row in found]
-        return signature_problem(parameters, self.stored_body(session, name) or "", passed)
 
     def shared(self) -> tuple[Procedure, ...]:
         name, system = _named(RAISE_ERROR), qualified("sys", RAISE_ERROR.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from psycopg import sql
 
@@ -13,8 +14,9 @@ from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, Subscription
+from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import PublishedTables, Scripted, SubscriptionKey, SubscriptionPosition
+from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, SubscriptionPosition
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
 from tranrepl.subscriber.postgres.constraints import constraints_of
@@ -58,6 +60,11 @@ class PostgresSubscriber:
     def warnings(self, tables: PublishedTables) -> Iterator[str]:
         del tables
         yield from ()
+
+    def reading_together(self, tables: PublishedTables) -> AbstractContextManager[None]:
+        """Read nothing ahead: each article asks by itself."""
+        del tables
+        return nullcontext()
 
     def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         return article_problems(self._session, self.where, article, source)
