@@ -92,7 +92,7 @@ def _mssql_server() -> Connection:
 def _fresh_mssql_database() -> Iterator[Connection]:
     server = _mssql_server()
     name = f"tranrepl_test_{uuid4().hex[:8]}"
-    mssql_execute(server, f"create database {name}")
+    wait_until(lambda: _succeeds(server, f"create database {name}"))
     yield replace(server, database=name)
     _drop_mssql_database(server, name)
 
@@ -100,15 +100,20 @@ def _fresh_mssql_database() -> Iterator[Connection]:
 def _drop_mssql_database(server: Connection, name: str) -> None:
     if Requirement.SINGLE_USER not in lacking(server):
         mssql_execute(server, f"alter database {name} set single_user with rollback immediate")
-    wait_until(lambda: _is_dropped(server, name))
+    wait_until(lambda: _succeeds(server, f"drop database {name}"))
 
 
-def _is_dropped(server: Connection, name: str) -> bool:
-    """Drop it; not yet where a session that was closed has not ended."""
+_IN_THE_WAY = ("in use", "tuple concurrently")
+"""What another session does just now: one that was closed has not ended, or, at Babelfish, creates or drops a database
+too."""
+
+
+def _succeeds(server: Connection, statement: str) -> bool:
+    """Execute it; not yet where another session is in its way."""
     try:
-        mssql_execute(server, f"drop database {name}")
-    except pymssql.OperationalError as error:
-        if "in use" not in str(error):
+        mssql_execute(server, statement)
+    except pymssql.Error as error:
+        if not any(it in str(error) for it in _IN_THE_WAY):
             raise
         return False
     return True

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from conftest import DatabasesFactory
 from support.databases import Databases
+from support.sent_statements import sent_statements
 from support.shell import publication_file, typed
 from support.site import execute
 from support.subscribers import KEY, mssql_execute
@@ -71,13 +70,6 @@ def _asked(ends: Databases, subscriber: Connection, folder: Path, count: int) ->
 def _questions() -> Iterator[list[str]]:
     """Collect what a SQL Server's catalogue is asked."""
     asked: list[str] = []
-
-    def note(session: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
-        if session.dialect.name == "mssql" and ("sys." in statement or "INFORMATION_SCHEMA" in statement.upper()):
-            asked.append(statement)
-
-    sa.event.listen(sa.Engine, "before_cursor_execute", note)
-    try:
+    with sent_statements("mssql") as sent:
         yield asked
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    asked += [it for it in sent if "sys." in it or "INFORMATION_SCHEMA" in it.upper()]

@@ -8,6 +8,7 @@ import pytest
 
 from support.command_history import Column, History, Image
 from support.requirements import allowing
+from support.sent_statements import sent_statements
 from support.subscribers import KEY, Rows, Site
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
@@ -287,6 +288,22 @@ def test_the_failing_one_of_many_statements_is_known(site: Site) -> None:
     assert (result.error, [it.key for it in result.first_skipped]) == (None, ["id = 777", "id = 5"])
     expected = [(at, "changed" if at % 3 == 0 else "new", None) for at in range(1, 120) if at != 3]
     assert site.rows("item") == expected
+
+
+def test_commands_that_go_serially_share_round_trips(site: Site) -> None:
+    item, site.chunk = site.article("item", ITEM), 1000
+
+    def round_trips(first: int, count: int) -> int:
+        history = History(xact=first)
+        for at in range(first, first + count):
+            history.insert(item, [str(at), "new", None])
+        with sent_statements("mssql") as sent:
+            _deliver(site, history, Apply.SERIAL).raise_error()
+        return len(sent)
+
+    one, many = round_trips(1, 1), round_trips(1000, 400)
+    assert many < one + 10
+    assert len(site.rows("item")) == 401
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from support.requirements import Requirement, require
 from support.subscribers import KEY, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.model.names import TableName
-from tranrepl.settings.publication import Article
+from tranrepl.settings.publication import Apply, Article
+from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
 MakeSite = Callable[[str], Site]
@@ -149,6 +150,25 @@ def test_check_says_which_keys_are_one_to_a_collation(make_site: MakeSite) -> No
     error = site.deliver(History(xact=1).transaction().insert(made, ["A", None]), site.watermark()).error
     assert error is not None
     assert error.code in ("2627", "2601")
+
+
+@pytest.mark.parametrize("apply", [Apply.SERIAL, Apply.AUTO])
+def test_a_key_of_a_collation_without_case_meets_letters_of_both(apply: Apply, make_site: MakeSite) -> None:
+    site = make_site("mssql statements")
+    site.execute(
+        f"CREATE TABLE t (code nvarchar(9) {_LATIN} NOT NULL PRIMARY KEY, name nvarchar(9) {_LATIN})",
+        "INSERT INTO t VALUES (N'b', N'by hand'), (N'É', N'by hand'), (N'gone', N'by hand')",
+    )
+    made = site.article("t", [Column("code", "character varying(9)", key=1), Column("name", "character varying(9)")])
+    history = History().insert(made, ["a", "x"]).insert(made, ["c", "x"])
+    # Whatever letters the Subscriber has: its row is the one of this key.
+    history.update(made, ["B", "by hand"], ["B", "BY HAND"]).update(made, ["é", "by hand"], ["É", "by hand"])
+    history.delete(made, ["GONE", "by hand"])
+    # One row leaves its key to another one that differs in case, and one changes the case of its own.
+    history.delete(made, ["a", "x"]).insert(made, ["A", "y"]).update(made, ["c", "x"], ["C", "x"])
+    result = site.deliver(history, options=ApplierOptions(apply=apply))
+    assert result.error is None
+    assert set(site.rows("t")) == {("A", "y"), ("b", "BY HAND"), ("É", "by hand"), ("C", "x")}
 
 
 def test_a_key_that_setup_made_tells_letters_apart_but_not_blanks(make_site: MakeSite) -> None:

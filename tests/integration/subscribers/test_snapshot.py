@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -85,11 +86,13 @@ def test_ranges_are_loaded_once_and_the_watermark_comes_last(plain_site: Site) -
         plain_site.execute("INSERT INTO item (id, name) VALUES (1, 'again')")
 
 
-def test_mariadbs_bulk_insert_names_the_row_that_does_not_fit(
-    mariadb_site: Site, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["mariadb statements", "mssql statements"])
+def test_a_bulk_insert_names_the_row_that_does_not_fit(
+    kind: str, make_site: Callable[[str], Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    it = _article(mariadb_site, PreCreation.NONE)
-    dialect = dialect_of(mariadb_site.connection)
+    site = make_site(kind)
+    it = _article(site, PreCreation.NONE)
+    dialect = dialect_of(site.connection)
     bound: list[str] = []
     by_itself = SqlLoader._bound
 
@@ -98,14 +101,14 @@ def test_mariadbs_bulk_insert_names_the_row_that_does_not_fit(
         return by_itself(self, at, prepared, line)
 
     monkeypatch.setattr(SqlLoader, "_bound", noted)
-    with dialect.snapshot(mariadb_site.connection, KEY, "test") as target:
+    with dialect.snapshot(site.connection, KEY, "test") as target:
         target.begin("first", [it], whole=True, not_for_replication=False)
-        with dialect.loader(mariadb_site.connection, KEY, "first") as loader:
+        with dialect.loader(site.connection, KEY, "first") as loader:
             assert loader.load(it.article, 1, [_FIRST, b"", _SECOND]).rows == 3
             assert bound == []
             with pytest.raises(DataError, match="price"):
-                loader.load(it.article, 2, [b"7\tok\t1.00\n8\tno number of MariaDB's\tNaN\n"])
-    assert _rows(mariadb_site) == _LOADED
+                loader.load(it.article, 2, [b"7\tok\t1.00\n8\tno number of theirs\tNaN\n"])
+    assert _rows(site) == _LOADED
 
 
 @pytest.mark.parametrize("command", list(PreCreation))
