@@ -54,10 +54,14 @@ def _asked(ends: Databases, subscriber: Connection, folder: Path, count: int) ->
         assert outcome.status == 0, outcome.err
     connections = {"publisher": ends.publisher, "subscriber": ends.subscriber, "distribution": ends.distribution}
     tables = check(Topology(load_publication(file), connections)).tables
-    made = [registered_article(article, table) for article, table in tables]
+    made = [
+        registered_article(*it).model_copy(update={"article_id": number}) for number, it in enumerate(tables, start=1)
+    ]
     dialect = dialect_of(subscriber)
     with _questions() as asked["validation"], dialect.comparison(subscriber, KEY, made, 1) as comparison:
         assert comparison.problems == ()
+    with _questions() as asked["delivery"], dialect.applier(subscriber, KEY, {it.article_id: it for it in made}) as to:
+        assert len(to.bulk_operations) == count
     with _questions() as asked["constraints"], dialect.subscriber(subscriber, KEY, "test") as opened:
         opened.constraints(made)
     with _questions() as asked["teardown"]:

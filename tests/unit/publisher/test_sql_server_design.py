@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from support.checkout import CHECKOUT
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
 from tranrepl.publisher.publisher import Publisher, SchemaChanges
+from tranrepl.publisher.registry import publisher_database
 
 _PAGE = CHECKOUT / "docs" / "explanation" / "sql-server-publisher.md"
 _HEADS = re.compile(r"^(?:- )?((?:`\w+`(?:, | and )?)+)(?::| are)", re.MULTILINE)
@@ -31,3 +36,8 @@ def test_the_design_speaks_of_no_method_that_the_protocol_lacks() -> None:
     about = {name for heads in _HEADS.findall(_protocol_part()) for name in _NAME.findall(heads)}
     assert len(about) > 30
     assert about - _members(Publisher) - _members(SchemaChanges) == set()
+
+
+def test_a_publisher_of_type_mssql_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="is of type 'mssql'"):
+        publisher_database(Connection("source", "mssql"))
