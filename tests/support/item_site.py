@@ -59,7 +59,8 @@ def end_of_log(site: Site) -> bytes:
 
 def slot_rows(site: Site) -> Rows:
     return site.at_publisher(
-        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()"
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots "
+        "WHERE database = current_database() AND NOT temporary"
     )
 
 
