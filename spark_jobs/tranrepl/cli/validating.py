@@ -17,7 +17,7 @@ from tranrepl.cli.results import raise_first
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.retry import attempt
+from tranrepl.jobs.retry import attempt, attempt_repeatedly
 from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
 from tranrepl.spark.submit import submit
 
@@ -71,7 +71,9 @@ def validate(
 
 def _validate(request: ValidationRequest, master: str) -> JobResult:
     with err.status(f"validating {request.subscription}"):
-        return attempt(lambda: submit(request, master))
+        # What a try has written of a script stays: the next one would write it again.
+        run = attempt if request.repair is Repair.SCRIPT else attempt_repeatedly
+        return run(lambda: submit(request, master))
 
 
 def _repair_of(repair: bool, repair_script: Path | None, rowcount_only: bool) -> Repair:

@@ -7,11 +7,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.publisher.comparison import PublisherComparison
 
 Values = list[str | None]
+
+REGISTERING = (
+    "`tranrepl log-reader FILE` registers the schema change; where schema changes are not replicated, "
+    "`tranrepl setup FILE`"
+)
+"""What to do where a table is not as it is registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,8 @@ class SnapshotSession(Protocol):
     def hold(self, articles: Iterable[RegisteredArticle]) -> None:
         """Keep the articles' tables from what would hide rows from the snapshot, until the session ends.
 
-        Raises TransientError where that has happened already or another session keeps a table locked,
-        ConfigurationError where a table is another one than was registered.
+        Raises TransientError where that has happened already, where a table is another one than was registered, or
+        another session keeps it locked.
         """
         ...
 
@@ -81,3 +88,12 @@ class Snapshot(Protocol):
     def comparison(self, articles: Sequence[RegisteredArticle]) -> AbstractContextManager[PublisherComparison]:
         """Open what compares these articles' rows with a Subscriber's. Raises as `SnapshotSession.hold` does."""
         ...
+
+
+def renamed_or_dropped(where: str, article: RegisteredArticle) -> TransientError:
+    """Return the error of an article whose table is not there by its name, though another one may be."""
+    return TransientError(
+        f"{where}: table {article.source} is not the one that is registered: that was renamed or dropped",
+        remedy=REGISTERING,
+        article=str(article.source),
+    )

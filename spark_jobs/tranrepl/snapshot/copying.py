@@ -41,16 +41,24 @@ class RangeCopy:
     def __call__(self, ranges: Iterable[TableRange]) -> Iterator[CopiedRange]:
         left = deque(ranges)
         while left:
+            opened = False
             try:
                 with self._sessions() as (session, loader):
+                    opened = True
                     while left:
                         loader.load(left[0].article, left[0].number, session.lines(left[0]))
                         done = left.popleft()
                         yield CopiedRange(article=done.name, number=done.number)
             except ReplicationError as problem:
+                if not left:
+                    # A session was lost when all was committed.
+                    return
                 # Neither session is fit for another range.
                 failed = left.popleft()
                 yield CopiedRange(article=failed.name, number=failed.number, error=problem.report)
+                if not opened:
+                    # Nor would there be any for the next one: the snapshot may be gone.
+                    return
 
     @contextmanager
     def _sessions(self) -> Iterator[tuple[SnapshotSession, Loader]]:

@@ -14,6 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.publisher.snapshot import REGISTERING
 from tranrepl.settings.publication import Partitions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of
@@ -56,8 +57,7 @@ def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableD
 def _not_registered(publisher: Publisher, it: SnapshotArticle, what: str) -> TransientError:
     return TransientError(
         f"article {it.name}: {publisher.where}: {what} is not registered yet",
-        remedy="`tranrepl log-reader FILE` registers the schema change; where schema changes are not "
-        "replicated, `tranrepl setup FILE`",
+        remedy=REGISTERING,
         article=it.name,
     )
 

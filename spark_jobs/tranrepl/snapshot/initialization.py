@@ -5,7 +5,8 @@
 2. The Publisher's snapshot is exported; its point X is recorded (`record_start`).
 3. The Publisher's tables are held, as the snapshot sees them and as they are registered. The Subscriber alters those
    that stand at an earlier definition, fences off whoever was on the way, and makes its tables ready (`begin`).
-4. Ranges are copied, each committed with a row that says so.
+4. Ranges are copied, each committed with a row that says so. What waits for the Publisher's snapshot ends it, and all
+   is done again by the next job (`Publisher.snapshot`).
 5. Indexes are built; the Subscriber writes down X for each article, and as its watermark where the subscription as such
    begins (`end`).
 6. The distribution database activates the subscription (`activate`).
@@ -86,7 +87,9 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     with plan.publisher.snapshot(timeout, listener.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
         database.snapshots.record_start(subscription, plan.names, exported.xact_seqno)
-        progress = _Loading(plan, exported, runner, listener).run()
+        loading = _Loading(plan, exported, runner, listener)
+        fence = loading.copy()
+    progress = loading.complete(fence)
     database.snapshots.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
     reach(Failpoint.SNAPSHOT_ACTIVATED)
     return JobResult(last_xact_seqno=exported.xact_seqno.hex() if plan.whole else None, snapshot=progress)
@@ -117,7 +120,8 @@ class _Loading:
     _began: dict[str, float] = field(default_factory=dict)
     _took: dict[str, float] = field(default_factory=dict)
 
-    def run(self) -> tuple[TableProgress, ...]:
+    def copy(self) -> bytes:
+        """Copy the tables' rows, while the Publisher's snapshot lives; return the fence that the Subscriber set."""
         plan, target = self.plan, self.plan.target
         with self.exported.source.session("tranrepl snapshot") as holder:
             holder.hold([it.article for it in plan.articles])
@@ -142,6 +146,11 @@ class _Loading:
             with self._reporting():
                 for level in order.levels:
                     self._load([it for name in level for it in by_name[name]])
+        return fence
+
+    def complete(self, fence: bytes) -> tuple[TableProgress, ...]:
+        """Build indexes and let the Subscriber begin, when nobody at the Publisher waits for the snapshot any more."""
+        plan, target = self.plan, self.plan.target
         self._build()
         target.finish(plan.articles, plan.foreign_keys.wanted)
         done = self._progress(target.loaded(self.snapshot))

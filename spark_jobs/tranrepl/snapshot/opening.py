@@ -13,7 +13,10 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.publisher.snapshot import renamed_or_dropped
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.dialect import ApplierOptions
@@ -116,8 +119,13 @@ def open_snapshot(
         problem = find_break(publisher, opened.database, opened.record)
         if problem is not None:
             raise problem
+        tables = publisher.describe([it.source for it in waiting.articles])
+        for it in waiting.articles:
+            if it.source not in tables:
+                raise renamed_or_dropped(publisher.where, it)
         sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
-        articles = _described(publisher, follow(publication, waiting.articles).articles, waiting.articles, sizes)
+        settings = follow(publication, waiting.articles).articles
+        articles = _described(settings, waiting.articles, tables, sizes)
         if publication.subscription(request.subscription).sequences is False:
             articles = tuple(replace(it, source=it.source.without_sequences()) for it in articles)
         states = opened.database.snapshots.article_states(opened.subscription)
@@ -131,22 +139,15 @@ def open_snapshot(
 
 
 def _described(
-    publisher: Publisher,
     settings: Sequence[Article],
     articles: Sequence[RegisteredArticle],
+    tables: Mapping[TableName, TableDescription],
     sizes: Mapping[str, int],
 ) -> tuple[SnapshotArticle, ...]:
     by_source = {it.source: it for it in settings}
-    tables = publisher.describe([it.source for it in articles])
-    described = []
-    for article in articles:
-        source = tables.get(article.source)
-        if source is None:
-            raise ConfigurationError(
-                f"{publisher.where}: table {article.source} does not exist",
-                remedy="run `tranrepl setup FILE`",
-                article=str(article.source),
-            )
-        large = sizes[str(article.source)] >= LARGE_BYTES
-        described.append(SnapshotArticle(article, by_source[article.source], source, large))
-    return tuple(described)
+    return tuple(
+        SnapshotArticle(
+            article, by_source[article.source], tables[article.source], sizes[str(article.source)] >= LARGE_BYTES
+        )
+        for article in articles
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,11 @@ from support.mariadb import MariaDbServer
 from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS, mssql_execute
+from support.validated_site import article_of
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import Repair
+from tranrepl.subscriber.mariadb import comparison as mariadb_comparison
 from tranrepl.validation import comparison
 from tranrepl.validation.comparison import Found
 
@@ -159,6 +162,35 @@ def test_what_is_delivered_while_rows_are_compared_is_not_seen(
 
     monkeypatch.setattr("tranrepl.validation.job.compare", compare)
     assert vendor.site.validate().error is None
+
+
+def test_a_table_altered_at_mariadb_ends_its_validation_and_no_session_waits_for_ever(
+    moments: Site, mariadb: MariaDbServer, mariadb_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement waits for the session that has read the table, and the next one waits for the statement."""
+    moments.at_publisher("INSERT INTO moment (id) VALUES (1)")
+    buckets_of = comparison._buckets
+    with ThreadPoolExecutor(1) as executor:
+        altering: list[Future[object]] = []
+
+        def buckets(*arguments: Any) -> tuple[comparison.Numbers, comparison.Numbers]:
+            alter = ["SET lock_wait_timeout = 20", "ALTER TABLE moment ADD COLUMN extra int"]
+            altering.append(executor.submit(mariadb.execute, *alter, database=mariadb_database))
+            while not mariadb.execute(_WAITING):
+                assert not altering[0].done()
+            return buckets_of(*arguments)
+
+        monkeypatch.setattr(mariadb_comparison, "_LOCK_SECONDS", 1)
+        monkeypatch.setattr(comparison, "_buckets", buckets)
+        result = moments.validate()
+        altering[0].result(60)
+    assert result.error is not None
+    assert (result.error.kind, result.error.database_code) == (ErrorKind.TRANSIENT, "1205")
+    monkeypatch.undo()
+    assert article_of(moments.validate(), "public.moment").missing == 1
+
+
+_WAITING = "SELECT 1 FROM information_schema.processlist WHERE state = 'Waiting for table metadata lock'"
 
 
 def test_a_subscriber_without_checksums_is_refused(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:

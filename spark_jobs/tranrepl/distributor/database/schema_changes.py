@@ -10,7 +10,12 @@ import sqlalchemy as sa
 from tranrepl.distributor.database.articles import end_articles, register_definitions, retire_articles
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
-from tranrepl.distributor.tables import msarticle_subscriptions, msschema_changes, mssubscriptions
+from tranrepl.distributor.tables import (
+    SubscriptionStatus,
+    msarticle_subscriptions,
+    msschema_changes,
+    mssubscriptions,
+)
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
 
@@ -99,20 +104,38 @@ def register_schema_changes(
         return
     connection.execute(msschema_changes.insert(), [_values(record, it) for it in changes])
     retire_articles(connection, {it.change.article_id for it in changes})
-    end_articles(connection, {it.change.article_id for it in changes if it.change.new_article_id is None})
+    ended = [it.change for it in changes if it.change.new_article_id is None]
+    end_articles(connection, {it.article_id for it in ended})
+    _call_off_snapshots(connection, record, [str(it.source) for it in ended])
     sources = {it.article_id: it.source for it in definitions}
     for it in changes:
         if it.change.new_article_id in sources and sources[it.change.new_article_id] != it.change.source:
             _rename_article(connection, record, str(it.change.source), str(sources[it.change.new_article_id]))
 
 
-def _rename_article(connection: sa.Connection, record: PublicationRecord, before: str, now: str) -> None:
-    """Let what subscriptions know of an article be known under its table's new name."""
-    ours = sa.select(mssubscriptions.c.subscription_id).where(mssubscriptions.c.publication_id == record.publication_id)
+def _call_off_snapshots(connection: sa.Connection, record: PublicationRecord, articles: Sequence[str]) -> None:
+    """Let these articles, which have ended, wait for a snapshot where one of them has begun: none will end it, and the
+    others' deliveries would wait for that."""
     connection.execute(
         msarticle_subscriptions.update()
-        .where(msarticle_subscriptions.c.article == before, msarticle_subscriptions.c.subscription_id.in_(ours))
-        .values(article=now)
+        .where(
+            msarticle_subscriptions.c.article.in_(articles),
+            msarticle_subscriptions.c.subscription_id.in_(_subscriptions_of(record)),
+            msarticle_subscriptions.c.status == SubscriptionStatus.INITIATED,
+        )
+        .values(status=SubscriptionStatus.SUBSCRIBED, subscription_seqno=None)
+    )
+
+
+def _subscriptions_of(record: PublicationRecord) -> sa.Select[int]:
+    return sa.select(mssubscriptions.c.subscription_id).where(mssubscriptions.c.publication_id == record.publication_id)
+
+
+def _rename_article(connection: sa.Connection, record: PublicationRecord, before: str, now: str) -> None:
+    """Let what subscriptions know of an article be known under its table's new name."""
+    ours = msarticle_subscriptions.c.subscription_id.in_(_subscriptions_of(record))
+    connection.execute(
+        msarticle_subscriptions.update().where(msarticle_subscriptions.c.article == before, ours).values(article=now)
     )
 
 

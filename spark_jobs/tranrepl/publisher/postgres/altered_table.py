@@ -12,6 +12,7 @@ from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
+from tranrepl.publisher.snapshot import REGISTERING
 
 # What a query gives of a domain is what the domain is made of.
 _COLUMNS = """
@@ -35,8 +36,7 @@ def refuse_altered(session: Session, where: str, article: RegisteredArticle) -> 
     if not registered.issubset(column[:4] for column in seen):
         raise TransientError(
             f"{where}: the columns of table {article.source} are not those that are registered",
-            remedy="`tranrepl log-reader FILE` registers the schema change; where schema changes are not replicated, "
-            "`tranrepl setup FILE`",
+            remedy=REGISTERING,
             article=str(article.source),
         )
     try:

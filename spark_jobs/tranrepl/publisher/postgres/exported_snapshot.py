@@ -22,7 +22,8 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ErrorDetails, InternalError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
-from tranrepl.postgres.imported_snapshot import snapshot_session
+from tranrepl.postgres.giving_way import giving_way
+from tranrepl.postgres.imported_snapshot import export_snapshot, snapshot_session
 from tranrepl.postgres.session import Session, connect, translate, translated_errors
 from tranrepl.publisher.postgres.comparison import PostgresComparison, publisher_comparison
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS
@@ -34,6 +35,7 @@ from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
 
 log = logging.getLogger(__name__)
 
+_APPLICATION = "tranrepl snapshot"
 _LOOK_SECONDS = 1.0
 _COMMIT_SECONDS = 60.0
 
@@ -71,13 +73,14 @@ def exported_snapshot(
     """Export a snapshot, which lives until the end of this context.
 
     PostgreSQL waits for all transactions that write when it begins, prepared ones too. `say` reports which it waits
-    for; after `timeout_seconds` of it, raises TransientError. Raises ConfigurationError where the server refuses.
+    for; after `timeout_seconds` of it, raises TransientError. It does so at the end too, where the snapshot gave way to
+    a statement that waited for it. Raises ConfigurationError where the server refuses.
     """
     where = f"Publisher {connection.database}"
     with ExitStack() as held:
         with (
-            connect(connection, "tranrepl snapshot", autocommit=True) as observer,
-            replication_session(connection, "tranrepl snapshot") as session,
+            connect(connection, _APPLICATION, autocommit=True) as observer,
+            replication_session(connection, _APPLICATION) as session,
             ThreadPoolExecutor(1, "tranrepl-slot") as executor,
         ):
             creation = executor.submit(_create_slot, session, connection)
@@ -89,18 +92,12 @@ def exported_snapshot(
             snapshot = creation.result()
             _wait_for_commits(connection, observer, snapshot)
             wait_for_standbys(observer, snapshot.consistent_point, timeout_seconds, say)
-            holder = held.enter_context(snapshot_session(connection, snapshot.name, "tranrepl snapshot"))
-            snapshot = _exported_again(holder, where, snapshot)
+            holder = held.enter_context(snapshot_session(connection, snapshot.name, _APPLICATION))
+            with translated_errors(where):
+                snapshot = replace(snapshot, name=export_snapshot(holder, _APPLICATION))
         # The slot is given back: others need one, and it would keep the Publisher's log meanwhile.
-        yield snapshot
-
-
-def _exported_again(holder: Session, where: str, snapshot: ExportedSnapshot) -> ExportedSnapshot:
-    with translated_errors(where):
-        row = holder.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
-    if row is None:
-        raise InternalError(f"{where}: a snapshot was not exported")
-    return replace(snapshot, name=str(row[0]))
+        with giving_way(connection, snapshot.name, where):
+            yield snapshot
 
 
 def _create_slot(session: psycopg.Connection[tuple[Any, ...]], connection: Connection) -> ExportedSnapshot:
@@ -190,7 +187,7 @@ def _wait_for_commits(connection: Connection, observer: Session, snapshot: Expor
     knows it as committed; a reader would see the transaction as rolled back then."""
     where = f"Publisher {connection.database}"
     deadline = time.monotonic() + _COMMIT_SECONDS
-    with snapshot_session(connection, snapshot.name, "tranrepl snapshot") as reader, translated_errors(where):
+    with snapshot_session(connection, snapshot.name, _APPLICATION) as reader, translated_errors(where):
         while _running_though_visible(observer, reader):
             if time.monotonic() >= deadline:
                 raise TransientError(f"{where}: a transaction does not finish its commit")

@@ -12,23 +12,22 @@ from psycopg import pq, sql
 from psycopg.errors import UndefinedTable
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.errors import ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.comparison_forms import output
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.publisher.postgres.altered_table import refuse_altered
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
 from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table
 from tranrepl.publisher.postgres.rights import read_problems
 from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
-from tranrepl.publisher.snapshot import TableRange, Values
+from tranrepl.publisher.snapshot import TableRange, Values, renamed_or_dropped
 
 _CHUNK_BYTES = 256 * 1024
-_TABLE_LOCK_TIMEOUT = "60s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +74,35 @@ def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None
     """Keep the articles' tables from being rewritten or truncated until a snapshot session ends, either of which would
     hide rows from the snapshot.
 
-    Raises TransientError where that has happened already, where its columns are not the registered ones, or another
-    session keeps a table locked, ConfigurationError where a table is another one than was registered.
+    Raises TransientError where that has happened already, where its columns are not the registered ones or it was
+    renamed or dropped, or another session keeps a table locked.
     """
-    where = f"Publisher {session.info.dbname}"
+    where, held = f"Publisher {session.info.dbname}", list(articles)
+
+    def hold_all() -> None:
+        for article in held:
+            _hold(session, where, article)
+
     with translated_errors(where):
-        session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
-        for article in articles:
-            _lock(session, article.source)
-            # The function reads the catalogue of now, the query that of the snapshot.
-            row = session.execute(
-                "SELECT pg_catalog.to_regclass(%s)::oid::bigint = c.oid::bigint, "
-                "pg_catalog.pg_relation_filenode(c.oid) IS NOT DISTINCT FROM nullif(c.relfilenode, 0) "
-                "FROM pg_catalog.pg_class c WHERE c.oid = %s",
-                [qualified(article.source).as_string(session), article.source_object_id],
-            ).fetchone()
-            _refuse_replaced(where, article, row)
-            refuse_altered(session, where, article)
-            if partitioned([article]):
-                _hold_partitions(session, where, article)
-        session.execute("SELECT set_config('lock_timeout', '0', false)")
+        with_all_locks(session, hold_all)
 
 
-def _lock(session: Session, table: TableName) -> None:
-    session.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(qualified(table)))
+def _hold(session: Session, where: str, article: RegisteredArticle) -> None:
+    try:
+        lock(session, article.source, only=True)
+    except UndefinedTable as error:
+        raise renamed_or_dropped(where, article) from error
+    # The function reads the catalogue of now, the query that of the snapshot.
+    row = session.execute(
+        "SELECT pg_catalog.to_regclass(%s)::oid::bigint = c.oid::bigint, "
+        "pg_catalog.pg_relation_filenode(c.oid) IS NOT DISTINCT FROM nullif(c.relfilenode, 0) "
+        "FROM pg_catalog.pg_class c WHERE c.oid = %s",
+        [qualified(article.source).as_string(session), article.source_object_id],
+    ).fetchone()
+    _refuse_replaced(where, article, row)
+    refuse_altered(session, where, article)
+    if partitioned([article]):
+        _hold_partitions(session, where, article)
 
 
 def _hold_partitions(session: Session, where: str, article: RegisteredArticle) -> None:
@@ -111,7 +115,7 @@ def _hold_partitions(session: Session, where: str, article: RegisteredArticle) -
     for it in below:
         try:
             with session.transaction():
-                _lock(session, it.table)
+                lock(session, it.table, only=True)
         except UndefinedTable:
             held = False
         else:
@@ -133,11 +137,7 @@ def _hold_partitions(session: Session, where: str, article: RegisteredArticle) -
 
 def _refuse_replaced(where: str, article: RegisteredArticle, row: tuple[Any, ...] | None) -> None:
     if row is None or row[0] is not True:
-        raise ConfigurationError(
-            f"{where}: table {article.source} is another one than was set up",
-            remedy="run `tranrepl setup FILE`",
-            article=str(article.source),
-        )
+        raise renamed_or_dropped(where, article)
     if row[1] is not True:
         raise TransientError(
             f"{where}: table {article.source} was truncated or rewritten while its snapshot began",

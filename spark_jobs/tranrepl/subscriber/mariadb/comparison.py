@@ -14,8 +14,12 @@ from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.mariadb.comparison_statements import MariaDbSide, compared_column, form_of
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
 
+_LOCK_SECONDS = 10
+"""Behind a statement that alters a table and waits for another of these sessions, one would wait for a day."""
+
 
 def _hold(session: sa.Connection) -> None:
+    session.exec_driver_sql(f"SET lock_wait_timeout = {_LOCK_SECONDS}")
     session.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     session.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from psycopg import sql
-
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
@@ -17,14 +15,17 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.compared_table import SnapshotPlace, compared_end, native_hashes
 from tranrepl.postgres.comparison_forms import subscriber_column
 from tranrepl.postgres.comparison_statements import PostgresSide
+from tranrepl.postgres.giving_way import giving_way
+from tranrepl.postgres.imported_snapshot import export_snapshot
 from tranrepl.postgres.session import Session, connect, translated_errors
+from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.subscriber.comparison import ComparableTable, Correction
 from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.correction import correcting_statement
 from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.procedures import Target
 
-_TABLE_LOCK_TIMEOUT = "60s"
+_APPLICATION = "tranrepl validation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def open_comparison(
     connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle]
 ) -> Iterator[PostgresComparison]:
     """Look at the tables, and hold a snapshot of them as they are now."""
-    with connect(connection, "tranrepl validation", autocommit=True) as session:
+    with connect(connection, _APPLICATION, autocommit=True) as session:
         where = f"Subscriber {key.subscription}"
         targets: dict[int, Target] = {}
         problems: list[tuple[RegisteredArticle, ConfigurationError]] = []
@@ -85,11 +86,20 @@ def _comparable(target: Target) -> ComparableTable:
 @contextmanager
 def _exported(connection: Connection, tables: Sequence[TableName], where: str) -> Iterator[str]:
     """Export a snapshot of the Subscriber as it is now, and yield its name; it lives until the end of this context.
-    Until then, nobody empties or rewrites the tables, which would hide rows from it."""
-    with connect(connection, "tranrepl validation", autocommit=True) as session, translated_errors(where):
-        session.execute("SELECT set_config('lock_timeout', %s, false)", [_TABLE_LOCK_TIMEOUT])
+    Until then, nobody empties or rewrites the tables, which would hide rows from it.
+
+    Raises TransientError, at the end too, where that gave way to a statement that waited for one of them.
+    """
+    with connect(connection, _APPLICATION, autocommit=True) as session, translated_errors(where):
+
+        def lock_all() -> None:
+            for table in tables:
+                lock(session, table, only=False)
+
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        for table in tables:
-            session.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(qualified(table)))
-        row = session.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
-        yield str(row[0]) if row else ""
+        with_all_locks(session, lock_all)
+        snapshot = export_snapshot(session, _APPLICATION)
+        with giving_way(connection, snapshot, where):
+            yield snapshot
+        # It fails where the session has not held the tables until now.
+        session.execute("COMMIT")
