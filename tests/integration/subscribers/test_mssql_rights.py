@@ -182,6 +182,7 @@ def test_a_published_identity_takes_the_right_to_alter_its_table(
         "create table ticket (ID int identity primary key)",
         "create table beside (id int primary key, own int identity)",
     )
+    assert check(site.topology).problems == []
     site.set_up()
     login = _limited(mssql_database, mssql_login, password)
     _let_see(mssql_database, mssql_login, "ticket", "beside")

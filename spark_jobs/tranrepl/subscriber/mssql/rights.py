@@ -31,6 +31,8 @@ _CREATE_TABLE, _CREATE_PROCEDURE, _CREATE_SCHEMA = "CREATE TABLE", "CREATE PROCE
 _ALTER, _EXECUTE = "ALTER", "EXECUTE"
 _DATABASE, _SCHEMA, _OBJECT = "DATABASE", "SCHEMA", "OBJECT"
 _UNSEEN = " (a table on which it has no right counts as missing)"
+_OWNER = "dbo"
+"""The database's owner, and whoever administers the server: nothing there is refused to it."""
 _USER = sa.text("select user_name()")
 _SCHEMAS = sa.text("select name from sys.schemas where name in :names").bindparams(
     sa.bindparam("names", expanding=True)
@@ -68,6 +70,9 @@ def right_problems(
     A table on which the login has no right at all is not seen, and counts as missing. A server that does not say
     whether it has given a right is believed to have done so.
     """
+    user = str(session.scalar(_USER))
+    if user == _OWNER:
+        return
     articles = [article for article, _ in tables]
     of_model: list[Place] = [(SCHEMA, name) for name in model]
     found = find_tables(session, [*of_model, *map(_place, articles)])
@@ -76,9 +81,9 @@ def right_problems(
     using = _lacking(session, list(_to_use(tables, found)))
     if creating:
         what = f"create what setup creates{_UNSEEN}"
-        yield _problem(session, where, what, creating, MissingRightError)
+        yield _problem(session, where, user, what, creating, MissingRightError)
     if using:
-        yield _problem(session, where, "apply commands", using, JobRightError)
+        yield _problem(session, where, user, "apply commands", using, JobRightError)
 
 
 def _place(article: Article) -> Place:
@@ -162,9 +167,8 @@ def _lacking(session: sa.Connection, wanted: Sequence[_Right]) -> list[_Right]:
 
 
 def _problem(
-    session: sa.Connection, where: str, what: str, lacking: Sequence[_Right], kind: type[MissingRightError]
+    session: sa.Connection, where: str, user: str, what: str, lacking: Sequence[_Right], kind: type[MissingRightError]
 ) -> MissingRightError:
-    user = str(session.scalar(_USER))
     database = quoted(session.engine.url.database or "master")
     grants = "\n".join(f"{it} TO {quoted(user)};" for it in _grants(lacking))
     return kind(
