@@ -103,9 +103,9 @@ class OpenDistribution:
         began = {it: state.xact_seqno or b"" for it, state in states if state.status is SubscriptionStatus.ACTIVE}
         known = self.subscriber.initialized_articles() if began else {}
         forgotten = {it for it, seqno in began.items() if known.get(it, b"") < seqno}
-        published = [str(it.source) for it in self.database.articles.registered(self.record)] if forgotten else []
-        for article in published:
-            if article in forgotten:
+        names = self.database.articles.names(self.record) if forgotten else {}
+        for article, earlier in names.items():
+            if article in forgotten and all(known.get(it, b"") < began[article] for it in earlier):
                 name = self.subscription.subscription
                 raise ConfigurationError(
                     f"article {article} of subscription {name}: its Subscriber does not know the snapshot that the "

@@ -88,6 +88,21 @@ class Articles:
             articles = self._of_status(connection, record, *ArticleStatus)
         return {article.article_id: article for article in articles}
 
+    def names(self, record: PublicationRecord) -> dict[str, list[str]]:
+        """Return the articles in force by their sources, each with the names that its table had where stored commands
+        may not have reached every Subscriber yet."""
+        with self._database.transaction() as connection:
+            known = self._of_status(connection, record, *ArticleStatus)
+            in_force = self._of_status(connection, record, ArticleStatus.ACTIVE)
+        return {
+            str(article.source): [
+                str(it.source)
+                for it in known
+                if it.source_object_id == article.source_object_id and it.source != article.source
+            ]
+            for article in in_force
+        }
+
     def _of_status(
         self, connection: sa.Connection, record: PublicationRecord, *statuses: ArticleStatus
     ) -> list[RegisteredArticle]:

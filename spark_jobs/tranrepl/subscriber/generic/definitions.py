@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.dialect import SubscriptionKey
-from tranrepl.subscriber.replication_tables import ARTICLES
+from tranrepl.subscriber.replication_tables import ARTICLES, SNAPSHOTS
 
 
 class Definitions:
@@ -20,12 +20,14 @@ class Definitions:
     def __init__(self, session: sa.Connection, key: SubscriptionKey) -> None:
         self._session = session
         self._key = key
-        columns = ARTICLES.c
-        self._mine = sa.and_(
-            columns.publisher_system == key.publisher_system,
-            columns.publisher_db == key.publisher_db,
-            columns.publication == key.publication,
-            columns.subscription == key.subscription,
+        self._mine = self._mine_of(ARTICLES)
+
+    def _mine_of(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        return sa.and_(
+            table.c.publisher_system == self._key.publisher_system,
+            table.c.publisher_db == self._key.publisher_db,
+            table.c.publication == self._key.publication,
+            table.c.subscription == self._key.subscription,
         )
 
     def recorded(self) -> dict[str, int]:
@@ -52,6 +54,16 @@ class Definitions:
             self._session.execute(sa.delete(ARTICLES).where(self._mine, at))
         else:
             self._update(at, new)
+            self._rename_snapshot(str(old.source), str(new.source))
+
+    def _rename_snapshot(self, before: str, now: str) -> None:
+        """Let the snapshot that an article began with be known under its table's new name."""
+        if before == now or not sa.inspect(self._session).has_table(SNAPSHOTS.name):
+            return
+        mine, article = self._mine_of(SNAPSHOTS), SNAPSHOTS.c.article
+        known = self._session.execute(sa.select(article).where(mine, article == now)).first()
+        if known is None:
+            self._session.execute(sa.update(SNAPSHOTS).where(mine, article == before).values(article=now))
 
     def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> None:
         values = {"article": str(article.source), "article_id": article.article_id}

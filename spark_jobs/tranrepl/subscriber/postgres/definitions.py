@@ -12,7 +12,7 @@ from psycopg import sql
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.dialect import SubscriptionKey
-from tranrepl.subscriber.postgres.replication_tables import ARTICLES, MINE, has_table, key_values
+from tranrepl.subscriber.postgres.replication_tables import ARTICLES, MINE, SNAPSHOTS, has_table, key_values
 
 
 class Definitions:
@@ -56,4 +56,19 @@ class Definitions:
                     "UPDATE {} SET article = %s, article_id = %s, time = now() WHERE {} AND article_id = %s"
                 ).format(ARTICLES, MINE),
                 [str(new.source), new.article_id, *mine],
+            )
+            self._rename_snapshot(str(old.source), str(new.source))
+
+    def _rename_snapshot(self, before: str, now: str) -> None:
+        """Let the snapshot that an article began with be known under its table's new name."""
+        if before == now or not has_table(self._session, SNAPSHOTS):
+            return
+        mine = key_values(self._key)[1:]
+        known = self._session.execute(
+            sql.SQL("SELECT FROM {} WHERE {} AND article = %s").format(SNAPSHOTS, MINE), [*mine, now]
+        )
+        if known.rowcount == 0:
+            self._session.execute(
+                sql.SQL("UPDATE {} SET article = %s WHERE {} AND article = %s").format(SNAPSHOTS, MINE),
+                [now, *mine, before],
             )
