@@ -243,7 +243,7 @@ class MariaDb(NumberedDatabase):
         digits = getattr(reflected, "fsp", None) or 0
         return ColumnType(
             reflected,
-            spelled(reflected, dialect),
+            spelled(_without_width(reflected), dialect),
             fraction_digits=digits if isinstance(reflected, mysql.DATETIME | mysql.TIMESTAMP | mysql.TIME) else None,
             single_precision=isinstance(reflected, mysql.FLOAT),
             fixed_length=isinstance(reflected, mysql.CHAR | mysql.NCHAR | sa.BINARY),
@@ -326,3 +326,10 @@ def _lock_name(lock: str) -> str:
 def _number(error: DBAPIError) -> int | None:
     found = error.orig.args[0] if error.orig is not None and error.orig.args else None
     return found if isinstance(found, int) else None
+
+
+def _without_width(reflected: TypeEngine[Any]) -> TypeEngine[Any]:
+    """Return an integer without the width that MariaDB shows it in, which nobody asked for; TINYINT(1) is a truth."""
+    if not isinstance(reflected, mysql.INTEGER | mysql.BIGINT | mysql.SMALLINT) or reflected.zerofill:
+        return reflected
+    return type(reflected)(unsigned=bool(reflected.unsigned))
