@@ -6,7 +6,7 @@ import pytest
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.dialects.sqlite import SQLite
 
-from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration
+from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration, with_primary_key
 
 _MARIADB = """CREATE TABLE `t` (
   `b``c` varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT 'x, NOT NULL' COMMENT 'a
@@ -58,3 +58,20 @@ def test_the_rest_of_the_statement_stays() -> None:
 @pytest.mark.parametrize("name", ["e", "PRIMARY", "t", "x, NOT NULL"])
 def test_what_is_no_column_is_not_found(name: str) -> None:
     assert find_declaration(_MARIADB, name, MySQL.Tokenizer) is None or name == "PRIMARY"
+
+
+@pytest.mark.parametrize(
+    ("declared", "left"),
+    [
+        (
+            "id INTEGER PRIMARY KEY DESC ON CONFLICT ABORT AUTOINCREMENT NOT NULL, b TEXT",
+            "id INTEGER  NOT NULL, b TEXT",
+        ),
+        ("id INT CONSTRAINT k PRIMARY KEY, b TEXT CHECK (b <> ',')", "id INT, b TEXT CHECK (b <> ',')"),
+        ("id INT, b TEXT, PRIMARY KEY (id, b), UNIQUE (b)", "id INT, b TEXT, UNIQUE (b)"),
+        ("id INT, b TEXT, CONSTRAINT k primary key (id)", "id INT, b TEXT"),
+    ],
+)
+def test_another_primary_key_takes_the_place_of_the_one_there(declared: str, left: str) -> None:
+    wanted = f'({left}, PRIMARY KEY ("b")) WITHOUT ROWID'
+    assert with_primary_key(f'CREATE TABLE "t (" ({declared}) WITHOUT ROWID', ['"b"'], SQLite.Tokenizer) == wanted

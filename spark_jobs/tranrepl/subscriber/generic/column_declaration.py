@@ -16,6 +16,10 @@ _AFTER_A_TYPE = frozenset(
     }
 )
 """Words that begin what follows a column's type."""
+_OF_A_KEY = frozenset(
+    {"ASC", "DESC", "ON", "CONFLICT", "ROLLBACK", "ABORT", "FAIL", "IGNORE", "REPLACE", "AUTOINCREMENT"}
+)
+"""Words that may follow PRIMARY KEY in a column's declaration, and are about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,36 @@ def find_declaration(
         if tokens[0].text.lower() == column.lower():
             return _parsed(statement, tokens, _AFTER_A_TYPE | set(after_a_type))
     return None
+
+
+def with_primary_key(statement: str, columns: Sequence[str], tokenizer: type[Tokenizer]) -> str:
+    """Return what follows the table's name in a CREATE TABLE statement, with this primary key and no other. `columns`
+    are quoted."""
+    tokens = tokenizer().tokenize(statement)
+    parts = [part for it in _declarations(tokens) if (part := _without_key(statement, it))]
+    depth, end = 0, len(statement)
+    for token in tokens:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0 and token.token_type is TokenType.R_PAREN:
+            end = token.end + 1
+            break
+    key = f"PRIMARY KEY ({', '.join(columns)})"
+    return f"({', '.join([*parts, key])}){statement[end:]}"
+
+
+def _without_key(statement: str, tokens: Sequence[Token]) -> str:
+    """Return a declaration as it is without PRIMARY KEY; nothing where it is no more than that."""
+    start, end = tokens[0].start, tokens[-1].end + 1
+    at = next((place for place, it in enumerate(tokens) if it.token_type is TokenType.PRIMARY_KEY), None)
+    if at is None:
+        return statement[start:end]
+    first = at - 2 if at >= 2 and tokens[at - 2].token_type is TokenType.CONSTRAINT else at
+    if first == 0:
+        return ""
+    last = at
+    while last + 1 < len(tokens) and tokens[last + 1].text.upper() in _OF_A_KEY:
+        last += 1
+    return f"{statement[start : tokens[first].start]}{statement[tokens[last].end + 1 : end]}".strip()
 
 
 def _declarations(tokens: Sequence[Token]) -> Iterator[list[Token]]:

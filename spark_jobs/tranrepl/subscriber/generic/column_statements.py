@@ -43,6 +43,12 @@ class AlembicColumns:
     def complete(self, steps: Sequence[ColumnStep]) -> None:
         """Do nothing: it is all done, or none of it."""
 
+    def can_replace_key(self) -> bool:
+        return False
+
+    def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
+        raise NotImplementedError
+
     def _execute(self, step: ColumnStep) -> None:
         match step:
             case AddedColumn():

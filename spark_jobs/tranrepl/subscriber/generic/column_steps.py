@@ -85,3 +85,11 @@ class ColumnStatements(Protocol):
     def complete(self, steps: Sequence[ColumnStep]) -> None:
         """Do what may be done again where nobody knows whether it was done, after `execute`."""
         ...
+
+    def can_replace_key(self) -> bool:
+        """Return whether `replace_key` can be done at this table."""
+        ...
+
+    def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
+        """Give the table, which has a primary key, another one, and columns of it another type; all or nothing."""
+        ...

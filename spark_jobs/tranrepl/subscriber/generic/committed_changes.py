@@ -20,6 +20,7 @@ from tranrepl.subscriber.generic.column_steps import TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.schema_changes import SchemaChanges
 from tranrepl.subscriber.generic.watermark import Watermark
+from tranrepl.subscriber.key_change import key_change
 from tranrepl.subscriber.schema_changes import told
 
 _DDL_LOCK_SECONDS = 60
@@ -57,13 +58,15 @@ class CommittedChanges:
         recorded = self._watermark.columns_before(place)
         before = self._changes.columns(step.old) if recorded is None and step.new is not None else recorded or ()
         plan = self._changes.plan(step, before)
-        if step.new is None or not (plan.steps or self._changes.has_procedures(step.new)):
+        if step.new is None or not (
+            plan.steps or key_change(step) is not None or self._changes.has_procedures(step.new)
+        ):
             self._end(step, plan)
             return self._told(step, plan)
         self._begin(place, before)
         # A custom procedure takes the calls of before or of after: its turn comes once those of before are committed.
         self._changes.require_procedures(step.old, step.new)
-        self._alter(step.old, step.new, plan, before, expected, place)
+        key = self._alter(step, step.new, plan, before, expected, place)
         self._fence(expected, place)
         self._end(step, plan)
         self._watermark.end_change()
@@ -71,7 +74,7 @@ class CommittedChanges:
         reach(Failpoint.DEFINITION_RECORDED)
         self._fence(expected, place)
         self._database.began(self._session)
-        return self._told(step, plan)
+        return [*self._told(step, plan), *key]
 
     def _told(self, step: SchemaStep, plan: ColumnPlan) -> list[str]:
         return [*told(step, self._where), *plan.told]
@@ -84,25 +87,27 @@ class CommittedChanges:
 
     def _alter(
         self,
-        old: RegisteredArticle,
+        step: SchemaStep,
         new: RegisteredArticle,
         plan: ColumnPlan,
         before: tuple[TableColumn, ...],
         expected: bytes,
         place: CommandPlace,
-    ) -> None:
+    ) -> list[str]:
         if not self._database.lock_session(self._session, self._lock):
             raise fenced(self._where)
         self._fence(expected, place)
         self._session.commit()
         self._database.wait_for_lock(self._session, _DDL_LOCK_SECONDS)
-        if _names(self._changes.columns(old)) == _names(before):
+        if _names(self._changes.columns(step.old)) == _names(before):
             self._changes.change_columns(new, plan)
         self._changes.complete_columns(new, plan)
+        key = self._changes.change_key(step)
         reach(Failpoint.COLUMNS_CHANGED)
         self._changes.follow(new)
         self._session.commit()
         reach(Failpoint.PROCEDURES_FOLLOWED)
+        return key
 
     def _end(self, step: SchemaStep, plan: ColumnPlan) -> None:
         if step.new is not None:

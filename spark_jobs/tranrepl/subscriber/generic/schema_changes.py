@@ -16,9 +16,11 @@ from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnSte
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import find_destination, target
+from tranrepl.subscriber.generic.key_changes import KeyChanges
 from tranrepl.subscriber.generic.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
 from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.key_change import key_change
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.schema_changes import Recorded, standing, told
 
@@ -41,15 +43,16 @@ class SchemaChanges:
         """
         if not self.is_pending(step):
             return []
-        plan = self.plan(step, self.columns(step.old))
+        plan, key = self.plan(step, self.columns(step.old)), list[str]()
         if step.new is not None:
             self.require_procedures(step.old, step.new)
             self.change_columns(step.new, plan)
+            key = self.change_key(step)
             self.follow(step.new)
             self.update_rows(step.new, plan)
             self.remove_rows(step, step.new)
         self.record(step)
-        return [*told(step, self._where), *plan.told]
+        return [*told(step, self._where), *plan.told, *key]
 
     def is_pending(self, step: SchemaStep) -> bool:
         """Return whether the table stands before the change."""
@@ -104,6 +107,16 @@ class SchemaChanges:
         statements = self._statements(article)
         if statements is not None:
             statements.complete(plan.steps)
+
+    def change_key(self, step: SchemaStep) -> list[str]:
+        """Let the table's primary key follow the article's, once its columns are changed; return what was done. It may
+        be done twice."""
+        change = key_change(step)
+        statements = None if step.new is None else self._statements(step.new)
+        if step.new is None or change is None or statements is None:
+            return []
+        changes = KeyChanges(self._session, self._database, step.new, statements)
+        return [f"{self._where}: {it}" for it in changes.apply(change)]
 
     def has_procedures(self, article: RegisteredArticle) -> bool:
         """Return whether any procedure applies commands of the article."""

@@ -120,6 +120,16 @@ class MariaDbColumns:
                 execution_options={"no_parameters": True},
             )
 
+    def can_replace_key(self) -> bool:
+        return True
+
+    def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
+        types = [self._declared(it.name, self._spelled(it.type), nullable=False) for it in retyped]
+        names = ", ".join(_verbatim(quoted_name(it)) for it in columns)
+        self._alter(
+            [*(f"MODIFY COLUMN {_verbatim(it)}" for it in types), "DROP PRIMARY KEY", f"ADD PRIMARY KEY ({names})"]
+        )
+
     def _clauses(self, net: _Net) -> Iterator[str]:
         for name in net.dropped:
             yield f"DROP COLUMN {_verbatim(quoted_name(name))}"

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from psycopg import errors, sql
 
-from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import ColumnAction
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.key_change import key_change
 
 _KEY = """
 SELECT c.conname, ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
@@ -24,15 +23,15 @@ def change_key(session: Session, step: SchemaStep) -> Iterator[str]:
 
     The article's rows are copied again: those that do not fit the new key are deleted with all others.
     """
-    if step.new is None or step.change.rows_unknown is None:
+    change = key_change(step)
+    if step.new is None or change is None:
         return
     table = qualified(step.new.destination)
     found = session.execute(_KEY, [table.as_string(session)]).fetchone()
-    wanted = _key_of(step.new)
-    if found is None or found[1] == wanted or found[1] != _renamed_key(step):
+    if found is None or found[1] != change.before:
         return
     statement = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}, ADD PRIMARY KEY ({})").format(
-        table, sql.Identifier(found[0]), sql.SQL(", ").join(map(sql.Identifier, wanted))
+        table, sql.Identifier(found[0]), sql.SQL(", ").join(map(sql.Identifier, change.now))
     )
     try:
         with session.transaction():
@@ -43,16 +42,3 @@ def change_key(session: Session, step: SchemaStep) -> Iterator[str]:
         session.execute(statement)
         yield f"rows of {step.new.destination} were deleted: they did not fit the new primary key, and are copied again"
     yield statement.as_string(None)
-
-
-def _key_of(article: RegisteredArticle) -> list[str]:
-    return [article.columns[at].name for at in article.key_positions]
-
-
-def _renamed_key(step: SchemaStep) -> list[str]:
-    """Return the old key's columns by the names that they have after the change."""
-    names = _key_of(step.old)
-    for part in step.change.columns:
-        if part.action is ColumnAction.RENAME:
-            names = [part.new_name or name if name == part.column else name for name in names]
-    return names

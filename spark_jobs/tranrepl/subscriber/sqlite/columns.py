@@ -6,12 +6,15 @@ Source: SQLite, "ALTER TABLE", section 7: what does not change how rows are stor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 from sqlglot.dialects.sqlite import SQLite
 
 from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration
 from tranrepl.subscriber.generic.column_statements import AlembicColumns
 from tranrepl.subscriber.generic.column_steps import RetypedColumn
+from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, rebuild
 
 _STATEMENT = sa.text("SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = lower(:name)")
 _EDIT = sa.text("UPDATE sqlite_schema SET sql = :sql WHERE type = 'table' AND lower(name) = lower(:name)")
@@ -27,6 +30,14 @@ class SqliteColumns(AlembicColumns):
     def retype(self, step: RetypedColumn) -> None:
         found = self._declaration(step.name)
         self._edit(found.statement_with(found.written(step.type.compile(dialect=self.session.dialect))))
+
+    def can_replace_key(self) -> bool:
+        return not is_referred_to(self.session, self.place[1])
+
+    def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
+        for it in retyped:
+            self.retype(it)
+        rebuild(self.session, self.place[1], columns)
 
     def _declaration(self, name: str) -> ColumnDeclaration:
         statement = self.session.execute(_STATEMENT, {"name": self.place[1]}).scalar_one()

@@ -1,0 +1,81 @@
+"""The primary key of a destination whose article got another one, where SQLAlchemy reaches the Subscriber.
+
+What was done before a crash is found by the catalogue, and is not done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import sqlalchemy as sa
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.subscriber.generic.column_statements import always_quoted
+from tranrepl.subscriber.generic.column_steps import ColumnStatements, RetypedColumn
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import column_type_of, find_destination
+from tranrepl.subscriber.key_change import KeyChange
+
+
+class KeyChanges:
+    """The table of one article, whose columns are changed already."""
+
+    def __init__(
+        self, session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, statements: ColumnStatements
+    ) -> None:
+        self._session = session
+        self._database = database
+        self._article = article
+        self._statements = statements
+
+    def apply(self, change: KeyChange) -> Iterator[str]:
+        """Give the table the new primary key, where it has the old one; yield what was done, in words.
+
+        The article's rows are copied again: those that do not fit the new key are deleted with all others.
+        """
+        schema, name = self._database.place(self._article.destination)
+        key = sa.inspect(self._session).get_pk_constraint(name, schema)["constrained_columns"]
+        if _lower(key) != _lower(change.before):
+            return
+        columns, destination = ", ".join(change.now), self._article.destination
+        if not self._statements.can_replace_key():
+            yield f"{destination} keeps its primary key: the article's is ({columns}) now, change it by hand"
+            return
+        retyped = self._retyped(change.now)
+        table = sa.table(
+            always_quoted(name),
+            *(sa.column(always_quoted(it)) for it in change.now),
+            schema=None if schema is None else always_quoted(schema),
+        )
+        if retyped or self._rows_do_not_fit(table):
+            self._session.execute(sa.delete(table))
+            yield f"rows of {destination} were deleted: they may not fit the new primary key, and are copied again"
+        self._statements.replace_key(change.now, retyped)
+        yield f"{destination}: DROP PRIMARY KEY, ADD PRIMARY KEY ({columns})"
+
+    def _retyped(self, names: Sequence[str]) -> list[RetypedColumn]:
+        """Return the columns that get the type which setup gives one of a key, as a text that an index takes."""
+        found = find_destination(self._session, self._database, self._article.destination)
+        columns = {} if found is None else found.spelled_as(names).columns
+        types = {it.name: it.type_name for it in self._article.columns}
+        retyped = []
+        for name in names:
+            plain = column_type_of(self._database, types[name], indexed=False)
+            made = column_type_of(self._database, types[name], indexed=True)
+            has = self._spelled(columns[name]["type"])
+            if has == self._spelled(plain) != self._spelled(made):
+                retyped.append(RetypedColumn(name, made, self._spelled(made)))
+        return retyped
+
+    def _spelled(self, type_: sa.types.TypeEngine[object]) -> str:
+        return self._database.described_type(type_, self._session.dialect).spelling
+
+    def _rows_do_not_fit(self, table: sa.TableClause) -> bool:
+        columns = list(table.columns)
+        twice = sa.select(sa.literal(1)).select_from(table).group_by(*columns).having(sa.func.count() > 1)
+        empty = sa.select(sa.literal(1)).select_from(table).where(sa.or_(*(it.is_(None) for it in columns)))
+        return any(self._session.execute(it.limit(1)).first() is not None for it in (empty, twice))
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [it.lower() for it in names]
