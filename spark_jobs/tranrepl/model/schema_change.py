@@ -63,7 +63,8 @@ class ColumnChange(BaseModel):
     default: str | None = None
     """The default of a column that is added, in the Publisher's SQL."""
     generation_expression: str | None = None
-    """What a column that is added is generated from, in the Publisher's SQL. It does not travel."""
+    """What a generated column that is added or renamed is generated from, in the Publisher's SQL. It does not travel,
+    and a Subscriber may do without it."""
 
 
 class LabelChange(BaseModel):

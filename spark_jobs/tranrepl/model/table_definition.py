@@ -5,14 +5,18 @@ It says more than an article: columns that are not published, constraints, and l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from tranrepl.model.names import Table
 from tranrepl.model.partition_rows import TableDivision
 from tranrepl.model.position import FIRST_POSITION, StoredPosition
+
+FIRST_OWN_TYPE = 16384
+"""Types of a database's users have this number or a higher one."""
 
 
 class Generation(StrEnum):
@@ -21,6 +25,30 @@ class Generation(StrEnum):
     NONE = "none"
     STORED = "stored"
     VIRTUAL = "virtual"
+
+
+class DefinedType(BaseModel):
+    """A type of a database's users: a column's own, or one that it is made of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    oid: int
+    name: str
+    """In SQL, as the Publisher's catalogue formats it."""
+    labels: tuple[str, ...] | None = None
+    """The labels of an enumerated type, in their order; None for any other type."""
+    form: str
+    """Another one where values of the type may be written otherwise, or others be refused, than before. It says nothing
+    of an enumerated type."""
+
+
+def types_by_labels(type_oid: int, type_name: str, labels: Sequence[str] | None) -> tuple[DefinedType, ...] | None:
+    """Return what a column's type is made of as an earlier version told it: by the labels of an enumerated type."""
+    if type_oid < FIRST_OWN_TYPE:
+        return ()
+    if labels is None:
+        return None
+    return (DefinedType(oid=type_oid, name=type_name, labels=tuple(labels), form=""),)
 
 
 class DefinedColumn(BaseModel):
@@ -42,8 +70,17 @@ class DefinedColumn(BaseModel):
     is_identity: bool = False
     default: str | None = None
     """In the Publisher's SQL; of a generated column, what it is generated from. It need not be known."""
-    labels: tuple[str, ...] | None = None
-    """The labels of an enumerated type, in their order; None for any other type."""
+    types: tuple[DefinedType, ...] | None = None
+    """Its own, and those that it is made of, without those of the database itself. None where they are not known."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier(cls, values: object) -> object:
+        """Take a column as an earlier version wrote it down: with the labels of its type, and no other type."""
+        if not isinstance(values, dict) or "labels" not in values:
+            return values
+        others = {name: value for name, value in values.items() if name != "labels"}
+        return {**others, "types": types_by_labels(values["type_oid"], values["type_name"], values["labels"])}
 
 
 class UniqueConstraint(BaseModel):

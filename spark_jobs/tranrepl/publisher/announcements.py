@@ -29,6 +29,8 @@ class TableAnnouncement:
     tag: str
     """The command's tag, as `ALTER TABLE`."""
     definition: TableDefinition
+    ends_command: bool = True
+    """False where the command's last announcement is still to come."""
     defaults_told: bool = True
     """Without it, no default of a column is known."""
     rewrite: Rewrite = Rewrite.NONE

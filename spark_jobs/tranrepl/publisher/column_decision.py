@@ -8,11 +8,10 @@ from functools import cached_property
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
-from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition
+from tranrepl.model.table_definition import FIRST_OWN_TYPE, DefinedColumn, Generation, TableDefinition
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.schema_names import SchemaNames
 
-_OWN_TYPES = 16384
 _SEQUENCE = "nextval("
 
 
@@ -49,11 +48,22 @@ class ColumnDecisions:
         return [(old, new) for old, new in self._pairs if old.ordinal in self._ordinals and _is_written(new)]
 
     @cached_property
+    def _made_anew(self) -> list[tuple[DefinedColumn, DefinedColumn]]:
+        """Columns that are generated and were not, or the other way round, or from something else, before and after."""
+        # An expression is told with the names of now: those of renamed columns and types do not make it another one.
+        told = self.announced.tag == "ALTER TABLE" and not any(old.name != new.name for old, new in self._pairs)
+        return [
+            (old, new)
+            for old, new in self._pairs
+            if _is_written(old) != _is_written(new)
+            or (told and not _is_written(new) and self.announced.defaults_told and old.default != new.default)
+        ]
+
+    @cached_property
     def _dropped(self) -> list[DefinedColumn]:
         """Columns that go from the Subscribers' tables, generated ones first: they may be made of others."""
         gone = [it for it in self.before.columns if it.ordinal not in self.now.by_ordinal]
-        turned = [old for old, new in self._pairs if _is_written(old) != _is_written(new)]
-        chosen = [it for it in (*gone, *turned) if self._is_at_subscribers(it)]
+        chosen = [it for it in (*gone, *(old for old, _ in self._made_anew)) if self._is_at_subscribers(it)]
         return sorted(chosen, key=lambda it: it.generation is Generation.NONE)
 
     @cached_property
@@ -61,9 +71,14 @@ class ColumnDecisions:
         """Columns that the Subscribers' tables gain, generated ones last."""
         if not self.gains_columns:
             return []
-        turned = {new.ordinal for old, new in self._pairs if _is_written(old) != _is_written(new)}
-        new = [it for it in self.now.columns if it.ordinal not in self.before.by_ordinal or it.ordinal in turned]
+        again = {new.ordinal for _, new in self._made_anew}
+        new = [it for it in self.now.columns if it.ordinal not in self.before.by_ordinal or it.ordinal in again]
         return sorted(new, key=lambda it: it.generation is not Generation.NONE)
+
+    @cached_property
+    def _generated(self) -> list[tuple[DefinedColumn, DefinedColumn]]:
+        """Columns that were generated and are, before and after."""
+        return [(old, new) for old, new in self._pairs if not _is_written(old) and not _is_written(new)]
 
     @cached_property
     def renamed(self) -> dict[str, str]:
@@ -125,9 +140,11 @@ class ColumnDecisions:
                 yield f"the type of column {new.name} is called {new.type_name} now"
 
     def _notes_of_generated(self) -> Iterator[str]:
-        for old, new in self._pairs:
-            if not _is_written(old) and not _is_written(new) and old != new:
-                yield f"generated column {new.name} was altered"
+        if self.gains_columns:
+            again = {new.ordinal for _, new in self._made_anew}
+            for old, new in self._generated:
+                if new.ordinal not in again and _retyped(old, new):
+                    yield f"generated column {new.name} is of type {new.type_name} now"
 
     def _is_at_subscribers(self, column: DefinedColumn) -> bool:
         return column.ordinal in self._ordinals or (self.gains_columns and not _is_written(column))
@@ -139,7 +156,7 @@ class ColumnDecisions:
             return True
         if Rewrite.DEFAULT not in self.announced.rewrite:
             return False
-        return column.default is not None or column.is_identity or column.type_oid >= _OWN_TYPES
+        return column.default is not None or column.is_identity or column.type_oid >= FIRST_OWN_TYPE
 
     def _addition(self, column: DefinedColumn) -> ColumnChange:
         generated = column.generation is not Generation.NONE
@@ -175,25 +192,31 @@ class ColumnDecisions:
     def _renames(self) -> Iterator[ColumnChange]:
         """Yield renames so that no two columns have one name at any time: where names are exchanged, by way of another
         one."""
-        waiting = dict(self.renamed)
+        generated = self._generated if self.gains_columns else []
+        named = {old.name: (old, new) for old, new in (*self._kept, *generated) if old.name != new.name}
+        again = {old.ordinal for old, _ in self._made_anew}
+        waiting = {name: new.name for name, (old, new) in named.items() if old.ordinal not in again}
+        columns = {name: named[name] for name in waiting}
         while waiting:
             free = next((old for old, new in waiting.items() if new not in waiting), None)
             if free is not None:
-                yield _rename(free, waiting.pop(free))
+                yield _rename(free, waiting.pop(free), columns[free][1])
                 continue
-            old, new = next(iter(waiting.items()))
-            del waiting[old]
-            by_the_way = f"tranrepl_{self.before_ordinal(old)}"
-            yield _rename(old, by_the_way)
-            waiting[by_the_way] = new
-
-    def before_ordinal(self, name: str) -> int:
-        """Return the ordinal of a column, by its name before."""
-        return next(it.ordinal for it in self.before.columns if it.name == name)
+            name, new_name = next(iter(waiting.items()))
+            del waiting[name]
+            old, new = columns[name]
+            by_the_way = f"tranrepl_{old.ordinal}"
+            yield _rename(name, by_the_way, new)
+            waiting[by_the_way], columns[by_the_way] = new_name, (old, new)
 
 
-def _rename(old: str, new: str) -> ColumnChange:
-    return ColumnChange(action=ColumnAction.RENAME, column=old, new_name=new)
+def _rename(old: str, new: str, column: DefinedColumn) -> ColumnChange:
+    return ColumnChange(
+        action=ColumnAction.RENAME,
+        column=old,
+        new_name=new,
+        generation_expression=None if _is_written(column) else column.default or "",
+    )
 
 
 def _is_written(column: DefinedColumn) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import LabelAction, LabelChange
-from tranrepl.model.table_definition import TableDefinition
+from tranrepl.model.table_definition import DefinedColumn, DefinedType, TableDefinition
 from tranrepl.publisher.schema_stop import schema_stop
 
 
@@ -15,22 +15,31 @@ def label_changes(
 ) -> Iterator[LabelChange]:
     """Yield what was done to the labels of the types of published columns, each type's once. Raises SchemaStop where
     the one does not follow from the other."""
-    seen: set[str] = set()
-    for column in article.columns:
-        known, found = before.by_ordinal.get(column.ordinal), now.by_ordinal.get(column.ordinal)
-        if known is None or found is None or known.type_oid != found.type_oid or found.type_name in seen:
+    known: dict[int, tuple[str, ...]] = {}
+    found: dict[int, DefinedType] = {}
+    for it in article.columns:
+        old, new = before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)
+        if old is not None and new is not None and old.type_oid == new.type_oid:
+            known |= {number: type_.labels or () for number, type_ in _enumerated(old).items()}
+            found |= _enumerated(new)
+    for number, type_ in found.items():
+        labels = type_.labels or ()
+        if number not in known or known[number] == labels:
             continue
-        if known.labels is not None and found.labels is not None and known.labels != found.labels:
-            seen.add(found.type_name)
-            changes = list(_changes(found.type_name, known.labels, found.labels))
-            if not changes:
-                raise schema_stop(
-                    article,
-                    tag,
-                    f"the labels of {found.type_name} are others, in a way that does not follow from those before",
-                    "alter the type at the Subscribers too",
-                )
-            yield from changes
+        changes = list(_changes(type_.name, known[number], labels))
+        if not changes:
+            raise schema_stop(
+                article,
+                tag,
+                f"the labels of {type_.name} are others, in a way that does not follow from those before",
+                "alter the type at the Subscribers too",
+            )
+        yield from changes
+
+
+def _enumerated(column: DefinedColumn) -> dict[int, DefinedType]:
+    """Return the enumerated types that a column's values are made of, by their numbers."""
+    return {it.oid: it for it in column.types or () if it.labels is not None}
 
 
 def _changes(type_name: str, before: Sequence[str], now: Sequence[str]) -> Iterator[LabelChange]:

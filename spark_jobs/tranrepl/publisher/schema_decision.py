@@ -12,7 +12,13 @@ from pydantic import BaseModel
 
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.schema_change import ColumnChange, LabelChange, PartitionChange
-from tranrepl.model.table_definition import DefinedColumn, TableDefinition, UniqueConstraint
+from tranrepl.model.table_definition import (
+    FIRST_OWN_TYPE,
+    DefinedColumn,
+    DefinedType,
+    TableDefinition,
+    UniqueConstraint,
+)
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.column_decision import ColumnDecisions
 from tranrepl.publisher.label_decision import label_changes
@@ -20,9 +26,8 @@ from tranrepl.publisher.partition_decision import PartitionDecisions
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
 
-_OWN_TYPES = 16384
-"""Types of a database's users have this number or a higher one."""
 _TYPE_TAGS = frozenset({"ALTER TYPE", "ALTER DOMAIN"})
+_TABLE_TAGS = frozenset({"ALTER TABLE", "CREATE INDEX", "DROP INDEX"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ def decide(
     _refuse_dropped_key(article, now, announced)
     _refuse_dropped_filter(article, now, announced, names)
     labels = tuple(label_changes(article, before, now, announced.tag))
-    _refuse_unknown_type(article, before, now, announced)
+    _refuse_altered_type(article, before, now, announced)
     columns = decided.changes()
     key = now.key or _key(article)
     new_key = key != _key(article)
@@ -136,24 +141,38 @@ def _refuse_dropped_filter(
         )
 
 
-def _refuse_unknown_type(
+def _refuse_altered_type(
     article: RegisteredArticle, before: TableDefinition, now: TableDefinition, announced: TableAnnouncement
 ) -> None:
-    """Raise SchemaStop where a type of a published column was altered, and what of it is not seen."""
-    unchanged = before.columns == now.columns
-    own = [it.name for it in article.columns if it.type_oid >= _OWN_TYPES and not _labels(now, it.ordinal)]
-    if announced.tag in _TYPE_TAGS and unchanged and own:
+    """Raise SchemaStop where values of a published column may be written otherwise than before, or others be refused,
+    though its type is the same: what it is made of was altered."""
+    seen = announced.tag not in _TYPE_TAGS or before.columns != now.columns
+    columns = [(before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)) for it in article.columns]
+    altered = [
+        new.name
+        for old, new in columns
+        if old is not None and new is not None and _is_altered_inside(old, new, seen=seen)
+    ]
+    if altered:
         raise schema_stop(
             article,
             announced.tag,
-            f"the type of column {', '.join(own)}, or one that it is made of, was altered",
+            f"the type of column {', '.join(altered)}, or one that it is made of, was altered",
             "alter the type at the Subscribers too",
         )
 
 
-def _labels(definition: TableDefinition, ordinal: int) -> tuple[str, ...] | None:
-    column = definition.by_ordinal.get(ordinal)
-    return None if column is None else column.labels
+def _is_altered_inside(old: DefinedColumn, new: DefinedColumn, *, seen: bool) -> bool:
+    if old.type_oid != new.type_oid:
+        return False
+    if old.types is None or new.types is None:
+        return not seen and new.type_oid >= FIRST_OWN_TYPE
+    return _forms(old.types) != _forms(new.types)
+
+
+def _forms(types: Sequence[DefinedType]) -> dict[int, str | None]:
+    """Return the forms of the types, by their numbers; labels of enumerated types follow, whatever form it has."""
+    return {it.oid: it.form if it.labels is None else None for it in types}
 
 
 def _table_notes(
@@ -164,10 +183,22 @@ def _table_notes(
     if now.replica_identity != before.replica_identity and now.replica_identity != "full":
         yield f"its replica identity is {now.replica_identity} now: old rows in the log lack values"
     if new_key:
-        yield "its primary key is another one: the Subscribers' tables keep theirs"
+        yield "its primary key is another one: the Subscribers' tables that have its old one get it"
     for it in _new_unique(before, now):
         if not it.primary:
             yield f"unique index {it.name} is not made at the Subscribers"
+
+
+def notes_of_what_stays(before: TableDefinition, now: TableDefinition, tag: str) -> list[str]:
+    """Return what is said of a command that changed nothing that is told of a table, as of a check or an index; nothing
+    of a partitioned one, whose partitions' settings our own event trigger changes."""
+    # setup describes a table before it makes its replica identity full.
+    like_now: dict[str, object] = {"holds_from": now.holds_from}
+    if now.replica_identity == "full":
+        like_now["replica_identity"] = now.replica_identity
+    if tag not in _TABLE_TAGS or now.division is not None or before.model_copy(update=like_now) != now:
+        return []
+    return ["what it changed stays at the Publisher (a check, a foreign key, an index, or a setting of the table)"]
 
 
 def _new_unique(before: TableDefinition, now: TableDefinition) -> list[UniqueConstraint]:

@@ -52,7 +52,7 @@ def test_an_added_column_comes_with_the_value_of_rows_that_exist(site: Announcin
         "2026-01-02 03:04:05+00",
         "'2026-01-02 03:04:05+00'::timestamp with time zone",
     )
-    assert _column(told, "how")["labels"] == ["sad", "ok"]
+    assert [it["labels"] for it in _column(told, "how")["types"]] == [["sad", "ok"]]
     assert [(it["name"], it["primary"], it["columns"]) for it in told["unique"]] == [("orders_pkey", True, [1])]
 
 

@@ -11,7 +11,7 @@ from tranrepl.model.commands import Method, Propagation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, LabelChange
-from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
+from tranrepl.model.table_definition import DefinedColumn, DefinedType, Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.postgres.filter_names import renamed_filter
 from tranrepl.publisher.postgres.row_filters import filter_columns
@@ -291,7 +291,8 @@ def test_a_table_with_another_name_keeps_its_destination() -> None:
     assert decision.is_new
 
 
-_MOOD = _column(2, "a", _OWN, labels=("sad", "happy"))
+def _mood(*labels: str) -> DefinedColumn:
+    return _column(2, "a", _OWN, types=(DefinedType(oid=_OWN, name="public.mood", labels=labels, form="e"),))
 
 
 @pytest.mark.parametrize(
@@ -311,9 +312,24 @@ _MOOD = _column(2, "a", _OWN, labels=("sad", "happy"))
     ],
 )
 def test_labels_of_an_enumerated_type_follow(labels: tuple[str, ...], changes: list[LabelChange]) -> None:
-    before = _table(_ID, _MOOD, _B)
-    now = _table(_ID, _MOOD.model_copy(update={"labels": labels}), _B)
+    before = _table(_ID, _mood("sad", "happy"), _B)
+    now = _table(_ID, _mood(*labels), _B)
     assert list(_decided(now, before=before, tag="ALTER TYPE").labels) == changes
+
+
+def test_labels_that_an_earlier_version_wrote_down_follow() -> None:
+    earlier = _mood("sad").model_dump(exclude={"types"}) | {"labels": ["sad"]}
+    before = _table(_ID, DefinedColumn.model_validate(earlier), _B)
+    (change,) = _decided(_table(_ID, _mood("sad", "glad"), _B), before=before, tag="ALTER TYPE").labels
+    assert (change.action, change.label) == (LabelAction.ADD, "glad")
+
+
+def test_what_a_type_is_made_of_stops_where_values_change() -> None:
+    forms = [DefinedType(oid=_OWN, name="public.pair", form=it) for it in ("two", "three")]
+    before, now = (_table(_ID, _column(2, "a", _OWN, types=(it,)), _B) for it in forms)
+    with pytest.raises(SchemaStop, match="the type of column a, or one that it is made of, was altered"):
+        _decided(now, before=before, tag="ALTER TYPE")
+    assert not _decided(before, before=before, tag="ALTER TYPE").is_new
 
 
 @pytest.mark.parametrize("tag", ["ALTER DOMAIN", "ALTER TYPE"])
@@ -325,8 +341,8 @@ def test_a_domain_or_composite_type_stops(tag: str) -> None:
 
 
 def test_a_renamed_type_is_told() -> None:
-    before = _table(_ID, _column(2, "a", _OWN), _B)
-    now = _table(_ID, _column(2, "a", _OWN, type_name="public.temper"), _B)
+    before = _table(_ID, _mood("sad"), _B)
+    now = _table(_ID, _mood("sad").model_copy(update={"type_name": "public.temper"}), _B)
     decision = _decided(now, before=before, tag="ALTER TYPE")
     assert decision.notes == ("the type of column a is called public.temper now",)
 

@@ -27,7 +27,7 @@ from tranrepl.publisher.postgres.lsn import lsn_of, position_of
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
 from tranrepl.publisher.postgres.schema_messages import PREFIX, read_announcements
-from tranrepl.publisher.schema_decision import Decision, decide, lacks_key
+from tranrepl.publisher.schema_decision import Decision, decide, lacks_key, notes_of_what_stays
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop
 
@@ -95,6 +95,7 @@ class _Latest:
     commit_lsn: int
     rewrite: Rewrite
     tag: str
+    ends_command: bool
     change: int | None
     """Which of the batch's changes it is; None where it is none."""
 
@@ -256,9 +257,14 @@ class _BatchReading:
         known = latest.change if latest is not None and self._may_be_one(latest.change, decision) else None
         changed = self._numbered(decision, known)
         place = self._place(index, article, changed, decision, announced.tag, known)
-        self._latest[announced.object_id] = _Latest(index, commit_lsn, announced.rewrite, announced.tag, place)
+        self._latest[announced.object_id] = _Latest(
+            index, commit_lsn, announced.rewrite, announced.tag, announced.ends_command, place
+        )
         self.tables.articles.replace(changed)
-        told = _told(article.source, announced.tag, decision.notes)
+        notes = list(decision.notes)
+        if latest is None or latest.ends_command:
+            notes += notes_of_what_stays(article.definition, announced.definition, announced.tag)
+        told = _told(article.source, announced.tag, notes)
         self.batch.definitions.append(FoundDefinition(index, changed, told))
         if decision.is_new:
             self._refit(index, changed, commit_lsn)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from string import Template
 
+from tranrepl.publisher.postgres.user_types import ALTERED_TYPES, TYPES_OF_COLUMN
+
 SCHEMA = "tranrepl"
 ANNOUNCE_EVENT = "announce_schema_change"
 ANNOUNCE_CALL = "announce"
@@ -37,11 +39,17 @@ SELECT coalesce(array_agg(relation), '{}'),
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 """
 
+
+def _composed(text: str, **parts: str) -> str:
+    return Template(text).substitute(parts)
+
+
 _OURS = "starts_with(p.pubname::text, 'tranrepl_')"
 
 # A table as it is now. Values of columns that were added are kept by the partitions, under their own numbers. A
 # partition of no size has no row; `xmin` tells one attachment from the next.
-_DESCRIBE = """
+_DESCRIBE = _composed(
+    """
 WITH RECURSIVE below AS (
   SELECT inhrelid AS oid FROM pg_inherits WHERE inhparent = published AND NOT inhdetachpending
   UNION ALL SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid AND NOT i.inhdetachpending)
@@ -56,7 +64,7 @@ SELECT jsonb_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
       'mod', a.atttypmod, 'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
       'generated', a.attgenerated, 'ident', a.attidentity,
-      'labels', (SELECT jsonb_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = a.atttypid),
+      'types', $types,
       'default', CASE WHEN c.oid = ANY (locked) THEN pg_get_expr(d.adbin, d.adrelid) END,
       'has_missing', m.value IS NOT NULL,
       'missing', CASE t.typdelim WHEN ',' THEN (m.value::text[])[1] END) ORDER BY a.attnum)
@@ -87,12 +95,9 @@ SELECT jsonb_build_object(
  WHERE c.oid = published;
 PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
 told := told + 1;
-"""
-
-
-def _composed(text: str, **parts: str) -> str:
-    return Template(text).substitute(parts)
-
+""",
+    types=TYPES_OF_COLUMN,
+)
 
 _PUBLISHED = _composed(
     """
@@ -138,7 +143,8 @@ END IF;
 )
 
 # Of a type, and of types that are made of it: the published columns that have it.
-_COMMANDED = """
+_COMMANDED = _composed(
+    """
 SELECT array_agg(x.oid) INTO touched
   FROM pg_event_trigger_ddl_commands() d, LATERAL (
     SELECT coalesce((SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = d.objid), d.objid)
@@ -150,12 +156,11 @@ SELECT array_agg(x.oid) INTO touched
     UNION ALL SELECT c.oid FROM pg_class c
      WHERE tg_tag = 'ALTER TYPE' AND c.reloftype <> 0
        AND c.reloftype IN (d.objid, (SELECT k.reltype FROM pg_class k WHERE k.oid = d.objid))
-    UNION ALL SELECT a.attrelid
-      FROM pg_type t JOIN pg_type u ON t.oid IN (u.oid, u.typelem, u.typbasetype)
-      JOIN pg_attribute a ON a.atttypid = u.oid
-     WHERE tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN')
-       AND t.oid IN (d.objid, (SELECT k.reltype FROM pg_class k WHERE k.oid = d.objid))) x (oid);
-"""
+    UNION ALL SELECT a.attrelid FROM pg_attribute a
+     WHERE tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN') AND a.atttypid IN ($altered)) x (oid);
+""",
+    altered=ALTERED_TYPES,
+)
 
 # The pad ends with no row: a message that is written in a subtransaction is decoded behind a row that follows it
 # directly, and this one stands between them.

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from string import Template
 from typing import Any
 
 from tranrepl.model.names import TableName
 from tranrepl.model.partition_rows import DefinedPartition, TableDivision
 from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
+from tranrepl.model.table_definition import (
+    DefinedColumn,
+    DefinedType,
+    Generation,
+    TableDefinition,
+    UniqueConstraint,
+    types_by_labels,
+)
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.announcements import (
     Announcement,
@@ -22,13 +30,15 @@ from tranrepl.publisher.announcements import (
     UnpublishedTable,
 )
 from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits
+from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 
 PREFIX = b"tranrepl.schema\0"
+_EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
 _PERSISTENCE = {"p": "permanent", "u": "unlogged", "t": "temporary"}
 
-_DEFINITIONS = """
+_DEFINITIONS = Template("""
 SELECT c.oid::bigint, jsonb_build_object(
     'schema', n.nspname, 'name', c.relname, 'identity', c.relreplident, 'persistence', c.relpersistence,
     'kind', c.relkind, 'key', pg_catalog.pg_get_partkeydef(c.oid),
@@ -47,8 +57,7 @@ SELECT c.oid::bigint, jsonb_build_object(
         'type', pg_catalog.format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint, 'mod', a.atttypmod,
         'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
         'generated', a.attgenerated, 'ident', a.attidentity,
-        'labels', (SELECT jsonb_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_catalog.pg_enum e
-                    WHERE e.enumtypid = a.atttypid),
+        'types', $types,
         'default', pg_catalog.pg_get_expr(d.adbin, d.adrelid)) ORDER BY a.attnum)
        FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
        LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -60,7 +69,7 @@ SELECT c.oid::bigint, jsonb_build_object(
       WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid))
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%s::oid[])
-"""
+""").substitute(types=TYPES_OF_COLUMN)
 _COLLATION = """
 SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.collname)
   FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = %s
@@ -103,10 +112,11 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         told["oid"],
         tag,
         _definition(told, committed),
-        told["defaults_told"],
-        Rewrite(rewrite["reason"]) if rewrite else Rewrite.NONE,
-        {it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
-        frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
+        ends_command=told["event"] not in _EVENTS_BEFORE_THE_END,
+        defaults_told=told["defaults_told"],
+        rewrite=Rewrite(rewrite["reason"]) if rewrite else Rewrite.NONE,
+        existing_values={it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
+        untold_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
     )
 
 
@@ -163,8 +173,20 @@ def _column(told: Mapping[str, Any]) -> DefinedColumn:
         generation=_GENERATIONS[told["generated"]],
         is_identity=told["ident"] != "",
         default=told["default"],
-        labels=None if told["labels"] is None else tuple(told["labels"]),
+        types=_types(told),
     )
+
+
+def _types(told: Mapping[str, Any]) -> tuple[DefinedType, ...] | None:
+    """Return a column's own types; as functions of an earlier version tell them where they are those."""
+    if "types" in told:
+        return tuple(_type(it) for it in told["types"])
+    return types_by_labels(told["oid"], told["type"], told["labels"])
+
+
+def _type(told: Mapping[str, Any]) -> DefinedType:
+    labels = None if told["labels"] is None else tuple(told["labels"])
+    return DefinedType(oid=told["oid"], name=told["name"], labels=labels, form=told["form"])
 
 
 def _unique(told: Mapping[str, Any]) -> UniqueConstraint:

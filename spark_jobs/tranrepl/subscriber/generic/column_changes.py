@@ -194,7 +194,7 @@ class _Plan:
     def _rename(self, change: ColumnChange, new_name: str) -> None:
         name = change.column
         self.types = {new_name if it == name else it: type_name for it, type_name in self.types.items()}
-        if name not in self.columns and new_name in self.columns:
+        if name not in self.columns and (new_name in self.columns or change.generation_expression is not None):
             return
         self._require(name)
         if new_name in self.columns:
