@@ -99,9 +99,9 @@ def scenarios(size: Size, bindir: Path) -> list[Scenario]:
         ),
         Scenario(partial(_create_with_rows, rows), ("vendor",), (Workload("mixed 30/60/10", partial(_mixed, rows)),)),
         Scenario(
-            _create_filtered,
-            tuple(_filtered_table(number) for number in range(FILTERED_TABLES)),
-            (Workload(f"{FILTERED_TABLES} articles, filters", partial(_filtered, rows)),),
+            create_filtered,
+            tuple(filtered_table(number) for number in range(FILTERED_TABLES)),
+            (Workload(f"{FILTERED_TABLES} articles, filters", partial(filtered, rows)),),
             row_filter=FILTER,
         ),
         Scenario(
@@ -164,18 +164,18 @@ def _wide_values() -> str:
     return ", ".join(["n", *(f"'value ' || n % {number}" for number in range(2, WIDE_COLUMNS + 1))])
 
 
-def _filtered_table(number: int) -> str:
+def filtered_table(number: int) -> str:
     return f"vendor_{number}"
 
 
-def _create_filtered(end: Connection) -> None:
+def create_filtered(end: Connection) -> None:
     """A hundred rows that pass the filter in every table."""
     _create("CREATE SEQUENCE vendor_ids START 1001", end)
     statements = [
         f"CREATE TABLE {table} ({_VENDOR_COLUMNS}); "
         f"INSERT INTO {table} SELECT {VENDOR_VALUES} FROM generate_series(1, 100) n; "
         f"UPDATE {table} SET credit_rating = vendor_id % 4 + 2"
-        for table in map(_filtered_table, range(FILTERED_TABLES))
+        for table in map(filtered_table, range(FILTERED_TABLES))
     ]
     execute(end, *statements)
 
@@ -268,7 +268,7 @@ def _mixed(rows: int, publisher: Connection) -> None:
     )
 
 
-def _filtered(rows: int, publisher: Connection) -> None:
+def filtered(rows: int, publisher: Connection) -> None:
     """Inserts, of which one of five does not pass, and updates, of which two of five cross the filter."""
     _in_transactions(
         publisher,
@@ -278,7 +278,7 @@ def _filtered(rows: int, publisher: Connection) -> None:
         EXECUTE format($q$UPDATE vendor_%s SET credit_rating = credit_rating %% 5 + 1
             WHERE vendor_id BETWEEN 1 + 40 * (%s %% 2) AND 40 + 40 * (%s %% 2)$q$,
             block % {FILTERED_TABLES}, block / {FILTERED_TABLES}, block / {FILTERED_TABLES})""",
-        table=_filtered_table(0),
+        table=filtered_table(0),
     )
 
 
