@@ -72,6 +72,7 @@ ifndef BENCH_ARGS
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.fallbacks
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.snapshot
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.validation
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.schema_changes
 endif
 
 bench-quick: env java $(BENCH) ## Measure a tenth of it, beside PostgreSQL's only

@@ -69,9 +69,13 @@ class Delivery:
     """The stream whose progress is reported."""
     tracers: TracerArrivals | None = None
     """Where the arrival of tracer tokens is recorded."""
+    schema_changes: tuple[bytes, ...] = ()
+    """The transactions (`xact_seqno`) that change the schema: each goes serially, in a commit batch of its own."""
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
-        bulkable = Bulkable(self.articles, applier.bulk_operations, self.own_order)
+        def bulkable() -> Bulkable:
+            return Bulkable(self.articles, applier.bulk_operations, self.own_order)
+
         return Planner(bulkable, applier.with_text, piece_of)
 
     def committed(self, after: bytes, last: bytes) -> None:
@@ -164,7 +168,8 @@ class Tally:
 
 def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
     """Apply ordered commands and commit. The result counts what was committed, also where an error ended it."""
-    return deliver_pieces(delivery, commit_batches(batches, delivery.limits, FIRST_PIECE_COMMANDS))
+    pieces = commit_batches(batches, delivery.limits, FIRST_PIECE_COMMANDS, delivery.schema_changes)
+    return deliver_pieces(delivery, pieces)
 
 
 def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
@@ -178,9 +183,9 @@ def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
             reporting_progress(delivery.run, tally),
             dialect.applier(delivery.connection, delivery.key, delivery.articles, delivery.options) as applier,
         ):
-            stream = _Connection(delivery, applier, tally)
             planner = delivery.planner(applier, _itself)
-            with closing(ahead(planner.plan(pieces))) as planned:
+            stream = _Connection(delivery, applier, planner, tally)
+            with closing(ahead(planner.plan(pieces), planner.is_short_change)) as planned:
                 for it in planned:
                     stream.apply(it)
                     if it.item.ends_commit_batch:
@@ -196,16 +201,22 @@ def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
 class _Connection:
     """One connection's transaction, opened under the fence of the watermark."""
 
-    def __init__(self, delivery: Delivery, applier: Applier, tally: Tally) -> None:
+    def __init__(self, delivery: Delivery, applier: Applier, planner: Planner[Piece], tally: Tally) -> None:
         self._delivery = delivery
         self._applier = applier
+        self._planner = planner
         self._tally = tally
         self._open = False
+        self._changed_schema = False
         self._skipped: list[ErrorReport] = []
         self.watermark = delivery.watermark
 
     def apply(self, planned: Planned[Piece]) -> None:
         started, piece = time.perf_counter(), planned.item
+        if self._changed_schema:
+            self._applier.renew()
+            self._changed_schema = False
+        planned = self._planner.up_to_date(planned)
         if not self._open:
             self._applier.begin(self.watermark, finishing=self._delivery.finishing)
             self._open = True
@@ -230,6 +241,7 @@ class _Connection:
         reach(Failpoint.AFTER_COMMIT)
         self._delivery.committed(self.watermark, piece.last_xact_seqno)
         self._open, self.watermark = False, piece.last_xact_seqno
+        self._changed_schema = piece.changes_schema
         self._tally.left_out(self._skipped)
         self._skipped = []
         self._tally.committed(piece.transactions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -19,8 +19,8 @@ from tranrepl.distribution.plan import (
     READ_TOGETHER,
     SORTED_TOGETHER,
     Group,
-    around_schema_changes,
     cut_after,
+    cut_around,
     deliverable,
     groups,
 )
@@ -114,7 +114,8 @@ def _deliver(
         registered = opened.database.batches.after(opened.record, watermark)
         job.tracers = opened.tracers()
         stored_changes = opened.database.schema_changes.after(opened.record, watermark)
-        by_themselves = opened.database.schema_changes.transactions_after(opened.record, watermark)
+        job.schema_changes = tuple(sorted({it.xact_seqno for it in stored_changes}))
+        job.scripts = opened.database.schema_changes.scripts_after(opened.record, watermark)
         job.read_definitions()
         job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
         total = total.warning_of_schema_changes(job.settle_unknown_rows(stored_changes))
@@ -127,7 +128,7 @@ def _deliver(
         record = opened.record
         most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
         together = groups(*cut_after(batches, before, last), most, partial(is_intact, record))
-        for group in chain.from_iterable(around_schema_changes(it, by_themselves) for it in together):
+        for group in chain.from_iterable(map(job.divided, together)):
             total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             if total.error is not None:
                 total = job.deliver_before(total.error, group, total)
@@ -164,6 +165,10 @@ class _Job:
         self.applied_before: CommandPlace | None = None
         """Where the first transaction to deliver is applied in part: up to a schema change."""
         self.tracers = opened.tracers()
+        self.schema_changes: tuple[bytes, ...] = ()
+        """The transactions (`xact_seqno`) to deliver that change the schema, in order."""
+        self.scripts: Collection[bytes] = ()
+        """Those that hold a script."""
         self.read_definitions()
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
@@ -238,11 +243,16 @@ class _Job:
             tracers=self.tracers if self.tracers.pending else None,
         )
 
+    def divided(self, group: Group) -> Iterator[Group]:
+        """Divide a group into what one session can deliver. One connection goes on over schema changes, but not with
+        the settings that a script may leave behind."""
+        return cut_around(group, self.scripts if self._streams == 1 else {*self.scripts, *self.schema_changes})
+
     def deliver(self, group: Group, watermark: bytes) -> JobResult:
         """Deliver the group's commands after the watermark."""
-        streams = 1 if group.changes_schema else self._streams
-        delivery = self._delivery(watermark, streams)
-        if group.changes_schema:
+        streams = 1 if group.alone else self._streams
+        delivery = replace(self._delivery(watermark, streams), schema_changes=self._schema_changes_of(group))
+        if group.alone:
             # What may go in bulk was found out with the tables as they were before.
             delivery = replace(delivery, options=replace(delivery.options, apply=Apply.SERIAL))
             self.__dict__.pop("_constraints", None)
@@ -253,6 +263,10 @@ class _Job:
             with AllGatherServer(*_driver_addresses(self._spark), streams) as gathering:
                 divided = StreamDelivery(delivery, streams, gathering.address)
                 return _collect_streams(commands, self._divider(), divided)
+
+    def _schema_changes_of(self, group: Group) -> tuple[bytes, ...]:
+        first, last = group.batches[0].first_xact_seqno, group.batches[-1].last_xact_seqno
+        return tuple(it for it in self.schema_changes if first <= it <= last)
 
     def deliver_before(self, error: ErrorReport, group: Group, total: JobResult) -> JobResult:
         """Deliver what shares a commit batch with the transaction that failed, and comes before it: then it is the next

@@ -22,9 +22,9 @@ class Group:
 
     batches: tuple[Batch, ...]
     before: bytes | None = None
-    changes_schema: bool = False
-    """It is a single transaction that holds a schema change or a script: it goes over one connection, in a commit batch
-    of its own, and what follows meets other tables."""
+    alone: bool = False
+    """It is a single transaction that holds a schema change or a script: it goes over one connection, in a session of
+    its own, and what follows meets other tables."""
 
 
 def deliverable(
@@ -71,11 +71,10 @@ def groups(
         yield Group(tuple(group), before)
 
 
-def around_schema_changes(group: Group, changes: Collection[bytes]) -> Iterator[Group]:
-    """Cut a group before and after each transaction (`changes`, by `xact_seqno`) that holds a schema change or a
-    script."""
+def cut_around(group: Group, alone: Collection[bytes]) -> Iterator[Group]:
+    """Cut a group before and after each of some transactions (`xact_seqno`), which hold a schema change or a script."""
     rest = group
-    for change in sorted(changes):
+    for change in sorted(alone):
         if not _holds(rest, change):
             continue
         earlier = tuple(batch for batch in rest.batches if batch.first_xact_seqno < change)
@@ -83,7 +82,7 @@ def around_schema_changes(group: Group, changes: Collection[bytes]) -> Iterator[
             yield Group(earlier, None if earlier[-1].last_xact_seqno < change else change)
         own = tuple(batch for batch in rest.batches if batch.first_xact_seqno <= change <= batch.last_xact_seqno)
         behind = tuple(batch for batch in rest.batches if batch.last_xact_seqno > change)
-        yield Group(own, following(change) if own[-1].last_xact_seqno > change else None, changes_schema=True)
+        yield Group(own, following(change) if own[-1].last_xact_seqno > change else None, alone=True)
         rest = Group(behind, group.before)
     if rest.batches:
         yield rest

@@ -167,10 +167,8 @@ class Subscriber(Protocol):
         ...
 
     def set_up_tables(self) -> None:
-        """Create the model's tables, and procedures that all articles share. Idempotent.
-
-        Raises ConfigurationError where a newer version made the tables.
-        """
+        """Create the model's tables, and procedures that all articles share. Idempotent. Raises ConfigurationError
+        where a newer version made the tables."""
         ...
 
     def has_destination(self, table: TableName) -> bool: ...
@@ -281,9 +279,9 @@ class Applier(Protocol):
         """Apply commands in order, inside the transaction. What fails in bulk is undone, and goes serially.
 
         A `SchemaStep` alters the destination, makes the generated procedures of the new definition, and records that
-        definition; from there on the applier knows nothing of the old one. What ran, and what was left alone,
-        `take_schema_changes` tells. Where DDL ends the transaction, what came before is committed first with the place
-        that `SubscriptionPosition.applied_before` gives back, and a new transaction goes on behind the change.
+        definition; from there on the applier knows nothing of the old one. `take_schema_changes` tells what was done.
+        Where DDL ends the transaction, what came before is committed first with the place that
+        `SubscriptionPosition.applied_before` gives back, and a new transaction goes on behind the change.
 
         A `ScriptStep` runs the script where the database is PostgreSQL; others pass over it, which is told.
 
@@ -293,8 +291,7 @@ class Applier(Protocol):
         ...
 
     def with_text(self, step: Step) -> Step:
-        """Return the step with what will be copied for it, as far as that is known already. Another thread calls it.
-        For another thread to ask."""
+        """Return the step with what will be copied for it, as far as that is known already. Another thread calls it."""
         ...
 
     def take_applied(self) -> Applied:
@@ -328,6 +325,10 @@ class Applier(Protocol):
 
     def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
         """Commit the part of a stream other than 0."""
+        ...
+
+    def renew(self) -> None:
+        """Read again what decides about bulk, where a schema change was committed. Outside of a transaction."""
         ...
 
     def flush(self) -> None:
@@ -382,9 +383,7 @@ class Dialect(Protocol):
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int
     ) -> AbstractContextManager[SubscriberComparison]:
         """Hold the articles' tables as they are now, to be compared; `sessions` is how many may be read at a time.
-
-        Raises ConfigurationError where the rows of this kind of database cannot be compared.
-        """
+        Raises ConfigurationError where the rows of this kind of database cannot be compared."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A delivery with schema changes among its commands: a transaction that holds one goes by itself."""
+"""A delivery with schema changes among its commands: a transaction that holds one is a commit batch by itself."""
 
 from __future__ import annotations
 
@@ -106,6 +106,48 @@ def test_transactions_of_one_batch_are_divided_at_its_schema_changes(
     assert result.transactions == 12
     ((comments,),) = distribution_rows(site, "SELECT comments FROM msdistribution_history ORDER BY time DESC LIMIT 1")
     assert 'Subscriber reporting: ALTER TABLE "public"."t" ADD COLUMN "c2" integer DEFAULT \'2\'' in comments
+
+
+def test_one_session_goes_on_over_schema_changes(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path, SparkHere())
+    site.at_subscriber(
+        "CREATE TABLE session (pid integer)",
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN INSERT INTO session VALUES (pg_backend_pid()); RETURN NEW; END'",
+        "CREATE TRIGGER note AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION note()",
+    )
+    stored = StoredHistory(site)
+    history, expected = _backlog(stored, 3)
+    stored.store(history)
+    site.deliver().raise_error()
+    assert site.at_subscriber(_ROWS) == expected
+    assert site.at_subscriber("SELECT count(DISTINCT pid), count(*) FROM session") == [(1, 12)]
+
+
+def test_commands_behind_a_schema_change_go_as_its_table_wants_it_then(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    """The Subscriber's own event trigger puts a trigger on the table that the schema change alters."""
+    site = _site(databases, tmp_path, SparkHere())
+    site.at_subscriber(
+        "CREATE TABLE seen (number serial, id integer)",
+        "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN INSERT INTO seen (id) VALUES (NEW.id); RETURN NEW; END'",
+        "CREATE FUNCTION watch() RETURNS event_trigger LANGUAGE plpgsql AS "
+        "'BEGIN CREATE OR REPLACE TRIGGER see AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION see(); END'",
+        "CREATE EVENT TRIGGER watch ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION watch()",
+    )
+    stored = StoredHistory(site)
+    old = stored.articles["public.t"]
+    new = stored.next_definition(old, [_ID, Column("c0", "integer")])
+    history = stored.history().transaction().insert(old, ["1"]).insert(old, ["2"])
+    history.transaction().schema(_added(old, new, "c0", "5"))
+    stored.store(history.transaction().insert(new, ["9", "6"]).insert(new, ["3", "7"]))
+    result = site.deliver()
+    result.raise_error()
+    assert site.at_subscriber(_ROWS) == [(1, 5), (2, 5), (3, 7), (9, 6)]
+    assert site.at_subscriber("SELECT id FROM seen ORDER BY number") == [(9,), (3,)]
+    assert result.in_bulk == 2
 
 
 @pytest.mark.spark

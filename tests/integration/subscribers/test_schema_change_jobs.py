@@ -51,6 +51,36 @@ def test_streams_stop_on_either_side_of_a_schema_change_at_mariadb(
     assert any("vendor: RENAME COLUMN name TO title" in it for it in result.notices)
 
 
+def test_rows_behind_a_schema_change_go_in_bulk_at_mariadb(
+    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
+) -> None:
+    article = {"source": "public.vendor", "destination": f"{mariadb_database}.vendor"}
+    site = Site(
+        databases(), tmp_path / "store", [article], SparkHere(), [{"name": "reporting", "connection": "mariadb"}]
+    )
+    site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
+    site.at_publisher("CREATE TABLE vendor (id integer PRIMARY KEY, name text)")
+    site.set_up()
+    stored = StoredHistory(site)
+    old, total = stored.articles["public.vendor"], Column("total", "integer")
+    new = stored.next_definition(old, [ID, Column("title"), total])
+    history = stored.history().transaction().insert(old, ["1", "before"])
+    history.schema(change(old, new, renamed("name", "title"), added(total, "7")))
+    for number in range(2, 6):
+        history.transaction().insert(new, [str(number), "after", "9"])
+    stored.store(history.transaction().update(new, ["3", "after", "9"], ["3", "later", "9"]))
+    result = site.deliver()
+    result.raise_error()
+    assert mariadb.execute("SELECT id, title, total FROM vendor ORDER BY 1", database=mariadb_database) == [
+        (1, "before", 7),
+        (2, "after", 9),
+        (3, "later", 9),
+        (4, "after", 9),
+        (5, "after", 9),
+    ]
+    assert result.in_bulk == 5
+
+
 def test_an_article_waits_for_a_snapshot_where_its_values_are_written_otherwise(
     databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
 ) -> None:

@@ -100,6 +100,27 @@ def test_commits_hold_whole_transactions_within_the_limits(
         assert _delivered(commit_batches(_cut(flat, cuts), limits, first), longest) == _expected(ordered, limits)
 
 
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(_sizes, st.lists(st.integers(0, 100), max_size=8), st.sets(st.integers(0, 12)), st.integers(1, 12))
+def test_a_transaction_that_changes_the_schema_is_a_commit_batch(
+    sizes: list[int], cuts: list[int], changing: set[int], longest: int
+) -> None:
+    limits, ordered = CommitLimits(3, 40), _transactions(sizes)
+    flat = [command for transaction in ordered for command in transaction]
+    # One more, of which no command is among these.
+    changes = [((1 << 63) + 7 * at).to_bytes(8, "big") for at in sorted({*changing, 1000})]
+    expected, since = list[Delivered](), 0
+    for at in sorted(it for it in changing if it < len(ordered)):
+        expected += [*_expected(ordered[since:at], limits), (ordered[at], 1, ordered[at][0][0])]
+        since = at + 1
+    expected += _expected(ordered[since:], limits)
+    with mock.patch.object(module, "PIECE_COMMANDS", longest):
+        pieces = list(commit_batches(_cut(flat, cuts), limits, longest, changes))
+    assert _delivered(iter(pieces), longest) == expected
+    assert all(it.changes_schema == (it.last_xact_seqno in changes) for it in pieces if it.ends_commit_batch)
+    assert all(it.changes_schema == (it.commands["xact_seqno"][0].as_py() in changes) for it in pieces if it.commands)
+
+
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=12), st.lists(st.integers(0, 60), max_size=8), st.integers(1, 9)
 )

@@ -61,14 +61,15 @@ class SchemaChanges:
             for row in rows
         ]
 
-    def transactions_after(self, record: PublicationRecord, xact_seqno: bytes) -> set[bytes]:
-        """Return the transactions (`xact_seqno`) after one that hold a schema change or a script."""
+    def scripts_after(self, record: PublicationRecord, xact_seqno: bytes) -> set[bytes]:
+        """Return the transactions (`xact_seqno`) after one that hold a script."""
         with self._database.transaction() as connection:
             found = connection.execute(
                 sa.select(msschema_changes.c.xact_seqno)
                 .where(
                     msschema_changes.c.publication_id == record.publication_id,
                     msschema_changes.c.xact_seqno > xact_seqno,
+                    msschema_changes.c.article_id.is_(None),
                 )
                 .distinct()
             ).scalars()

@@ -1,13 +1,14 @@
 """Commands cut into commit batches: whole transactions, at most so many of them or of their commands.
 
 Source: the Distribution Agent's CommitBatchSize and CommitBatchThreshold, whichever is reached first. A transaction
-is never split over commits; one larger than a piece is applied in pieces within its one transaction.
+is never split over commits; one larger than a piece is applied in pieces within its one transaction. One that changes
+the schema is a commit batch of its own: what comes before it meets the tables of before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -43,6 +44,8 @@ class Piece:
     ends_commit_batch: bool
     """Whether the Subscriber commits after these commands, with `last_xact_seqno` as the watermark."""
     last_xact_seqno: bytes
+    changes_schema: bool = False
+    """Whether they are of a transaction that changes the schema: no other one is in its commit batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,38 @@ class CommitLimits:
 
 
 def commit_batches(
-    batches: Iterable[pa.RecordBatch], limits: CommitLimits, first_piece: int = PIECE_COMMANDS
+    batches: Iterable[pa.RecordBatch],
+    limits: CommitLimits,
+    first_piece: int = PIECE_COMMANDS,
+    schema_changes: Sequence[bytes] = (),
 ) -> Iterator[Piece]:
     """Cut ordered commands (row layout) into pieces. The first one goes out as soon as there are so many commands, with
-    whole transactions of few articles. Raises InternalError where they are out of order."""
+    whole transactions of few articles. `schema_changes` are the transactions (`xact_seqno`) that change the schema.
+    Raises InternalError where commands are out of order."""
     cutter = _Cutter(limits, first_piece)
+    alone = np.array([int.from_bytes(it, "big") for it in schema_changes], dtype=np.uint64)
     for batch in batches:
-        yield from cutter.add(pa.Table.from_batches([batch]))
+        for commands, transaction in _around(pa.Table.from_batches([batch]), alone):
+            if transaction != cutter.schema_change:
+                yield from cutter.finish()
+                cutter.schema_change = transaction
+            yield from cutter.add(commands)
     yield from cutter.finish()
+
+
+def _around(commands: pa.Table, alone: Seqnos) -> Iterator[tuple[pa.Table, int]]:
+    """Divide commands before and after each of some transactions; yield each part with that transaction, or with 0
+    where it is of none."""
+    if len(commands) == 0:
+        return
+    if len(alone) == 0:
+        yield commands, 0
+        return
+    seqnos = _seqnos(commands)
+    owners = np.where(np.isin(seqnos, alone), seqnos, np.uint64(0))
+    cuts = (np.flatnonzero(owners[1:] != owners[:-1]) + 1).tolist()
+    for start, end in pairwise([0, *cuts, len(commands)]):
+        yield commands.slice(start, end - start), int(owners[start])
 
 
 @dataclass(slots=True)
@@ -73,6 +100,8 @@ class _Cutter:
     commands: int = 0
     last: tuple[int, int] = _NOTHING
     """`xact_seqno` and `command_id` of the last command that went out."""
+    schema_change: int = 0
+    """The transaction that `rest` is of, where that changes the schema."""
 
     def add(self, table: pa.Table) -> Iterator[Piece]:
         if len(table) == 0:
@@ -116,8 +145,10 @@ class _Cutter:
         watermark = last.to_bytes(XACT_SEQNO_BYTES, "big")
         slices = _slices(commands)
         for part in slices[:-1]:
-            yield Piece(part, 0, False, watermark)
-        yield Piece(slices[-1], self.transactions + transactions, True, watermark)
+            yield self._piece(part, watermark)
+        yield replace(
+            self._piece(slices[-1], watermark), transactions=self.transactions + transactions, ends_commit_batch=True
+        )
         self.transactions = self.commands = 0
         self._remember(commands, seqnos)
 
@@ -126,19 +157,23 @@ class _Cutter:
         that ends there is counted with what follows."""
         going, self.rest = self.rest.slice(0, end), self.rest.slice(end)
         for part in _slices(going):
-            yield Piece(part, 0, False, int(seqnos[end - 1]).to_bytes(XACT_SEQNO_BYTES, "big"))
+            yield self._piece(part, int(seqnos[end - 1]).to_bytes(XACT_SEQNO_BYTES, "big"))
         self.transactions += int(np.count_nonzero(ends < end))
         self.commands += len(going)
         self._remember(going, seqnos[:end])
 
+    def _piece(self, commands: pa.Table, watermark: bytes) -> Piece:
+        return Piece(commands, 0, False, watermark, changes_schema=self.schema_change != 0)
+
     def finish(self) -> Iterator[Piece]:
-        """Yield the last commit batch, full or not."""
+        """Yield the last commit batch, full or not; what is added from here on is of others."""
         seqnos = _seqnos(self.rest)
         transactions = len(np.unique(seqnos))
         if self.commands and (not len(seqnos) or int(seqnos[0]) != self.last[0]):
             transactions += 1
         if len(seqnos) or self.commands:
             yield from self._pieces(self.rest, transactions, seqnos)
+            self.rest = ROW_LAYOUT.empty_table()
 
     def _remember(self, commands: pa.Table, seqnos: Seqnos) -> None:
         if len(seqnos):

@@ -64,6 +64,8 @@ class SqlApplier:
     ) -> None:
         self._session = session
         self._database = database
+        self._articles = articles
+        self._options = options
         self._where = f"Subscriber {key.subscription}"
         self._watermark = Watermark(session, database, key, self._where)
         self._serial = SqlSerial(session, database, articles, self._where, options.skip_errors)
@@ -75,12 +77,24 @@ class SqlApplier:
         self._changes = SchemaChanges(session, database, key, self._where)
         self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
         self._said: list[str] = []
-        with translated_errors(self._where, database):
-            bulk = database.bulk(session, articles) if options.apply is Apply.AUTO else None
-        self.bulk_operations: Mapping[int, Operations] = bulk.operations if bulk else {}
+        self.bulk_operations: Mapping[int, Operations] = {}
         self._attempts: BulkAttempts | None = None
+        self._find_bulk()
+
+    def _find_bulk(self) -> None:
+        """Find out what may go in bulk, with the tables as they are now."""
+        with translated_errors(self._where, self._database):
+            bulk = self._database.bulk(self._session, self._articles) if self._options.apply is Apply.AUTO else None
+        self.bulk_operations = bulk.operations if bulk else {}
+        self._attempts = None
         if bulk is not None:
-            self._attempts = BulkAttempts(bulk, partial(why_undone, session, database, self._where, bulk))
+            self._attempts = BulkAttempts(bulk, partial(why_undone, self._session, self._database, self._where, bulk))
+
+    def renew(self) -> None:
+        with translated_errors(self._where, self._database):
+            self._database.configure_session(self._session, self._options)
+        self._ranks.clear()
+        self._find_bulk()
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._where, self._database):

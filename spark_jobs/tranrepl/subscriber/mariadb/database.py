@@ -40,6 +40,7 @@ from tranrepl.subscriber.mariadb.rights import right_problems
 from tranrepl.subscriber.mariadb.session import (
     PACKET_TOO_LARGE,
     USUAL_PACKET,
+    USUAL_WAITS,
     BoundedCursor,
     larger_packets,
     set_session,
@@ -157,6 +158,8 @@ class MariaDb(NumberedDatabase):
         )
 
     def configure_session(self, session: sa.Connection, options: ApplierOptions) -> None:
+        # A schema change before has set how long it waits.
+        session.exec_driver_sql(USUAL_WAITS)
         super().configure_session(session, options)
         if options.not_for_replication:
             # Cascades are among what it keeps from acting; triggers are not.

@@ -32,6 +32,10 @@ idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, */ \
 net_read_timeout = GREATEST(@@net_read_timeout, 600), net_write_timeout = GREATEST(@@net_write_timeout, 600)""",
 )
 
+USUAL_WAITS = """SET SESSION lock_wait_timeout = GREATEST(@@GLOBAL.lock_wait_timeout, @@lock_wait_timeout, 3600), \
+innodb_lock_wait_timeout = GREATEST(@@GLOBAL.innodb_lock_wait_timeout, @@innodb_lock_wait_timeout, 50)"""
+"""As long as a new session waits for locks, or longer."""
+
 
 class BoundedCursor(Cursor):
     """Refuses a statement that is larger than the server takes: the server would end the session, and say no more."""

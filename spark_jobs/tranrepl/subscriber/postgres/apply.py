@@ -11,6 +11,7 @@ import pyarrow as pa
 from tranrepl.errors import ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.batching.fold import fold
@@ -38,8 +39,8 @@ from tranrepl.subscriber.dialect import (
     SubscriptionKey,
     UnfinishedBatch,
 )
+from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
-from tranrepl.subscriber.postgres.bulk_rules import bulk_rules, unedited_procedures
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all_together
 from tranrepl.subscriber.postgres.savepoint import why_undone
@@ -53,6 +54,7 @@ from tranrepl.subscriber.truncation import children_first, refer_to_one_another
 
 _LONGEST_TURN = 0.05
 """Seconds that planning waits at most for the Subscriber to be at work."""
+_NOTHING: Mapping[int, Operations] = {}
 _REFUSED_BY_REFERENCES = frozenset({"23503", "23001"})
 
 
@@ -76,25 +78,21 @@ class PostgresApplier:
         self._at_work.set()
         self._where = f"Subscriber {key.subscription}"
         self._watermark = Watermark(session, key, self._where)
-        unedited = unedited_procedures(session, articles)
-        rules = bulk_rules(session, articles, unedited)
+        self._articles, self._serially = articles, options.apply is not Apply.AUTO
+        self._rules = rules = ApplyRules(session, articles)
         self._targets = targets = Targets(session, self._where, articles)
-        self._articles, self._rank, self._references = articles, rules.parents_first, rules.references
         self._serial = SerialApply(
-            session,
-            articles,
-            self._where,
-            targets,
-            options.skip_errors,
-            unedited,
-            unwatched=rules.operations,
-            at_work=self._at_work,
+            session, articles, self._where, targets, options.skip_errors, rules, at_work=self._at_work
         )
-        self._bulk = BulkApply(session, targets, rules.parents_first)
-        self.bulk_operations: Mapping[int, Operations] = rules.operations if options.apply is Apply.AUTO else {}
+        self._bulk = BulkApply(session, targets, lambda: rules.bulk.parents_first)
+        self._altered: list[TableName] = []
         self._attempts = BulkAttempts(self._bulk, self._why_undone)
         self._scripts = ScriptApply(session, self._where)
         self._schema = SchemaChangeApply(session, key, self._where, connect)
+
+    @property
+    def bulk_operations(self) -> Mapping[int, Operations]:
+        return _NOTHING if self._serially else self._rules.operations
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         self._at_work.clear()
@@ -121,6 +119,8 @@ class PostgresApplier:
         if isinstance(step, BulkStep):
             texts = unless_too_long(step.commands, lambda: tuple(map(fold_text, step.folded)))
             return replace(step, texts=texts) if texts is not None else SerialStep(step.commands)
+        if isinstance(step, SchemaStep):
+            self._prefetch.change_planned()
         if not isinstance(step, SerialStep):
             return step
         # Both threads want the interpreter, and until the Subscriber is at work, it waits for the other one.
@@ -135,7 +135,17 @@ class PostgresApplier:
             self._schema.apply(step)
         # What was made for the old definition.
         self._serial.forget()
-        self._targets.forget()
+        self._targets.forget(step.old.destination)
+        self._bulk.forget(step.old)
+        self._altered.append(step.old.destination)
+
+    def renew(self) -> None:
+        with translated_errors(self._where):
+            self._rules.renew(self._altered)
+            self._session.commit()
+        for _ in self._altered:
+            self._prefetch.change_applied()
+        self._altered.clear()
 
     def _run_script(self, step: ScriptStep) -> None:
         self._at_work.set()
@@ -173,12 +183,12 @@ class PostgresApplier:
         """Empty tables that refer to one another by one statement, so that a circle of them is no obstacle."""
         self._at_work.set()
         commands, numbers = step.commands, step.commands["article_id"].to_pylist()
-        if refer_to_one_another(numbers, self._references):
+        if refer_to_one_another(numbers, self._rules.bulk.references):
             self._targets.find(numbers)
             statement = delete_all_together([self._targets[it] for it in dict.fromkeys(numbers)])
             if self._attempts.count(why_undone(self._session, self._where, lambda: self._session.execute(statement))):
                 return
-            commands = children_first(commands, self._rank)
+            commands = children_first(commands, self._rules.bulk.parents_first)
         self._serial.apply(SerialStep(commands))
 
     def take_skipped(self) -> list[ErrorReport]:

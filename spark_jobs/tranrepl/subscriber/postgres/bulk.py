@@ -62,12 +62,14 @@ FIND_AS_BEFORE: Final = (
 class BulkApply:
     """Applies steps in bulk, inside the open transaction."""
 
-    def __init__(self, session: Session, targets: Targets, parents_first: Mapping[int, int]) -> None:
+    def __init__(self, session: Session, targets: Targets, parents_first: Callable[[], Mapping[int, int]]) -> None:
+        """Set where it applies; `parents_first` returns the rank of each article by then."""
         self._session = session
         self._targets = targets
         self._rank = parents_first
         self._made: set[str] = set()
         self._filled: set[str] = set()
+        self._given_up: set[str] = set()
         self._stage_seconds = 0.0
 
     def prepare(self, step: BulkStep) -> None:
@@ -80,6 +82,8 @@ class BulkApply:
             if folded.updates is not None:
                 needed.append((folded.article, _row_table))
         statements = [it for article, made_by in needed for it in self._made_ready(article, made_by)]
+        statements += [sql.SQL("DROP TABLE IF EXISTS {}").format(_temporary(it)) for it in sorted(self._given_up)]
+        self._given_up.clear()
         if statements:
             # One message for all of them.
             self._session.execute(sql.SQL("; ").join(statements))
@@ -88,7 +92,7 @@ class BulkApply:
         """Apply a step: deletes, children first; updates and inserts, parents first. Raises MismatchError, or as the
         driver does."""
         texts = {it.folded.article.article_id: it for it in step.texts or map(fold_text, step.folded)}
-        parents_first = [texts[it.article.article_id] for it in step.parents_first(self._rank)]
+        parents_first = [texts[it.article.article_id] for it in step.parents_first(self._rank())]
         script = _Script(self._targets)
         for it in reversed(parents_first):
             if it.keys is not None:
@@ -107,6 +111,14 @@ class BulkApply:
     def committed(self) -> None:
         """Note that the commit emptied the staging tables."""
         self._filled.clear()
+
+    def forget(self, article: RegisteredArticle) -> None:
+        """Let the staging tables go of a definition that has no commands any more. A commit empties all of them where
+        its transaction touched one: they are dropped with the next step."""
+        names = self._made.intersection(_table_name(article, it) for it in (_key_table, _row_table))
+        self._made -= names
+        self._filled -= names
+        self._given_up |= names
 
     def rolled_back(self) -> None:
         """Forget the staging tables: they may be gone, where this transaction had made them."""

@@ -37,12 +37,21 @@ class BulkRules:
     """Rank of each article: one that a foreign key refers to comes before the one that refers."""
     references: frozenset[tuple[int, int]] = frozenset()
     """Articles (child, parent) with a foreign key between their tables."""
+    tables: Mapping[int, int] = field(default_factory=dict)
+    """The oid of each article's table."""
+
+
+NOTHING_KNOWN = BulkRules()
 
 
 def bulk_rules(
-    session: Session, articles: Mapping[int, RegisteredArticle], unedited: Collection[tuple[int, Operation]]
+    session: Session,
+    articles: Mapping[int, RegisteredArticle],
+    unedited: Collection[tuple[int, Operation]],
+    known: BulkRules = NOTHING_KNOWN,
 ) -> BulkRules:
-    """Read the catalogue, for all articles at once. `unedited`: whose generated procedures are as setup made them."""
+    """Read the catalogue, for all articles at once. `unedited`: whose generated procedures are as setup made them;
+    `known`: what there is to say of other articles, which is not read again."""
     numbers = list(articles)
     names = [qualified(articles[it].destination).as_string(session) for it in numbers]
     rows = session.execute(_TABLES, [numbers, names]).fetchall()
@@ -56,12 +65,15 @@ def bulk_rules(
         )
         for number, table in tables.items()
     }
-    found = {number: table.object_id for number, table in tables.items()}
+    others = {number: it for number, it in known.operations.items() if number not in articles}
+    found = {number: it for number, it in known.tables.items() if number not in articles}
+    found |= {number: table.object_id for number, table in tables.items()}
     references = session.execute(_REFERENCES, [[*found.values()], [*found.values()]]).fetchall()
     return BulkRules(
-        {number: it for number, it in operations.items() if it},
+        others | {number: it for number, it in operations.items() if it},
         parents_first(found, references),
         between_articles(found, references),
+        found,
     )
 
 

@@ -58,7 +58,10 @@ class _State(Enum):
 
 @dataclass(slots=True)
 class Prefetch:
-    """For the thread that plans. It changes nothing but the time that a delivery takes: where it fails, it ends."""
+    """For the thread that plans. It changes nothing but the time that a delivery takes: where it fails, it ends.
+
+    It rests from when a schema change is planned until that is applied: until then the tables are others, and locked.
+    """
 
     connect: Callable[[], Session]
     key: SubscriptionKey
@@ -66,6 +69,16 @@ class Prefetch:
     _opened: ExitStack = field(default_factory=ExitStack)
     _reader: _Reader | None = None
     _state: _State = _State.NOT_ASKED
+    _planned_changes: int = 0
+    _applied_changes: int = 0
+
+    def change_planned(self) -> None:
+        """Note that what is planned from here on comes behind a schema change."""
+        self._planned_changes += 1
+
+    def change_applied(self) -> None:
+        """Note that a planned schema change is committed. For the thread that applies."""
+        self._applied_changes += 1
 
     def read(self, commands: pa.Table) -> None:
         """Read the rows that these commands (row layout) will update or delete."""
@@ -73,7 +86,7 @@ class Prefetch:
             # Nothing is applied yet: these are wanted at once.
             self._state = _State.ASKED
             return
-        if self._state is _State.ENDED:
+        if self._state is _State.ENDED or self._planned_changes != self._applied_changes:
             return
         try:
             for article_id in _often_changed(commands):

@@ -16,7 +16,6 @@ from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, ErrorKi
 from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import arguments
-from tranrepl.model.commands import Operation
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.subscriber.batching.long_commands import (
     LIMIT_EXCEEDED,
@@ -26,7 +25,8 @@ from tranrepl.subscriber.batching.long_commands import (
     unless_too_long,
 )
 from tranrepl.subscriber.batching.staging import Census, StagedText, census_of, copy_text, staging_layout
-from tranrepl.subscriber.batching.steps import Operations, SerialStep, Step
+from tranrepl.subscriber.batching.steps import SerialStep, Step
+from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.dispatcher import (
     APPLY,
     FAILED_NOTICE,
@@ -56,8 +56,7 @@ class SerialApply:
         where: str,
         targets: Targets,
         skip_errors: frozenset[str],
-        unedited: frozenset[tuple[int, Operation]],
-        unwatched: Mapping[int, Operations],
+        rules: ApplyRules,
         at_work: Event,
     ) -> None:
         self._session = session
@@ -65,8 +64,7 @@ class SerialApply:
         self._articles = articles
         self._where = where
         self._targets = targets
-        self._unedited = unedited
-        self._unwatched = unwatched
+        self._rules = rules
         self._skipped_states = Codes.POSTGRES.value.codes_of(skip_errors)
         self._layout = staging_layout((), articles, {})
         self._masks: Masks = {}
@@ -99,7 +97,7 @@ class SerialApply:
                 self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(STAGE))
                 self._session.execute(stage_table(self._layout))
             self._session.execute(
-                apply_function(self._layout, self._targets, self._unedited, self._skipped_states, masks)
+                apply_function(self._layout, self._targets, self._rules.unedited, self._skipped_states, masks)
             )
 
     def _masks_with(self, census: Census) -> Masks:
@@ -107,7 +105,7 @@ class SerialApply:
         ask which columns are set."""
         masks = dict(self._masks)
         for kind, frequent in census.masks.items():
-            if kind.operation in self._unwatched.get(kind.article_id, ()):
+            if kind.operation in self._rules.bulk.operations.get(kind.article_id, ()):
                 known = masks.get(kind, ())
                 masks[kind] = (*known, *sorted(frequent.difference(known)))[:_MOST_MASKS]
         return masks

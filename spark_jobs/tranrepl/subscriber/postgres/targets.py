@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.procedures import Target
@@ -30,9 +31,12 @@ class Targets:
             targets = find_targets(self._session, self._where, [self._articles[it] for it in unknown])
             self._found |= dict(zip(unknown, targets, strict=True))
 
-    def forget(self) -> None:
-        """Forget what is known: a schema change has altered a table."""
-        self._found.clear()
+    def forget(self, table: TableName | None = None) -> None:
+        """Forget what is known of a destination that a schema change has altered; of all, where none is given."""
+        if table is None:
+            self._found.clear()
+        else:
+            self._found = {number: it for number, it in self._found.items() if it.article.destination != table}
 
     def __getitem__(self, article_id: int) -> Target:
         self.find([article_id])

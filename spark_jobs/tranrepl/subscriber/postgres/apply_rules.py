@@ -1,0 +1,35 @@
+"""What of a PostgreSQL Subscriber's catalogue decides how commands are applied: read once, and again for a table that a
+schema change alters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
+from tranrepl.postgres.session import Session
+from tranrepl.subscriber.batching.steps import Operations
+from tranrepl.subscriber.postgres.bulk_rules import BulkRules, bulk_rules, unedited_procedures
+
+
+class ApplyRules:
+    """The rules of one session's articles."""
+
+    def __init__(self, session: Session, articles: Mapping[int, RegisteredArticle]) -> None:
+        self._session = session
+        self._articles = articles
+        self.unedited: frozenset[tuple[int, Operation]] = unedited_procedures(session, articles)
+        """Whose generated procedures are as setup made them."""
+        self.bulk: BulkRules = bulk_rules(session, articles, self.unedited)
+        self.operations: Mapping[int, Operations] = self.bulk.operations
+        """What may go in bulk; another object from the moment on that it is something else."""
+
+    def renew(self, destinations: Collection[TableName]) -> None:
+        """Read again what concerns these tables, and the foreign keys among all."""
+        altered = {number: it for number, it in self._articles.items() if it.destination in destinations}
+        others = frozenset(it for it in self.unedited if it[0] not in altered)
+        self.unedited = others | unedited_procedures(self._session, altered)
+        self.bulk = bulk_rules(self._session, altered, self.unedited, self.bulk)
+        if self.bulk.operations != self.operations:
+            self.operations = self.bulk.operations
