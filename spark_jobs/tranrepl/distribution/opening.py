@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.tracer_arrivals import TracerArrivals
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.stored_commands import holds_transaction
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import (
@@ -125,19 +125,26 @@ class OpenDistribution:
         article is stopped, unless `deliver_stopped`.
         """
         states = self.database.snapshots.article_states(self.subscription)
+        stopped = self._stopped_and_published(states)
         for article, state in states.items():
             if state.status is SubscriptionStatus.INITIATED:
                 raise _without_snapshot(f"article {article} of subscription {self.subscription.subscription}")
-            if state.status is SubscriptionStatus.INACTIVE and not deliver_stopped:
+            if article in stopped and not deliver_stopped:
                 raise self._stopped(article, state.reason or "its rows are not known")
-        waiting = {it: None for it, state in states.items() if state.status is SubscriptionStatus.SUBSCRIBED}
         began = {it: state.xact_seqno for it, state in states.items() if state.xact_seqno is not None}
-        return waiting | began
+        left = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INACTIVE)
+        waiting = {it: None for it, state in states.items() if state.status in left and it not in stopped}
+        return began | waiting
 
     def stopped_articles(self) -> list[str]:
         """Return the articles of which nobody knows whether the Subscriber has the Publisher's rows."""
-        states = self.database.snapshots.article_states(self.subscription).items()
-        return [article for article, state in states if state.status is SubscriptionStatus.INACTIVE]
+        return self._stopped_and_published(self.database.snapshots.article_states(self.subscription))
+
+    def _stopped_and_published(self, states: Mapping[str, ArticleState]) -> list[str]:
+        """Return the stopped articles; not those that have ended, of which nothing is delivered any more."""
+        stopped = [article for article, state in states.items() if state.status is SubscriptionStatus.INACTIVE]
+        published = {str(it.source) for it in self.database.articles.registered(self.record)} if stopped else set()
+        return [it for it in stopped if it in published]
 
     def _stopped(self, article: str, reason: str) -> ConfigurationError:
         name = self.subscription.subscription

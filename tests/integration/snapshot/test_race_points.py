@@ -20,11 +20,9 @@ from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 _RACES = (
     Race(Failpoint.SNAPSHOT_INITIATED, read_log=True),
     Race(Failpoint.SNAPSHOT_EXPORTED, read_log=False),
-    Race(Failpoint.SNAPSHOT_BEGUN, read_log=False),
     Race(Failpoint.RANGE_COMMITTED, read_log=False),
     Race(Failpoint.SNAPSHOT_LOADED, read_log=True),
     Race(Failpoint.SNAPSHOT_ENDED, read_log=False),
-    Race(Failpoint.SNAPSHOT_ACTIVATED, read_log=True),
     Race(Failpoint.APPLIED, read_log=False),
 )
 _COLUMNS = "id int PRIMARY KEY, note text, number int, spare text"

@@ -10,7 +10,8 @@ from conftest import DatabasesFactory
 from support.site import Site
 from support.spark_here import SparkHere
 from support.stored_history import StoredHistory
-from tranrepl.errors import TransientError
+from tranrepl.distributor.database import UnknownRows
+from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 
@@ -122,3 +123,17 @@ def test_a_table_with_a_domain_and_an_array_of_it_is_copied(databases: Databases
     site.take_snapshot()
     assert site.differences() == []
     assert len(site.at_subscriber("SELECT * FROM t")) == 2
+
+
+def test_a_stopped_article_whose_table_is_dropped_stops_the_others_no_more(site: Site) -> None:
+    with site.topology.distributor() as database:
+        subscription = database.subscriptions.get(database.publications.get("purchasing"), "reporting")
+        database.snapshots.stop_article(subscription, "public.t", UnknownRows("its rows are not known"))
+    before = site.at_subscriber("SELECT * FROM t ORDER BY id")
+    site.at_publisher("INSERT INTO t VALUES (10, '10', 5)", "INSERT INTO beside VALUES (1)")
+    with pytest.raises(ConfigurationError, match="of subscription reporting is stopped"):
+        site.run()
+    site.at_publisher("DROP TABLE t", "INSERT INTO beside VALUES (2)")
+    site.run()
+    assert site.at_subscriber("SELECT * FROM beside ORDER BY id") == [(1,), (2,)]
+    assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before

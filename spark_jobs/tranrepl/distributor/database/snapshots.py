@@ -195,8 +195,8 @@ class Snapshots:
 
     def _another_snapshot(self, subscription: SubscriptionRecord) -> FencedError:
         return FencedError(
-            f"{self._database.where}: another snapshot of subscription {subscription.subscription} has begun; "
-            "this one has ended"
+            f"{self._database.where}: this snapshot of subscription {subscription.subscription} has ended: another one "
+            "has begun, or one of its articles is to begin again, as a schema change asks for"
         )
 
     def _locked_status(self, connection: sa.Connection, subscription: SubscriptionRecord) -> SubscriptionStatus:
