@@ -32,7 +32,8 @@ def parse_xact_seqno(text: str) -> bytes:
 def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -> str:
     """Skip the transaction that is the next one to be delivered, so that it is never applied; return what was done.
 
-    Raises ConfigurationError where another one is next: nobody skips more than was looked at.
+    Raises ConfigurationError where another one is next: nobody skips more than was looked at; and where it holds a
+    schema change: the commands after it are of the article's new definition.
     """
     with _without_delivery(topology, subscription) as (opened, watermark):
         following = first_transaction(opened.record, opened.database.batches.after(opened.record, watermark), watermark)
@@ -43,10 +44,26 @@ def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -
                 f"subscription {subscription}: the next transaction to be delivered is 0x{following.hex()}",
                 remedy="only that one can be skipped",
             )
+        _refuse_schema_changes(opened, watermark, xact_seqno)
         opened.subscriber.move_watermark(watermark, xact_seqno)
         done = f"transaction 0x{xact_seqno.hex()} was skipped by an administrator"
         opened.database.history.record_administration(opened.record, opened.subscription, xact_seqno, done)
     return done
+
+
+def _refuse_schema_changes(opened: OpenDistribution, watermark: bytes, xact_seqno: bytes) -> None:
+    stored = opened.database.schema_changes.after(opened.record, watermark)
+    changes = [it.change for it in stored if it.xact_seqno == xact_seqno]
+    if not changes:
+        return
+    name, seqno = opened.subscription.subscription, f"0x{xact_seqno.hex()}"
+    articles = ", ".join(dict.fromkeys(str(it.source) for it in changes))
+    raise ConfigurationError(
+        f"subscription {name}: transaction {seqno} holds a schema change of article {articles}, which cannot be "
+        "skipped: the commands after it are of the article's new definition",
+        remedy=f"`tranrepl browse FILE --from {seqno} --to {seqno}` shows it: alter the Subscriber's table so by hand; "
+        f"`tranrepl distribute FILE -s {name}` passes over what is done already, and goes on",
+    )
 
 
 def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -> str:

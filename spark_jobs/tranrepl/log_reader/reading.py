@@ -215,13 +215,15 @@ class _Tally:
         ]
 
     def _add_scripts(self, commands: pa.RecordBatch, places: Sequence[int]) -> None:
+        scripts = [(at, Script.model_validate_json(commands["after"][at].as_py())) for at in places]
         self.scripts += [
             ReadScript(
                 xact_seqno=commands["xact_seqno"][at].as_py().hex(),
                 command_id=commands["command_id"][at].as_py(),
-                name=Script.model_validate_json(commands["after"][at].as_py()).name,
+                name=script.name,
+                digest=script.digest,
             )
-            for at in places
+            for at, script in scripts
         ]
 
     def _add_tokens(self, commands: pa.RecordBatch, places: Sequence[int]) -> None:

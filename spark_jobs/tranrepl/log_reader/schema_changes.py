@@ -70,7 +70,7 @@ class SchemaFollower:
 
 def stored_scripts(read: LogRead) -> list[StoredScript]:
     """Return the scripts as they are registered."""
-    return [StoredScript(bytes.fromhex(it.xact_seqno), it.command_id, it.name) for it in read.scripts]
+    return [StoredScript(bytes.fromhex(it.xact_seqno), it.command_id, it.name, it.digest) for it in read.scripts]
 
 
 def stored(read: LogRead) -> list[StoredSchemaChange]:

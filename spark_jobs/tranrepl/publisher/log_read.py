@@ -41,6 +41,7 @@ class ReadScript(BaseModel):
     """In hexadecimal."""
     command_id: int
     name: str
+    digest: str
 
 
 class ReadToken(BaseModel):

@@ -10,6 +10,7 @@ from conftest import DatabasesFactory
 from support.in_process import deliver_stored, read_log_into_store
 from support.observed import ITEM, distribution_rows, insert_transactions, stored_commands, watermark
 from support.site import Site
+from support.spark_here import SparkHere
 from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
 from tranrepl.errors import ConfigurationError
 
@@ -74,3 +75,24 @@ def test_delivery_goes_back_to_a_transaction_that_is_stored(site: Site) -> None:
 def test_what_is_no_xact_seqno_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is no xact_seqno"):
         parse_xact_seqno(text)
+
+
+def test_a_schema_change_is_not_skipped_and_goes_on_once_made_by_hand(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), replicate_ddl=True)
+    site.at_publisher(ITEM)
+    site.set_up()
+    site.at_subscriber("CREATE VIEW shown AS SELECT note FROM item")
+    site.at_publisher("ALTER TABLE item DROP COLUMN note", "INSERT INTO item VALUES (1, 1)")
+    site.read_log().raise_error()
+    failed = site.deliver().error
+    assert failed is not None
+    (change, _) = _seqnos(site)
+    with pytest.raises(ConfigurationError, match="which cannot be skipped") as refused:
+        skip_transaction(site.topology, "reporting", change)
+    assert f"`tranrepl browse FILE --from 0x{change.hex()}" in (refused.value.report.remedy or "")
+    assert watermark(site) < change
+    site.at_subscriber("ALTER TABLE item DROP COLUMN note CASCADE")
+    site.deliver().raise_error()
+    assert site.at_subscriber("SELECT * FROM item") == site.at_publisher("SELECT * FROM item")

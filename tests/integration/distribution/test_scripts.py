@@ -99,23 +99,35 @@ def test_streams_stop_on_either_side_of_a_script(databases: DatabasesFactory, tm
     _assert_ran(site.databases.subscriber, [(1,)], rows=2)
 
 
-def test_a_script_stands_between_the_rows_of_its_own_transaction(site: Site, tmp_path: Path) -> None:
-    _exec(site, tmp_path)
-    site.run()
-    site.at_subscriber("DROP TABLE seen", "DROP VIEW names", "DROP INDEX of_names")
-    message = _message(site)
-    site.at_publisher(
-        f"BEGIN; INSERT INTO t VALUES (1, 'n1'); SELECT pg_logical_emit_message(true, 'tranrepl.script', $m${message}"
-        "$m$); INSERT INTO t VALUES (2, 'n2'); COMMIT"
-    )
+def test_a_script_stands_between_the_rows_of_its_own_transaction(site: Site) -> None:
+    script = _script(site)
+    with site.topology.distributor() as database:
+        database.scripts.add(database.publications.get("purchasing"), script.digest)
+    emitted = f"SELECT pg_logical_emit_message(true, 'tranrepl.script', $m${script.message}$m$)"
+    site.at_publisher(f"BEGIN; INSERT INTO t VALUES (1, 'n1'); {emitted}; INSERT INTO t VALUES (2, 'n2'); COMMIT")
     site.run()
     _assert_ran(site.databases.subscriber, [(1,)], rows=2)
 
 
-def _message(site: Site) -> str:
-    """What the log has of the script."""
+def _script(site: Site) -> Script:
     with site.topology.publisher("test") as publisher:
-        return Script(publication=publisher.name, name="views.sql", sql=_SCRIPT).message
+        return Script(publication=publisher.name, name="views.sql", sql=_SCRIPT)
+
+
+def test_a_script_is_known_until_it_is_read_as_often_as_it_was_written(site: Site, tmp_path: Path) -> None:
+    count = "CREATE TABLE IF NOT EXISTS runs (n int); INSERT INTO runs VALUES (1)"
+    _exec(site, tmp_path, count)
+    _exec(site, tmp_path, count)
+    with site.topology.publisher("test") as publisher:
+        message = Script(publication=publisher.name, name="views.sql", sql=count).message
+    written = "SELECT json_array_length(scripts) FROM mspublications"
+    assert execute(site.databases.distribution, written) == [(2,)]
+    site.run()
+    assert execute(site.databases.distribution, written) == [(0,)]
+    site.at_publisher(f"SELECT pg_logical_emit_message(true, 'tranrepl.script', $m${message}$m$)")
+    assert len(site.read_log().notices) == 1
+    site.deliver().raise_error()
+    assert site.at_subscriber("SELECT n FROM runs") == [(1,), (1,)]
 
 
 def test_a_script_that_fails_names_itself_and_can_be_skipped(site: Site, tmp_path: Path) -> None:

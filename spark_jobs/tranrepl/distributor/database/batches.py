@@ -22,6 +22,7 @@ from tranrepl.distributor.database.schema_changes import (
     register_scripts,
     remove_schema_changes,
 )
+from tranrepl.distributor.database.scripts import forget_digests
 from tranrepl.distributor.database.tracer_tokens import StoredToken, register_tokens
 from tranrepl.distributor.tables import mspublications, msrepl_batches
 from tranrepl.model.article import RegisteredArticle
@@ -95,6 +96,7 @@ class Batches:
                 )
             register_schema_changes(connection, record, schema_changes, definitions)
             register_scripts(connection, record, scripts)
+            forget_digests(connection, record, [it.digest for it in scripts])
             register_tokens(connection, record, tokens)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
 

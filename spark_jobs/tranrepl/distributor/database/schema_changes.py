@@ -36,6 +36,8 @@ class StoredScript:
     xact_seqno: bytes
     command_id: int
     name: str
+    digest: str
+    """As it was written down before the log had the script."""
 
 
 class SchemaChanges:

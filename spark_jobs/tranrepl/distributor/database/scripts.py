@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection
@@ -16,7 +19,7 @@ class Scripts:
         self._database = database
 
     def written(self, record: PublicationRecord) -> tuple[str, ...]:
-        """Return the digests of all scripts."""
+        """Return the digests of all scripts that are not registered as commands yet."""
         with self._database.transaction() as connection:
             return _digests(connection, record)
 
@@ -25,8 +28,20 @@ class Scripts:
         mine = mspublications.c.publication_id == record.publication_id
         with self._database.transaction() as connection:
             connection.execute(sa.select(mspublications.c.publication_id).where(mine).with_for_update())
-            known = dict.fromkeys([*_digests(connection, record), digest])
-            connection.execute(mspublications.update().where(mine).values(scripts=list(known)))
+            # A script that is written twice runs twice.
+            known = [*_digests(connection, record), digest]
+            connection.execute(mspublications.update().where(mine).values(scripts=known))
+
+
+def forget_digests(connection: sa.Connection, record: PublicationRecord, digests: Collection[str]) -> None:
+    """Forget scripts that become commands in this transaction: the log is not read again where they were. Each digest
+    is forgotten as often as it is given."""
+    if not digests:
+        return
+    mine = mspublications.c.publication_id == record.publication_id
+    connection.execute(sa.select(mspublications.c.publication_id).where(mine).with_for_update())
+    left = Counter(_digests(connection, record)) - Counter(digests)
+    connection.execute(mspublications.update().where(mine).values(scripts=list(left.elements())))
 
 
 def _digests(connection: sa.Connection, record: PublicationRecord) -> tuple[str, ...]:
