@@ -109,6 +109,20 @@ def from_environment(connection_id: str, environment: Mapping[str, str] | None =
         ) from None
 
 
+def in_environment() -> tuple[list[Connection], list[ConfigurationError]]:
+    """Return every connection of the environment, by its id in lower case and in order, and the error of each that is
+    not readable."""
+    found: list[Connection] = []
+    errors: list[ConfigurationError] = []
+    prefix = variable_name("")
+    for name in sorted(it.removeprefix(prefix).lower() for it in os.environ if it.startswith(prefix)):
+        try:
+            found.append(from_environment(name))
+        except ConfigurationError as error:
+            errors.append(error)
+    return found, errors
+
+
 def all_from_environment(connection_ids: Iterable[str]) -> dict[str, Connection]:
     """Return each connection by its id.
 

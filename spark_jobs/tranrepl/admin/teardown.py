@@ -6,19 +6,31 @@ Publisher keeps no log; the rows that say what else is ours go last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tranrepl.admin.airflow_pools import find_pools, remove_pools
+from tranrepl.admin.publication_ends import LEFT_NOTHING, Left, PublicationEnds, ends_of
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store_folders import StoreFolders
-from tranrepl.distributor.teardown import Inventory, remove_empty_tables, remove_publication, take_inventory
+from tranrepl.distributor.teardown import (
+    Inventory,
+    Registered,
+    remove_empty_tables,
+    remove_publication,
+    remove_subscription,
+    take_inventory,
+)
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.subscriber.teardown import Destinations
+from tranrepl.publisher.registry import open_publisher, publisher_databases
+from tranrepl.subscriber.left_behind import statements_left
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.topology import Topology
 
 Say = Callable[[str], None]
-_NAME = "tranrepl teardown"
+APPLICATION = "tranrepl teardown"
 _NOT_KNOWN = "what it was before setup is not known: an earlier version set it up, or nothing is registered any more"
 
 
@@ -44,30 +56,36 @@ class Teardown:
         return not any(part.removed for part in self.parts)
 
 
-def plan_teardown(topology: Topology, left: Collection[str] = ()) -> Teardown:
-    """Look at every place; nothing is changed. `left`: subscriptions whose Subscribers are not looked at.
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """The Publisher as Subscribers name it."""
+
+    system: str
+    database: str
+
+
+def plan_teardown(topology: Topology, left: Left = LEFT_NOTHING) -> Teardown:
+    """Look at every place of a publication that a file describes, as `plan_teardown_at` does."""
+    return plan_teardown_at(ends_of(topology, left), left)
+
+
+def plan_teardown_at(ends: PublicationEnds, left: Left = LEFT_NOTHING) -> Teardown:
+    """Look at every place; nothing is changed.
 
     Raises ReplicationError where a server is away, an agent is running, or a right is missing.
     """
-    publication = topology.publication
-    with topology.distributor() as database:
-        inventory = take_inventory(database, publication.publication)
-    system = inventory.registered.record.publisher_system if inventory.registered else None
-    at_publisher, found_system, warnings = _at_publisher(topology, inventory)
-    parts = [at_publisher]
-    for it in publication.subscriptions:
-        if it.name in left:
-            warnings.append(f"subscription {it.name}: its Subscriber is left as it is")
-        else:
-            parts.append(_at_subscriber(topology, it.name, system or found_system, inventory.others))
-    named = [it.name for it in publication.subscriptions]
-    forgotten = [it for it in inventory.subscriptions if it not in named]
-    for name in forgotten:
-        warnings.append(f"subscription {name}, which the file does not name: its Subscriber is left as it is")
-    parts += _in_store(inventory)
-    parts += _in_distribution_database(topology, inventory)
-    pools, unasked = _pools(publication.publication, [*named, *forgotten])
-    return Teardown((*parts, *pools), (*warnings, *unasked))
+    with DistributionDatabase(ends.distributor) as database:
+        inventory = take_inventory(database, ends.publication)
+    parts, identity, warnings = _at_publisher(ends, inventory)
+    for named in _by_database(ends.subscribers):
+        parts.append(_at_subscriber(ends, named, identity, inventory))
+    forgotten = [it for it in inventory.subscriptions if it not in ends.subscribers]
+    for name in dict.fromkeys([*sorted(left.subscribers), *forgotten]):
+        warnings.append(_left_subscriber(ends, name, identity, named=name in left.subscribers))
+    pools, unasked = _pools(ends.publication, [*ends.subscribers, *forgotten])
+    # The rows that say what else is ours go last.
+    parts += [*_in_store(inventory), *pools, *_in_distribution_database(ends, inventory)]
+    return Teardown(tuple(parts), (*warnings, *unasked))
 
 
 def tear_down(teardown: Teardown, say: Say) -> None:
@@ -77,14 +95,16 @@ def tear_down(teardown: Teardown, say: Say) -> None:
             part.remove(say)
 
 
-def _at_publisher(topology: Topology, inventory: Inventory) -> tuple[Part, str, list[str]]:
-    """Return what teardown removes at the Publisher, the server's system identifier, and warnings."""
-    registered = inventory.registered
+def _at_publisher(ends: PublicationEnds, inventory: Inventory) -> tuple[list[Part], _Identity, list[str]]:
+    """Return what teardown removes at the Publisher, which server it is, and warnings."""
+    registered, connection = inventory.registered, ends.publisher
+    if connection is None:
+        return [], _registered_identity(registered), _left_publisher(registered)
     warnings: list[str] = []
     object_ids = registered.object_ids if registered else frozenset()
     identities = registered.identities if registered else {}
-    with topology.publisher(_NAME) as publisher:
-        where, system = publisher.where, publisher.identity().system
+    with open_publisher(connection, ends.publication, APPLICATION) as publisher:
+        where, system, database = publisher.where, publisher.identity().system, publisher.database
         if registered is not None and registered.record.publisher_system not in (None, system):
             record = registered.record
             warnings.append(publisher.abandoned(record.publisher_system, record.slot_name, whole=True))
@@ -95,32 +115,82 @@ def _at_publisher(topology: Topology, inventory: Inventory) -> tuple[Part, str, 
         removal = publisher.find_removal(object_ids, identities, _NOT_KNOWN)
 
     def remove(say: Say) -> None:
-        with topology.publisher(_NAME) as publisher:
+        with open_publisher(connection, ends.publication, APPLICATION) as publisher:
             publisher.remove(removal, say)
 
-    return Part(where, remove, removal.removed, removal.stays), system, warnings
+    known = registered.record.publisher_system if registered else None
+    return [Part(where, remove, removal.removed, removal.stays)], _Identity(known or system, database), warnings
 
 
-def _at_subscriber(topology: Topology, name: str, publisher_system: str, others: Destinations) -> Part:
-    dialect, connection = topology.dialect(name), topology.subscriber_connection(name)
-    key = topology.subscription_key(name, publisher_system)
+def _registered_identity(registered: Registered | None) -> _Identity:
+    if registered is None:
+        return _Identity("", "")
+    return _Identity(registered.record.publisher_system or "", registered.publisher_db)
+
+
+def _left_publisher(registered: Registered | None) -> list[str]:
+    """Say what removes the publication at a Publisher that is left as it is."""
+    if registered is None:
+        return ["no publication is registered: nothing is known of what is left at a Publisher or a Subscriber"]
+    place = f"database {registered.publisher_db} of the server {registered.record.publisher_system}"
+    statements = [
+        it
+        for kind in publisher_databases()
+        for it in kind.statements_left(registered.record.slot_name, registered.tables)
+    ]
+    return [f"the Publisher, {place}, is left as it is; where it is still used, run there:\n" + "\n".join(statements)]
+
+
+def _left_subscriber(ends: PublicationEnds, name: str, identity: _Identity, *, named: bool) -> str:
+    """Say what removes the publication at a Subscriber that is left as it is."""
+    unnamed = "" if named else ", which the file does not name"
+    key = ends.subscription_key(name, identity.system, identity.database)
+    statements = "\n".join(statements_left(key))
+    return (
+        f"subscription {name}{unnamed}: its Subscriber is left as it is; where that is still used, run there:\n"
+        f"{statements}"
+    )
+
+
+def _by_database(subscribers: Mapping[str, Connection]) -> list[dict[str, Connection]]:
+    """Return subscriptions with their connections, those of one database together: all of a publication goes there at
+    once."""
+    found: dict[tuple[str, str | None, int | None, str | None], dict[str, Connection]] = {}
+    for name, it in subscribers.items():
+        found.setdefault((it.kind, it.host, it.port, it.database), {})[name] = it
+    return list(found.values())
+
+
+def _at_subscriber(
+    ends: PublicationEnds, named: Mapping[str, Connection], identity: _Identity, inventory: Inventory
+) -> Part:
+    """Return what teardown removes at the Subscriber of subscriptions that share a database."""
+    name, connection = next(iter(named.items()))
+    dialect = dialect_of(connection)
+    key = ends.subscription_key(name, identity.system, identity.database)
     with ExitStack() as stack:
         try:
-            subscriber = stack.enter_context(dialect.teardown(connection, key, _NAME))
+            subscriber = stack.enter_context(dialect.teardown(connection, key, APPLICATION))
         except ReplicationError as error:
+            options = " ".join(f"--leave {it}" for it in named)
             raise type(error)(
                 f"Subscriber {name}: {error.message}",
                 number=error.report.number,
-                remedy=f"{error.report.remedy or 'mend that'}; or leave it as it is: --leave {name}",
+                remedy=f"{error.report.remedy or 'mend that'}; or leave it as it is: {options}",
             ) from error
-        found = subscriber.find(others)
+        found = subscriber.find(inventory.others)
         where, stays = subscriber.where, found.stays(subscriber.drop_statement)
 
     def remove(say: Say) -> None:
-        with dialect.teardown(connection, key, _NAME) as subscriber:
+        with dialect.teardown(connection, key, APPLICATION) as subscriber:
             subscriber.remove(found)
         for it in found.removed:
             say(f"{it} at {where}")
+        if inventory.registered is not None:
+            # Where the file is gone, what is there says where the Subscriber is.
+            with DistributionDatabase(ends.distributor) as database:
+                for it in named:
+                    remove_subscription(database, inventory.registered.record, it)
 
     return Part(where, remove, found.removed, stays)
 
@@ -142,8 +212,8 @@ def _in_store(inventory: Inventory) -> Iterator[Part]:
     yield Part(f"Store {store}", remove, (what,))
 
 
-def _in_distribution_database(topology: Topology, inventory: Inventory) -> Iterator[Part]:
-    registered, name = inventory.registered, topology.publication.publication
+def _in_distribution_database(ends: PublicationEnds, inventory: Inventory) -> Iterator[Part]:
+    registered, name = inventory.registered, ends.publication
     if not inventory.has_tables:
         return
     what = [f"registration, subscriptions, history and errors of publication {name}"] if registered else []
@@ -154,14 +224,14 @@ def _in_distribution_database(topology: Topology, inventory: Inventory) -> Itera
         stays.append("all tables of ours, empty: only their owner may drop them")
 
     def remove(say: Say) -> None:
-        with topology.distributor() as database:
+        with DistributionDatabase(ends.distributor) as database:
             if registered is not None:
                 remove_publication(database, registered.record)
                 say(f"{what[0]} in {database.where}")
             if inventory.is_last and inventory.owned and remove_empty_tables(database):
                 say(f"all tables of ours in {database.where}")
 
-    with topology.distributor() as database:
+    with DistributionDatabase(ends.distributor) as database:
         where = database.where
     yield Part(where[0].upper() + where[1:], remove, tuple(what), tuple(stays))
 

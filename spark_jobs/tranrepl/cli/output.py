@@ -46,6 +46,11 @@ def print_error(error: ReplicationError, subscription: str = "") -> None:
         err.print(f"  {line}", highlight=False, markup=False, style="dim" if line.startswith("#") else None)
 
 
+def remember_optional_file(file: Path | None) -> Path | None:
+    """As `remember_file`, of a file that may be left out."""
+    return None if file is None else remember_file(file)
+
+
 def with_names(text: str, subscription: str) -> str:
     """Return a text whose commands name the file that this call was given, and the subscription."""
     return named(text, Place(_settings_file.get(), subscription))

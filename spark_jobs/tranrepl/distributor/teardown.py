@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
 
@@ -22,6 +23,7 @@ from tranrepl.distributor.tables import (
     msreplica_identities,
     msschema_changes,
     mssubscriptions,
+    mstracer_history,
     mstracer_tokens,
 )
 from tranrepl.errors import ConfigurationError
@@ -55,7 +57,11 @@ class Registered:
     """Tables that are or were articles, at the Publisher."""
     identities: dict[int, OldRowSetting]
     """Replica identities that tables of the Publisher's database had before setup, by object id."""
-    subscriptions: tuple[str, ...]
+    publisher_db: str
+    tables: dict[TableName, OldRowSetting]
+    """Articles' tables at the Publisher, and the replica identity that each had before setup."""
+    subscriber_dbs: dict[str, str]
+    """The Subscriber's database of each subscription, by its name, as setup found it in the connection."""
     folders: tuple[str, ...]
     """The folders of stored batches."""
     may_be_reading: bool
@@ -72,12 +78,14 @@ class Inventory:
     """No other publication is registered."""
     owned: bool = False
     """Our role may drop the tables."""
+    publications: tuple[str, ...] = ()
+    """All that are registered."""
     others: dict[tuple[str, str, str], frozenset[TableName]] = field(default_factory=dict)
     """Destinations of the other publications' articles, by the Publisher's system and database, and publication."""
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        return self.registered.subscriptions if self.registered else ()
+        return tuple(sorted(self.registered.subscriber_dbs)) if self.registered else ()
 
 
 def take_inventory(database: DistributionDatabase, publication: str) -> Inventory:
@@ -95,12 +103,12 @@ def take_inventory(database: DistributionDatabase, publication: str) -> Inventor
         others = _destinations_of_others(connection, publication)
         names = set(connection.scalars(sa.select(mspublications.c.publication)))
         owned = bool(connection.scalar(sa.text(_OWNED)))
-    is_last = not names - {publication}
+    found_all = Inventory(True, None, not names - {publication}, owned, tuple(sorted(names)), others)
     record = database.publications.find(publication)
     if record is None:
-        return Inventory(True, None, is_last, owned, others)
+        return found_all
     with database.transaction() as connection:
-        return Inventory(True, _registered(connection, record), is_last, owned, others)
+        return replace(found_all, registered=_registered(connection, record))
 
 
 def _registered(connection: sa.Connection, record: PublicationRecord) -> Registered:
@@ -114,14 +122,36 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
         .order_by(mslogreader_history.c.id.desc())
         .limit(1)
     )
+    databases = sa.select(mssubscriptions.c.subscription, mssubscriptions.c.subscriber_db).where(
+        mssubscriptions.c.publication_id == record.publication_id
+    )
+    publisher_db = connection.scalar(
+        sa.select(mspublications.c.publisher_db).where(mspublications.c.publication_id == record.publication_id)
+    )
+    identities = remembered_identities(connection, record)
     return Registered(
         record,
         frozenset(int(str(it)) for it in values(msarticles.c.source_object_id)),
-        remembered_identities(connection, record),
-        tuple(sorted(map(str, values(mssubscriptions.c.subscription)))),
+        identities,
+        str(publisher_db),
+        _tables(connection, record, identities),
+        {row.subscription: row.subscriber_db for row in connection.execute(databases)},
         tuple(map(str, values(msrepl_batches.c.folder))),
         last in _RUNNING,
     )
+
+
+def _tables(
+    connection: sa.Connection, record: PublicationRecord, identities: Mapping[int, OldRowSetting]
+) -> dict[TableName, OldRowSetting]:
+    rows = connection.execute(
+        sa.select(msarticles.c.source_object_id, msarticles.c.source_owner, msarticles.c.source_object)
+        .where(msarticles.c.publication_id == record.publication_id)
+        .order_by(msarticles.c.article_id)
+    )
+    # A later definition has the later name.
+    named = {number: TableName(schema, table) for number, schema, table in rows}
+    return {table: identities[number] for number, table in named.items() if number in identities}
 
 
 def _destinations_of_others(
@@ -156,6 +186,16 @@ def remove_publication(database: DistributionDatabase, record: PublicationRecord
         for table in _OWN:
             connection.execute(sa.delete(table).where(table.c.publication_id == number))
         connection.execute(sa.delete(mspublications).where(mspublications.c.publication_id == number))
+
+
+def remove_subscription(database: DistributionDatabase, record: PublicationRecord, subscription: str) -> None:
+    """Remove the subscription's rows, in one transaction. Idempotent."""
+    with database.transaction() as connection:
+        mine = sa.select(mssubscriptions.c.subscription_id).where(
+            mssubscriptions.c.publication_id == record.publication_id, mssubscriptions.c.subscription == subscription
+        )
+        for table in (mstracer_history, msarticle_subscriptions, msdistribution_history, mssubscriptions):
+            connection.execute(sa.delete(table).where(table.c.subscription_id.in_(mine)))
 
 
 def _forget_identities(connection: sa.Connection, record: PublicationRecord) -> None:

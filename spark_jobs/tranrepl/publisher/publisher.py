@@ -326,6 +326,11 @@ class PublisherDatabase(Protocol):
     @property
     def positions(self) -> Positions: ...
 
+    def statements_left(self, name: str, tables: Mapping[TableName, OldRowSetting]) -> list[str]:
+        """Return what removes at a server that is not reached what set-up made there. `name`: the publication's name
+        at the server; `tables`: their settings before set-up."""
+        ...
+
     def open(
         self, connection: Connection, publication: str, application_name: str
     ) -> AbstractContextManager[Publisher]:

@@ -26,6 +26,13 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
     )
 
 
+def publisher_databases() -> tuple[PublisherDatabase, ...]:
+    """Return every kind of database that a Publisher may be in."""
+    from tranrepl.publisher.postgres.database import PostgresPublisherDatabase
+
+    return (PostgresPublisherDatabase(),)
+
+
 def open_publisher(
     connection: Connection, publication: str, application_name: str
 ) -> AbstractContextManager[Publisher]:

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from psycopg import sql
-
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
@@ -28,6 +26,7 @@ from tranrepl.publisher.postgres.article_check import PARTITIONED, article_probl
 from tranrepl.publisher.postgres.continuity import Continuity
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.free_slots import free_slots, none_free
+from tranrepl.publisher.postgres.left_behind import DROP_SCHEMA, drop_publication, drop_slot
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
@@ -168,15 +167,15 @@ class PostgresPublisher:
         return self.slot.drop()
 
     def abandoned(self, system: str | None, name: str, *, whole: bool) -> str:
-        drop = sql.SQL("SELECT pg_drop_replication_slot({})").format(sql.Literal(name)).as_string()
         if whole:
             return (
-                f"the publication is registered for another server, {system}: where that is still used, run {drop} and "
-                f"DROP PUBLICATION {sql.Identifier(name).as_string()} there, and, where that database has no other "
-                "publication of ours, DROP SCHEMA tranrepl CASCADE"
+                f"the publication is registered for another server, {system}: where that is still used, run "
+                f"{drop_slot(name)} and {drop_publication(name)} there, and, where that database has no other "
+                f"publication of ours, {DROP_SCHEMA}"
             )
         return (
-            f"the other server, {system}, still keeps its log for slot {name}: where it is still used, run {drop} there"
+            f"the other server, {system}, still keeps its log for slot {name}: where it is still used, run "
+            f"{drop_slot(name)} there"
         )
 
     def require_no_reader(self) -> None:
