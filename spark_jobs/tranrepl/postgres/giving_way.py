@@ -90,6 +90,8 @@ class _Watch:
 
     def _look_until_over(self, observer: Session) -> None:
         with translated_errors(self.where):
+            # A connection's options may name another role; the readers belong to its login.
+            observer.execute("SET ROLE NONE")
             while not self.over.is_set():
                 self._look(observer)
                 self.over.wait(_LOOK_SECONDS)

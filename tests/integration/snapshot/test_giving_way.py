@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -93,6 +95,18 @@ def test_an_index_that_is_made_concurrently_beside_a_snapshot_waits_a_moment(
     assert "(postgres, migration), which waited for older snapshots to end" in error.message
     site.take_snapshot()
     assert differing_rows(site) == {}
+
+
+def test_a_snapshot_by_a_login_in_another_role_gives_way_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    role, connection = f"reader_{uuid4().hex[:8]}", site.databases.publisher
+    site.at_publisher(f"CREATE ROLE {role} SUPERUSER REPLICATION")
+    try:
+        options = {**connection.options, "options": f"-c role={role}"}
+        site.connections["publisher"] = replace(connection, options=options)
+        _, seconds = _interrupted_snapshot(site, "TRUNCATE second", monkeypatch)
+        assert max(seconds) < BOUND_SECONDS
+    finally:
+        site.at_publisher(f"DROP ROLE {role}")
 
 
 def test_a_transaction_that_alters_tables_in_another_order_gets_no_deadlock(
