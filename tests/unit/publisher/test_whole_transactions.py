@@ -88,7 +88,7 @@ def test_a_table_that_is_held_comes_together(transactions: list[list[list[int]]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_HELD_BYTES", most_held)
         try:
-            cut = list(whole_transactions(_cut_up(messages, size), 0, 0, [_HELD]))
+            cut = list(whole_transactions(_cut_up(messages, size), 0, 0, lambda: [_HELD]))
         except HeldTooLongError:
             assert sum(map(len, filter(_is_held, messages))) + 4 * len(messages) > most_held - 60
             return
@@ -112,7 +112,7 @@ def test_other_tables_are_not_held(transactions: list[list[list[int]]], size: in
     messages = _changes([[it for it in changed if _HELD not in it] for changed in transactions])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_HELD_BYTES", 0)
-        cut = list(whole_transactions(_cut_up(messages, size), 0, 0, [_HELD]))
+        cut = list(whole_transactions(_cut_up(messages, size), 0, 0, lambda: [_HELD]))
     assert _messages(cut) == messages
     assert all(len(batch) <= size for batch in cut)
 

@@ -133,13 +133,14 @@ class PostgresLogRange:
         readers = (ScriptMessages(self.slot, self.scripts), TokenMessages(self.slot))
         decoder = PgOutputDecoder(relations, self.limits, schema=self._schema_messages(), readers=readers)
         # A net change is that of a whole transaction.
-        held = {number: article for number, article in self.by_table.items() if article.deferrable}
-        batches = whole_transactions(self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), held)
+        batches = whole_transactions(
+            self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), relations.with_deferrable_key
+        )
         while True:
             try:
                 batch = next(batches, None)
             except HeldTooLongError:
-                error = _held_too_long([it for it in self.articles if it.deferrable], decoder.open_lsn)
+                error = _held_too_long(relations.deferrable_articles(), decoder.open_lsn)
                 yield LogPart(None, refusal=Refusal(error.report))
                 return
             if batch is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +31,17 @@ def whole_transactions(
     batches: Iterable[pa.BinaryArray],
     most_bytes: int = HELD_BYTES,
     least_bytes: int = 0,
-    held_tables: Collection[int] = (),
+    held_tables: Callable[[], Collection[int]] = tuple,
 ) -> Iterator[pa.BinaryArray]:
     """Yield the same `pgoutput` messages, each batch ending with a transaction; all but the last of `least_bytes` or
     more.
 
     A transaction of more than `most_bytes` comes in several batches, and what waited before it goes out as it is. One
     that changes `held_tables` (object ids) is held until its end; of more than `MOST_HELD_BYTES`, other tables' changes
-    go out before. Raises HeldTooLongError where that is not enough.
+    go out before. Raises HeldTooLongError where that is not enough. Which tables those are is asked again once all
+    before a transaction that is cut, and up to the last schema change in it, has gone out: schema changes say it.
     """
-    held = np.array(sorted(held_tables), dtype=np.int64)
+    held = _sorted(held_tables())
     whole: list[pa.BinaryArray] = []
     begun: list[pa.BinaryArray] = []
     holding = False
@@ -55,17 +56,30 @@ def whole_transactions(
         if end < len(batch):
             begun.append(batch.slice(end))
             holding = holding or _changes(begun[-1], held)
-        too_large = _bytes_in(begun) > (MOST_HELD_BYTES if holding else most_bytes)
+        too_large = _is_too_large(begun, most_bytes, holding=holding)
         if whole and (too_large or _bytes_in(whole) >= least_bytes):
             yield from _together(whole)
             whole = []
         if too_large:
+            going, begun = _parted_at_schema_change(begun)
+            yield from _together(going)
+            held = _sorted(held_tables())
+            holding = any(_changes(it, held) for it in begun)
+        if too_large and _is_too_large(begun, most_bytes, holding=holding):
             going, begun = _parted(begun, held) if holding else (begun, [])
             yield from _together(going)
             if _bytes_in(begun) > MOST_HELD_BYTES:
                 raise HeldTooLongError
     yield from _together(whole)
     yield from _together(begun)
+
+
+def _sorted(tables: Collection[int]) -> Tables:
+    return np.array(sorted(tables), dtype=np.int64)
+
+
+def _is_too_large(begun: list[pa.BinaryArray], most_bytes: int, *, holding: bool) -> bool:
+    return _bytes_in(begun) > (MOST_HELD_BYTES if holding else most_bytes)
 
 
 def _end_of_last_commit(batch: pa.BinaryArray) -> int:
@@ -115,6 +129,17 @@ def _schema_messages(batch: pa.BinaryArray) -> int:
     places = np.flatnonzero(_kinds(batch) == ord("M")).tolist()
     ours = [place for place in places if batch[place].as_py()[_PREFIX_AT:].startswith(_DIVIDING_PREFIXES)]
     return int(ours[-1]) + 1 if ours else 0
+
+
+def _parted_at_schema_change(batches: list[pa.BinaryArray]) -> tuple[list[pa.BinaryArray], list[pa.BinaryArray]]:
+    """Return what there is up to and with the last schema change or script, and what follows it."""
+    going: list[pa.BinaryArray] = []
+    kept: list[pa.BinaryArray] = []
+    for batch in batches:
+        end = _schema_messages(batch)
+        going += [*kept, batch.slice(0, end)] if end else []
+        kept = [*([] if end else kept), batch.slice(end)]
+    return going, [it for it in kept if len(it)]
 
 
 def _parted(batches: list[pa.BinaryArray], tables: Tables) -> tuple[list[pa.BinaryArray], list[pa.BinaryArray]]:
