@@ -16,7 +16,7 @@ from tranrepl.distribution.stream_vote import Vote
 from tranrepl.distribution.streams import deliver_stream, together
 from tranrepl.errors import TransientError
 from tranrepl.jobs.results import JobResult
-from tranrepl.subscriber.dialect import Stream
+from tranrepl.subscriber.subscription import Stream
 
 PATIENCE_SECONDS = 300
 

@@ -10,7 +10,7 @@ import pytest
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Publication
-from tranrepl.subscriber.dialect import SubscriptionKey
+from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.topology import Topology
 
 

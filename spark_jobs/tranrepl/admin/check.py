@@ -36,9 +36,9 @@ from tranrepl.settings.registration import PublishedTables, registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
 from tranrepl.subscriber.capabilities import Capabilities
-from tranrepl.subscriber.dialect import Subscriber
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.snapshot import SnapshotArticle
+from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.tables_version import REVISION
 from tranrepl.topology import Topology
 

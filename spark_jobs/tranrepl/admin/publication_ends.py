@@ -10,8 +10,8 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.teardown import Registered, take_inventory
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.publisher.registry import KINDS, open_publisher
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.registry import dialect_of
+from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.topology import Topology
 
 

@@ -25,19 +25,13 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
+from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, Applier, ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.batching.steps import Bulkable, Steps
 from tranrepl.subscriber.command_text import command_key, command_text, script_text
-from tranrepl.subscriber.dialect import (
-    AS_CONFIGURED,
-    Applied,
-    Applier,
-    ApplierOptions,
-    SubscriptionKey,
-    UnfinishedBatch,
-)
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.schema_changes import change_text
+from tranrepl.subscriber.subscription import SubscriptionKey, UnfinishedBatch
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
 RESULT_DDL = "result string"

@@ -46,9 +46,10 @@ from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import ApplierOptions, CommandPlace, UnfinishedBatch
+from tranrepl.subscriber.subscription import CommandPlace, UnfinishedBatch
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from tranrepl.errors import (
 )
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import SyncType
-from tranrepl.subscriber.dialect import Subscriber, SubscriptionKey
 from tranrepl.subscriber.snapshot import at_same_position, is_before
+from tranrepl.subscriber.subscriber import Subscriber
+from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.topology import Topology
 
 

@@ -20,7 +20,7 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
-from tranrepl.subscriber.dialect import CommandPlace
+from tranrepl.subscriber.subscription import CommandPlace
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000

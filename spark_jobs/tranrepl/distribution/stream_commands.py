@@ -14,7 +14,7 @@ from tranrepl.model.commands import ROW_LAYOUT, ROW_LAYOUT_DDL
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import UnfinishedBatch
+from tranrepl.subscriber.subscription import UnfinishedBatch
 
 STREAM_COMMANDS = pa.schema(
     [

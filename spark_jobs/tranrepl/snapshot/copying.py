@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.publisher.snapshot import SnapshotSession, SnapshotSource, TableRange
-from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import Loader
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 class CopiedRange(BaseModel):

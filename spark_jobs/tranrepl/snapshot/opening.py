@@ -19,7 +19,7 @@ from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import renamed_or_dropped
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialect import ApplierOptions
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
 from tranrepl.subscriber.snapshot import SnapshotArticle, SubscriberSnapshot
 from tranrepl.topology import Topology

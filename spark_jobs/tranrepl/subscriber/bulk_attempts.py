@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from tranrepl.subscriber.applier import Applied
 from tranrepl.subscriber.batching.steps import BulkStep
-from tranrepl.subscriber.dialect import Applied
 
 
 class Bulk(Protocol):

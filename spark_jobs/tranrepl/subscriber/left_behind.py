@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, WATERMARKS
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 def statements_left(key: SubscriptionKey) -> list[str]:

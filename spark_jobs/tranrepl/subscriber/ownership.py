@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tranrepl.subscriber.capabilities import NameLimit
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.procedure_names import PREFIXES, procedure_name
+from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.teardown import Destinations, ModelRow, SharedProcedure, SubscriberRemoval
 
 

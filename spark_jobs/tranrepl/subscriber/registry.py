@@ -12,8 +12,9 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.subscriber.capabilities import Capabilities
-from tranrepl.subscriber.dialect import Dialect, Scripted
+from tranrepl.subscriber.dialect import Dialect
 from tranrepl.subscriber.postgres.dialect import PostgresDialect
+from tranrepl.subscriber.subscriber import Scripted
 
 if TYPE_CHECKING:
     from tranrepl.subscriber.generic.database import SqlDatabase

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tranrepl.errors import InternalError
-from tranrepl.subscriber.dialect import CommandPlace, StreamRecord, SubscriptionPosition, UnfinishedBatch
+from tranrepl.subscriber.subscription import CommandPlace, StreamRecord, SubscriptionPosition, UnfinishedBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.snapshot import Snapshot
-from tranrepl.subscriber.dialect import Applier, ApplierOptions
+from tranrepl.subscriber.applier import Applier, ApplierOptions
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from support.sessions import wait_for_sessions_to_end
 from support.site import Site
 from tranrepl.connections import Connection
 from tranrepl.postgres.session import Session, connect
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.prefetch import Prefetch
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _KEY = SubscriptionKey("publisher", "7711267684752729751", "purchasing", "purchasing", "reporting")
 _ROWS = 40_000

@@ -9,8 +9,8 @@ from support.schema_changes import change, dropped, renamed
 from support.subscribers import KEY, Site
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Apply, Article
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.constraints import UniqueKey
-from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
 _VENDOR = [Column("VendorID", "integer", key=1), Column("Name", "character varying(20)"), Column("Rating", "integer")]

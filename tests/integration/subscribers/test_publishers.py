@@ -10,8 +10,8 @@ import pytest
 from support.command_history import Column, History, seqno
 from support.subscribers import KEY, Site
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.registry import dialect_of
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]
 _ANOTHER = replace(KEY, publisher_system="7000000000000000001")

@@ -16,8 +16,8 @@ from support.schema_changes import added, change, renamed
 from support.subscribers import KEY, DeliveryOfCommands, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
-from tranrepl.subscriber.dialect import CommandPlace, SubscriptionPosition
 from tranrepl.subscriber.registry import dialect_of
+from tranrepl.subscriber.subscription import CommandPlace, SubscriptionPosition
 
 ID, A, B = Column("id", "integer", key=1), Column("a", "text"), Column("b", "text")
 TOTAL = Column("total", "numeric(10,2)")

@@ -15,8 +15,8 @@ from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
-from tranrepl.subscriber.dialect import ApplierOptions
 
 VENDOR = (Column("id", "integer", key=1), Column("name", "character varying(10)"))
 

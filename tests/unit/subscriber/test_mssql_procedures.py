@@ -14,11 +14,11 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.generic.destination import intended_target
 from tranrepl.subscriber.generic.statements import Shape, statement
 from tranrepl.subscriber.mssql.database import SqlServer
 from tranrepl.subscriber.registry import script_of
+from tranrepl.subscriber.subscriber import Scripted
 
 VENDOR = [
     Column("BusinessEntityID", "integer", key=1),

@@ -13,6 +13,7 @@ from tranrepl.errors import ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
+from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.batching.steps import (
     BulkStep,
     Operations,
@@ -24,17 +25,6 @@ from tranrepl.subscriber.batching.steps import (
     TruncateStep,
 )
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
-from tranrepl.subscriber.dialect import (
-    ALONE,
-    AS_CONFIGURED,
-    Applied,
-    ApplierOptions,
-    CommandPlace,
-    Stream,
-    StreamRecord,
-    SubscriptionKey,
-    UnfinishedBatch,
-)
 from tranrepl.subscriber.generic.committed_changes import CommittedChanges
 from tranrepl.subscriber.generic.constraints import parents_first_among
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -45,6 +35,7 @@ from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import Watermark
 from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.scripts import not_run
+from tranrepl.subscriber.subscription import ALONE, CommandPlace, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
 from tranrepl.subscriber.truncation import children_first
 
 _MOST_KEPT_BYTES = 256 * 1024 * 1024

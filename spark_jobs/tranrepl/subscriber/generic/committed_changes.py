@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.dialect import CommandPlace, SubscriptionKey, fenced
 from tranrepl.subscriber.generic.column_changes import ColumnPlan
 from tranrepl.subscriber.generic.column_steps import TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -22,6 +21,7 @@ from tranrepl.subscriber.generic.schema_changes import SchemaChanges
 from tranrepl.subscriber.generic.watermark import Watermark
 from tranrepl.subscriber.key_change import key_change
 from tranrepl.subscriber.schema_changes import told
+from tranrepl.subscriber.subscription import CommandPlace, SubscriptionKey, fenced
 
 _DDL_LOCK_SECONDS = 60
 """How long a statement waits for whoever reads the table: all others wait behind it."""

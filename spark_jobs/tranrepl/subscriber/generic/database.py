@@ -33,9 +33,9 @@ from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
-from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue, Place

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.replication_tables import ARTICLES, SNAPSHOTS
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 class Definitions:

@@ -12,9 +12,9 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
-from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.generic.apply import SqlApplier
 from tranrepl.subscriber.generic.constraints import not_for_replication_problems
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -22,6 +22,7 @@ from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.generic.subscriber import SqlSubscriber
 from tranrepl.subscriber.generic.teardown import SqlTeardown
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 APPLIES = "tranrepl_applies"
 """Execution option of a connection whose transactions will write."""

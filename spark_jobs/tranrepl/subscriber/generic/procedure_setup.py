@@ -12,7 +12,6 @@ from tranrepl.errors import CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, arguments
 from tranrepl.model.commands import Operation
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.generic.procedures import (
     Procedure,
     ProcedureName,
@@ -23,6 +22,7 @@ from tranrepl.subscriber.generic.procedures import (
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
 from tranrepl.subscriber.replication_tables import OBJECTS
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 def execute_ddl(session: sa.Connection, statement: str) -> None:

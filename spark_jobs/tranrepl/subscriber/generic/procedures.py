@@ -14,9 +14,9 @@ from tranrepl.model.commands import Operation, Propagation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import NameLimit
-from tranrepl.subscriber.dialect import Scripted
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
+from tranrepl.subscriber.subscriber import Scripted
 
 
 @dataclass(frozen=True, slots=True)

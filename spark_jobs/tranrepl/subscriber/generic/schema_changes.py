@@ -10,7 +10,6 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.generic.column_changes import ColumnPlan, RowUpdate, column_plan, table_columns
 from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnStep, TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -23,6 +22,7 @@ from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.key_change import key_change
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.schema_changes import Recorded, standing, told
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 class SchemaChanges:

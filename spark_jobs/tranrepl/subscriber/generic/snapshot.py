@@ -20,8 +20,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import values
 from tranrepl.settings.publication import PreCreation
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.dialect import ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.command_rows import Command
@@ -52,6 +52,7 @@ from tranrepl.subscriber.snapshot import (
     load_order,
     not_empty,
 )
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _ROWS_TOGETHER = 1000
 

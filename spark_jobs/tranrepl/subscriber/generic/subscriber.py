@@ -20,13 +20,6 @@ from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import (
-    Scripted,
-    SubscriptionKey,
-    SubscriptionPosition,
-    fenced,
-    not_set_up,
-)
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_changes import reload_reason
@@ -63,6 +56,8 @@ from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.replication_tables import MODEL_TABLES, SNAPSHOTS
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.stream_rows import position_of
+from tranrepl.subscriber.subscriber import Scripted
+from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
 from tranrepl.subscriber.tables_version import TablesVersion
 
 _LOCK_SECONDS = 300

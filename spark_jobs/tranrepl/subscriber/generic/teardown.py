@@ -12,13 +12,13 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError, TransientError
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import model_tables
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 

@@ -15,7 +15,12 @@ from pydantic import TypeAdapter
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.dialect import (
+from tranrepl.subscriber.generic.catalogue import Destination
+from tranrepl.subscriber.generic.column_steps import TableColumn
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.stream_rows import StreamRow, is_at
+from tranrepl.subscriber.subscription import (
     ALONE,
     CommandPlace,
     Stream,
@@ -25,11 +30,6 @@ from tranrepl.subscriber.dialect import (
     fenced,
     not_set_up,
 )
-from tranrepl.subscriber.generic.catalogue import Destination
-from tranrepl.subscriber.generic.column_steps import TableColumn
-from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
-from tranrepl.subscriber.stream_rows import StreamRow, is_at
 from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
 
 

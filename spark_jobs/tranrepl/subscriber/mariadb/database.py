@@ -24,8 +24,8 @@ from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
-from tranrepl.subscriber.dialect import ApplierOptions
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison

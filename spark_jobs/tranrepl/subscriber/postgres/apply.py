@@ -14,6 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Apply
+from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
 from tranrepl.subscriber.batching.long_commands import unless_too_long
@@ -29,16 +30,6 @@ from tranrepl.subscriber.batching.steps import (
     TruncateStep,
 )
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
-from tranrepl.subscriber.dialect import (
-    ALONE,
-    AS_CONFIGURED,
-    Applied,
-    ApplierOptions,
-    Stream,
-    StreamRecord,
-    SubscriptionKey,
-    UnfinishedBatch,
-)
 from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres.prefetch import Prefetch
@@ -50,6 +41,7 @@ from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.postgres.watermark import Watermark
 from tranrepl.subscriber.schema_changes import naming_change
+from tranrepl.subscriber.subscription import ALONE, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
 from tranrepl.subscriber.truncation import children_first, refer_to_one_another
 
 _LONGEST_TURN = 0.05

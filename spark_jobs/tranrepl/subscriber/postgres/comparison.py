@@ -20,10 +20,10 @@ from tranrepl.postgres.imported_snapshot import export_snapshot
 from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.subscriber.comparison import ComparableTable, Correction
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.correction import correcting_statement
 from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.procedures import Target
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _APPLICATION = "tranrepl validation"
 

@@ -11,8 +11,8 @@ from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.replication_tables import ARTICLES, MINE, SNAPSHOTS, has_table, key_values
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 class Definitions:

@@ -9,8 +9,8 @@ from functools import partial
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import connect, translated_errors
+from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
-from tranrepl.subscriber.dialect import AS_CONFIGURED, ApplierOptions, SubscriptionKey
 from tranrepl.subscriber.postgres.apply import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
 from tranrepl.subscriber.postgres.prefetch import Prefetch
@@ -19,6 +19,7 @@ from tranrepl.subscriber.postgres.session_settings import configure_session
 from tranrepl.subscriber.postgres.snapshot import PostgresLoader, PostgresSnapshot
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.teardown import PostgresTeardown
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 class PostgresDialect:

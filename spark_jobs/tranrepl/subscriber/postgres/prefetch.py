@@ -27,9 +27,9 @@ from tranrepl.model.row_images import cells
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.key_order import Columns, dense_range, key_order
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedures import Target, trusted
 from tranrepl.subscriber.postgres.targets import Targets
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _FEWEST_ROWS = 100
 """The fewest rows of an article that are worth a statement."""

@@ -8,7 +8,6 @@ from psycopg import sql
 
 from tranrepl.errors import CustomProcedureError
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedure_calls import accepts_call
 from tranrepl.subscriber.postgres.procedures import (
     SCHEMA,
@@ -20,6 +19,7 @@ from tranrepl.subscriber.postgres.procedures import (
     trusted,
 )
 from tranrepl.subscriber.postgres.replication_tables import OBJECTS
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 def create_procedures(session: Session, where: str, key: SubscriptionKey, targets: Sequence[Target]) -> list[str]:

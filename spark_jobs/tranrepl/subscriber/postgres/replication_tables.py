@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from tranrepl.postgres.session import Session
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.procedures import SCHEMA
+from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.altered_table import PostgresTable
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets
@@ -27,6 +26,7 @@ from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _SAME_ROLE = (
     "a schema change makes generated procedures anew: let deliveries log in as the role that runs "

@@ -12,9 +12,9 @@ from tranrepl.model.sequences import ArticleColumn, ColumnSequence, FoundSequenc
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.sequences import bounded, grants_on_sequences, sequence_states, table_sequences
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.postgres.replication_tables import MINE, SNAPSHOTS, has_table, key_values
 from tranrepl.subscriber.sequences import SequenceScope
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _DESTINATIONS = """
 SELECT pg_catalog.to_regclass(name)::bigint, article FROM unnest(%s::text[], %s::text[]) AS asked(name, article)

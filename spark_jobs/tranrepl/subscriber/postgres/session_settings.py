@@ -8,7 +8,7 @@ from psycopg import sql
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.dialect import ApplierOptions
+from tranrepl.subscriber.applier import ApplierOptions
 
 
 def configure_session(session: Session, where: str, options: ApplierOptions) -> None:

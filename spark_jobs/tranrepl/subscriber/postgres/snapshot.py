@@ -13,7 +13,6 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import describe_tables, qualified, qualified_names
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import PreCreation
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS
@@ -28,6 +27,7 @@ from tranrepl.subscriber.snapshot import (
     load_order,
     not_empty,
 )
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _MINE = sql.SQL("publisher_system = %s AND publisher_db = %s AND publication = %s AND subscription = %s")
 

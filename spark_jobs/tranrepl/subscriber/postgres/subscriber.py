@@ -16,7 +16,6 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.dialect import Scripted, SubscriptionKey, SubscriptionPosition
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
 from tranrepl.subscriber.postgres.constraints import constraints_of
@@ -39,6 +38,8 @@ from tranrepl.subscriber.postgres.sequences import PostgresSequences
 from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
 from tranrepl.subscriber.postgres.watermark import Watermark
+from tranrepl.subscriber.subscriber import Scripted
+from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
 from tranrepl.subscriber.tables_version import TablesVersion
 
 

@@ -11,12 +11,12 @@ from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.destination import find_destination, has_destination
 from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
 from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS, key_values
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 """Types that an identity column may have, and how many numbers each has below zero."""

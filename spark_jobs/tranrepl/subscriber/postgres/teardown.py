@@ -10,10 +10,10 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.dialect import SubscriptionKey
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
 from tranrepl.subscriber.postgres.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 _MINE = sql.SQL(

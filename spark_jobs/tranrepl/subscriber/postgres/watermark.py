@@ -10,15 +10,6 @@ from psycopg import sql
 from tranrepl.errors import ConfigurationError, FencedError, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.dialect import (
-    Stream,
-    StreamRecord,
-    SubscriptionKey,
-    SubscriptionPosition,
-    UnfinishedBatch,
-    fenced,
-    not_set_up,
-)
 from tranrepl.subscriber.postgres.replication_tables import (
     MINE,
     WATERMARKS,
@@ -27,6 +18,15 @@ from tranrepl.subscriber.postgres.replication_tables import (
     key_values,
 )
 from tranrepl.subscriber.stream_rows import StreamRow, is_at, position_of
+from tranrepl.subscriber.subscription import (
+    Stream,
+    StreamRecord,
+    SubscriptionKey,
+    SubscriptionPosition,
+    UnfinishedBatch,
+    fenced,
+    not_set_up,
+)
 
 _PLACEMENT_LOCK_TIMEOUT = "300s"
 
