@@ -11,7 +11,7 @@ BENCH := $(VENV)/.bench
 export AIRFLOW_HOME := $(CURDIR)/.demo/airflow
 
 .DEFAULT_GOAL := help
-.PHONY: help env java demo airflow test docs lint format bench bench-quick fuzz chaos clean
+.PHONY: help env java demo airflow servers test test-all docs lint format bench bench-quick fuzz chaos clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -39,15 +39,22 @@ demo: env java ## Replicate a demo database through Airflow and Spark, and prove
 airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-C
 	@PYTHONPATH=tests $(BIN)/python -m demo.airflow_ui
 
-test: env java $(BENCH) ## Run all tests in three processes; PYTEST_ARGS="-k name" runs some, in one
+# Tests start Python some thousand times, which would compile the checkout each time.
+PARALLEL_PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+
+servers: env java $(BENCH)
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
+
+test: servers ## Run the tests but the slow ones in three processes; PYTEST_ARGS="-k name" runs some, in one
 ifdef PYTEST_ARGS
 	@$(BIN)/pytest $(PYTEST_ARGS)
 else
-	@# Tests start Python some thousand times, which would compile the checkout each time.
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-4} $(PARALLEL_PYTEST) -m "not slow"
 endif
+
+test-all: servers ## Run all tests, also the slow ones
+	@$(PARALLEL_PYTEST)
 
 docs: env ## Write the pages of docs/reference that are made from the code
 	@PYTHONPATH=docs $(BIN)/python -m reference_pages

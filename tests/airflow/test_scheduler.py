@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 300.0
 _INTERVAL = timedelta(seconds=10)
 
-pytestmark = pytest.mark.scheduler
+pytestmark = [pytest.mark.slow, pytest.mark.scheduler]
 
 
 def _wait(what: str, condition: Callable[[], Any]) -> Any:

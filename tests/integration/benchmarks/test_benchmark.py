@@ -53,6 +53,7 @@ def test_a_backlog_is_drained_by_both_and_the_ends_are_compared(
             ends.check_equal()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not installed(), reason="MariaDB is not installed")
 def test_mariadb_s_own_replication_ends_as_ours_does(postgres: PostgresServer, tmp_path: Path, spark: Any) -> None:
     with beside_replication(postgres, tmp_path) as servers:

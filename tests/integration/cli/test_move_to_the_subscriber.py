@@ -35,7 +35,7 @@ _LAST_CHANGES = (
 )
 
 
-@pytest.mark.parametrize("ends", ["from_15_to_18", "from_18_to_15"])
+@pytest.mark.parametrize("ends", ["from_15_to_18", pytest.param("from_18_to_15", marks=pytest.mark.slow)])
 def test_the_subscriber_takes_over_without_giving_an_id_twice(
     ends: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

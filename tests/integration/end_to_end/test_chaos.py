@@ -59,6 +59,7 @@ _FAILPOINTS: dict[Job, list[Failpoint]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_SECONDS + 900)
 def test_jobs_killed_at_random_make_every_change_once(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path

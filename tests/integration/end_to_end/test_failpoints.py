@@ -121,7 +121,13 @@ def crashing_server(server_folder: Path) -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.mark.parametrize("failpoint", _OF_STREAMS)
+_BACKEND_KILLED_AT = (f"{Failpoint.STREAM_COMMITTED}@1", f"{Failpoint.BEFORE_COMMIT}@0", f"{Failpoint.AFTER_COMMIT}@0")
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [it if it in _BACKEND_KILLED_AT else pytest.param(it, marks=pytest.mark.slow) for it in _OF_STREAMS],
+)
 def test_a_killed_subscriber_backend_gets_every_change_once(
     failpoint: str, crashing_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def _rerun(job: Callable[[], JobResult]) -> JobResult:
     raise AssertionError(f"not done within {PATIENCE_SECONDS} s")
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_a_log_reader_killed_midway_stores_all_once_when_rerun(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
@@ -99,6 +100,7 @@ def _folders(tmp_path: Path) -> set[str]:
     return {path.name for path in store.iterdir()} if store.exists() else set()
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_processes_end_by_themselves_when_their_driver_is_killed(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
@@ -139,6 +141,7 @@ def test_killed_streams_deliver_everything_once_when_rerun(
     assert_each_change_was_made_once_in_any_order(site)
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_a_batch_is_finished_after_one_stream_committed_and_died(
     databases: DatabasesFactory, tmp_path: Path, spark: Any

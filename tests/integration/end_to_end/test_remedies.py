@@ -255,8 +255,21 @@ _FROM_SETUP_TOO = (
     "article changed with something undelivered",
     "slot dropped, and a column",
 )
+_ALSO_IN_REINITIALIZATION = ("slot dropped", "slot made anew", "slot advanced", "distribution database restored")
+
+
+def _marks(name: str, goal: Command, choice: int) -> list[pytest.MarkDecorator]:
+    """Return `slow` where a situation is met once more, or `test_publication_reinitialization` meets it."""
+    again = choice > 0 or goal != SITUATIONS[name].goals[0] or name in _ALSO_IN_REINITIALIZATION
+    return [pytest.mark.slow] if again else []
+
+
 _CASES = [
-    pytest.param(situation, goal, choice, id=f"{name}: {goal.verb}{f', way {choice + 1}' if choice else ''}")
+    pytest.param(
+        *(situation, goal, choice),
+        id=f"{name}: {goal.verb}{f', way {choice + 1}' if choice else ''}",
+        marks=_marks(name, goal, choice),
+    )
     for name, situation in SITUATIONS.items()
     for goal in (*situation.goals, *([SETUP] if name in _FROM_SETUP_TOO else []))
     for choice in ((0, 1) if name in _TWO_WAYS else (0,))

@@ -17,6 +17,8 @@ from support.checkout import CHECKOUT
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, embedded_bindir
 
+pytestmark = pytest.mark.slow
+
 _TUTORIAL = CHECKOUT / "docs" / "tutorial.md"
 _DATABASES = ("shop", "reporting", "distribution")
 

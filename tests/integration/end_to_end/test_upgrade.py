@@ -16,7 +16,7 @@ from support.site import execute
 from support.submitted_here import run_submitted_jobs_here
 from tranrepl import __version__
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 _PUBLISHED = {"customer": "*", "orders": "order_id, customer_id, total"}
 

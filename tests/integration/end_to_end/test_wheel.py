@@ -19,7 +19,7 @@ from support.checkout import CHECKOUT
 from support.site import execute
 from tranrepl.connections import Connection
 
-pytestmark = [pytest.mark.slow, pytest.mark.submit, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.submit, pytest.mark.timeout(600)]
 
 _FOUND_BY_AIRFLOW = """
 import json, warnings

@@ -51,7 +51,12 @@ def _replicated(site: Site) -> JobResult:
 
 @pytest.mark.parametrize(
     ("width", "type_name", "apply"),
-    [(1600, "integer", "auto"), (1600, "integer", "serial"), (1598, "integer", "auto"), (999, "bigint", "serial")],
+    [
+        (1600, "integer", "auto"),
+        pytest.param(1600, "integer", "serial", marks=pytest.mark.slow),
+        pytest.param(1598, "integer", "auto", marks=pytest.mark.slow),
+        pytest.param(999, "bigint", "serial", marks=pytest.mark.slow),
+    ],
 )
 def test_as_many_columns_as_a_table_has(
     width: int, type_name: str, apply: str, databases: DatabasesFactory, tmp_path: Path

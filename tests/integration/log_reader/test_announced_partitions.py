@@ -25,7 +25,7 @@ from support.whole_run import good_run
 from tranrepl.errors import TransientError
 
 
-@pytest.fixture(scope="module", params=["same-postgres", "none-debian_postgres"])
+@pytest.fixture(scope="module", params=["same-postgres", pytest.param("none-debian_postgres", marks=pytest.mark.slow)])
 def items(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The table at both ends, divided alike or not, for tests that leave these equal and nothing to be delivered."""
     partitions, server = request.param.split("-")

@@ -139,6 +139,7 @@ def _pgbench(server: PostgresServer, database: str, script: Path) -> Iterator[su
         yield process
 
 
+@pytest.mark.slow
 def test_pgbench_runs_through_snapshot_four_rounds_and_validation(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ def _require_equal(site: Site) -> None:
     assert site.at_subscriber("SELECT count(*) FROM pg_index WHERE indrelid = 'account'::regclass") == [(1,)]
 
 
+@pytest.mark.slow
 def test_writers_do_not_pause(site: Site) -> None:
     with _writers(site, 2) as written:
         with ChildJob(SNAPSHOT, site) as job:

@@ -55,6 +55,7 @@ SELECT table_name, column_name, data_type, character_maximum_length FROM informa
 """
 
 
+@pytest.mark.slow
 def test_columns_and_rows_changed_at_any_point_are_the_same_at_both_ends(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,9 @@ def test_an_archive_is_made_once_and_used(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.submit
-@pytest.mark.parametrize("damage", ["cut off", "of another program", "flipped"])
+@pytest.mark.parametrize(
+    "damage", ["cut off", *(pytest.param(it, marks=pytest.mark.slow) for it in ("of another program", "flipped"))]
+)
 def test_a_damaged_archive_stops_nothing(environment: dict[str, str], damage: str) -> None:
     whole = make_archive(environment)
     bytes_before = whole.read_bytes()
@@ -100,6 +102,7 @@ def test_options_of_ones_own_are_kept(environment: dict[str, str], tmp_path: Pat
     assert start_variables({**environment, "SPARK_SUBMIT_OPTS": "-XX:SharedArchiveFile=my.jsa"}) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_where_none_can_be_made_nothing_is_left(environment: dict[str, str], prefix: Path, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.log.level ERROR\n", encoding="utf-8")

@@ -294,6 +294,7 @@ def _writing_down(skeleton: Procedure) -> Procedure:
 _ACCOUNT = "SELECT relation, operation, before, after FROM public.{} ORDER BY relation, seq"
 
 
+@pytest.mark.slow
 def test_an_audit_hears_of_every_change_of_a_bank_once(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
 ) -> None:

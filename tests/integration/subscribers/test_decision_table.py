@@ -109,7 +109,7 @@ def _assert_rows(site: Site, rows: Iterable[DecisionRow], schema: str, execute: 
         assert (row.name, _rows(row, execute, columns, f"{schema}d_{row.name}")) == (row.name, published)
 
 
-@pytest.mark.parametrize("version", [15, 18])
+@pytest.mark.parametrize("version", [pytest.param(15, marks=pytest.mark.slow), 18])
 def test_each_row_at_a_postgresql_subscriber(
     version: int, databases: DatabasesFactory, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ _DEFAULT = """SELECT column_default FROM information_schema.columns
 WHERE table_schema = DATABASE() AND table_name = 'vendor' AND column_name = 'total'"""
 
 
-@pytest.fixture(params=["mariadb procedures", "mariadb statements"])
+@pytest.fixture(params=["mariadb procedures", pytest.param("mariadb statements", marks=pytest.mark.slow)])
 def site(request: pytest.FixtureRequest, make_site: Callable[[str], Site]) -> Site:
     made = make_site(str(request.param))
     # Every row that is inserted, once.

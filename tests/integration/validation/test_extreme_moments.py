@@ -47,7 +47,7 @@ def checksum_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("checksum_by")
-@pytest.mark.parametrize("server", ["postgres", "debian_postgres"])
+@pytest.mark.parametrize("server", ["postgres", pytest.param("debian_postgres", marks=pytest.mark.slow)])
 def test_the_first_and_last_moments_of_each_type_are_compared(
     server: str, databases: DatabasesFactory, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -25,7 +25,9 @@ _WRITES = (
 )
 
 
-@pytest.mark.parametrize(("name", "announced"), [("postgres", True), ("debian_postgres", False)])
+@pytest.mark.parametrize(
+    ("name", "announced"), [("postgres", True), pytest.param("debian_postgres", False, marks=pytest.mark.slow)]
+)
 def test_validation_finds_nothing_and_a_snapshot_misses_nothing_under_load(
     request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, name: str, announced: bool
 ) -> None:
