@@ -27,6 +27,10 @@ class Requirement(Enum):
     """`geography`, `hierarchyid`"""
     GRANTS_TO_CREATE = auto()
     """Rights to create tables and procedures may be granted."""
+    RIGHTS_ON_SCHEMAS = auto()
+    """`has_perms_by_name` says which rights on a schema were granted."""
+    VIEW_DEFINITION = auto()
+    """The right to see definitions may be granted."""
     BLANKS_ADDED = auto()
     """Texts that differ in blanks at the end are equal."""
     LOCK_TIMEOUT_NUMBER = auto()
@@ -43,6 +47,8 @@ _BABELFISH: Mapping[Requirement, str] = {
     Requirement.FILTERED_INDEXES: "Babelfish's sys.indexes has a filter for none",
     Requirement.CLR_TYPES: "Babelfish has neither geography nor hierarchyid",
     Requirement.GRANTS_TO_CREATE: "Babelfish refuses GRANT CREATE TABLE, and GRANT ALTER ON SCHEMA",
+    Requirement.RIGHTS_ON_SCHEMAS: "Babelfish's has_perms_by_name denies rights on schemas that were granted",
+    Requirement.VIEW_DEFINITION: "Babelfish refuses GRANT VIEW DEFINITION",
     Requirement.BLANKS_ADDED: "Babelfish tells texts apart that differ in blanks at the end",
     Requirement.LOCK_TIMEOUT_NUMBER: "Babelfish gives that error its general number, 33557097",
     Requirement.COLLATIONS_OF_ALTERED_COLUMNS: "Babelfish refuses COLLATE in ALTER TABLE … ALTER COLUMN",

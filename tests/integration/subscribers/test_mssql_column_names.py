@@ -55,6 +55,13 @@ def test_a_schema_change_meets_columns_whatever_their_case(mssql_site: Site) -> 
     assert [it.lower() for it in names] == ["vendorid", "title"]
 
 
+def test_a_schema_is_found_whatever_its_case(mssql_site: Site) -> None:
+    mssql_site.execute("create schema halls")
+    seat = mssql_site.article("seat", [Column("id", "integer", key=1)], destination=TableName("Halls", "seat"))
+    assert mssql_site.deliver(History().insert(seat, ["1"])).error is None
+    assert mssql_site.execute("select id from halls.seat") == [(1,)]
+
+
 def test_a_column_is_taken_for_one_published_column(mssql_site: Site) -> None:
     site = mssql_site
     site.execute("create table twins (id int primary key, code int)")

@@ -10,6 +10,7 @@ import pymssql
 import pytest
 
 from conftest import DatabasesFactory
+from support.command_history import Column, table_description
 from support.databases import Databases
 from support.in_process import replicate
 from support.least_rights import documented_rights, with_login
@@ -19,12 +20,15 @@ from support.spark_here import SparkHere
 from support.subscribers import KEY, STATEMENTS, mssql_execute
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
-from tranrepl.errors import JobRightError
+from tranrepl.errors import JobRightError, MissingRightError
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.job_rights import MODEL_TABLES
 from tranrepl.subscriber.registry import dialect_of
 
 _PART = "Subscriber, where it is SQL Server, after setup"
+_IN_BULK = "Subscriber, where it is SQL Server, to apply in bulk"
 _TABLES = (
     "CREATE TABLE customer (id int PRIMARY KEY, name text)",
     "CREATE TABLE orders (id int PRIMARY KEY, customer int REFERENCES customer, total numeric(9, 2))",
@@ -79,7 +83,19 @@ def test_sql_server_jobs_need_no_more_than_the_documented_rights(
     limited = _site(ends, with_login(mssql_database, mssql_login, password), tmp_path)
     # What keeps commands from going in bulk may be there, and the login may not see it.
     assert _assert_replicates(limited, mssql_database) == 0
-    assert check(limited.topology).problems == []
+    checked = check(limited.topology)
+    assert checked.problems == []
+    (warning,) = [it for it in checked.warnings if "in bulk" in it]
+    assert warning == (
+        f"Subscriber reporting: user {mssql_login} does not see how tables and procedures of the schema dbo are made: "
+        "commands on them are applied serially, not in bulk; GRANT VIEW DEFINITION ON SCHEMA::[dbo] TO "
+        f"[{mssql_login}] lets it"
+    )
+    require(mssql_database, Requirement.VIEW_DEFINITION)
+    mssql_execute(mssql_database, *documented_rights(_IN_BULK, password, {"repl_subscriber": mssql_login}))
+    assert [it for it in check(limited.topology).warnings if "in bulk" in it] == []
+    limited.at_publisher("UPDATE customer SET name = 'second' WHERE id = 2; DELETE FROM orders WHERE id = 1")
+    assert limited.run().in_bulk == 2
 
 
 def test_the_owner_of_a_sql_server_database_sets_up_and_delivers_in_bulk(
@@ -95,7 +111,8 @@ def test_the_owner_of_a_sql_server_database_sets_up_and_delivers_in_bulk(
     assert mssql_execute(owner, "select is_srvrolemember('sysadmin')") == [(0,)]
     site = _site(databases(), owner, tmp_path)
     site.at_publisher(*_TABLES, *_BEFORE)
-    assert check(site.topology).problems == []
+    checked = check(site.topology)
+    assert (checked.problems, [it for it in checked.warnings if "in bulk" in it]) == ([], [])
     site.set_up()
     assert _assert_replicates(site, mssql_database) == 5
 
@@ -111,13 +128,6 @@ def _limited(database: Connection, login: str, password: str) -> Connection:
 def _let_see(database: Connection, login: str, *tables: str) -> None:
     """Give the login the right to read each table: Babelfish shows no other one to it."""
     mssql_execute(database, *(f"GRANT SELECT ON [dbo].[{it}] TO [{login}]" for it in (*tables, *MODEL_TABLES)))
-
-
-def _may_not_create(login: str) -> str:
-    return (
-        f"Subscriber reporting: user {login} may not create what setup creates (a table on which it has no right "
-        "counts as missing)"
-    )
 
 
 def _lines(connection: Connection, tables: PublishedTables) -> list[str]:
@@ -139,8 +149,6 @@ def test_each_right_that_sql_server_jobs_lack_is_told_with_its_grant(
     owner.set_up()
     login = _limited(mssql_database, mssql_login, password)
     limited = _site(ends, login, tmp_path)
-    (unseen,) = check(limited.topology).problems
-    assert unseen.message == _may_not_create(mssql_login)
     _let_see(mssql_database, mssql_login, "customer", "orders")
     checked = check(limited.topology)
     (problem,) = checked.problems
@@ -169,6 +177,44 @@ def test_each_right_that_sql_server_jobs_lack_is_told_with_its_grant(
             assert _lines(login, checked.tables) == [f"GRANT {right} ON {securable}"]
             mssql_execute(mssql_database, f"GRANT {right} ON {securable} TO [{mssql_login}]")
     _assert_replicates(limited, mssql_database)
+
+
+def test_tables_that_a_sql_server_login_does_not_see_are_told_with_its_grants(
+    databases: DatabasesFactory, mssql_login: str, mssql_database: Connection, password: str, tmp_path: Path
+) -> None:
+    ends = databases()
+    owner = _site(ends, mssql_database, tmp_path)
+    owner.at_publisher(*_TABLES, *_BEFORE)
+    owner.set_up()
+    limited = _site(ends, _limited(mssql_database, mssql_login, password), tmp_path)
+    problems = check(limited.topology).problems
+    names = ", ".join(f"[dbo].[{it}]" for it in sorted(["customer", "orders", *MODEL_TABLES]))
+    assert [(it.message, type(it)) for it in problems] == [
+        (f"Subscriber reporting: user {mssql_login} may not see tables that are there: {names}", MissingRightError),
+        (f"Subscriber reporting: user {mssql_login} may not apply commands", JobRightError),
+    ]
+    for problem in problems:
+        first, *grants = (problem.report.remedy or "").splitlines()
+        assert first == f"let an administrator run in the database [{mssql_database.database}]:"
+        mssql_execute(mssql_database, *grants)
+    assert check(limited.topology).problems == []
+    _assert_replicates(limited, mssql_database)
+
+
+def test_procedures_that_setup_will_make_take_the_right_to_execute_their_schema(
+    mssql_login: str, mssql_database: Connection, password: str
+) -> None:
+    login = _limited(mssql_database, mssql_login, password)
+    mssql_execute(mssql_database, "create table customer (id int primary key)")
+    name = TableName("public", "customer")
+    article = Article.model_validate({"source": name, "destination": TableName("dbo", "customer")})
+    tables = [(article, table_description(name, [Column("id", "integer", key=1)]))]
+    mssql_execute(mssql_database, f"GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[customer] TO [{mssql_login}]")
+    called = [f"GRANT EXECUTE ON OBJECT::[dbo].[sp_MS{it}_dbocustomer]" for it in ("ins", "upd", "del")]
+    assert [it for it in _lines(login, tables) if "OBJECT" in it] == called
+    require(mssql_database, Requirement.RIGHTS_ON_SCHEMAS)
+    mssql_execute(mssql_database, f"GRANT EXECUTE ON SCHEMA::dbo TO [{mssql_login}]")
+    assert [it for it in _lines(login, tables) if "OBJECT" in it] == []
 
 
 def test_a_published_identity_takes_the_right_to_alter_its_table(
@@ -203,7 +249,7 @@ def test_what_a_sql_server_login_may_not_create_is_told_with_the_grant(
     site.at_publisher(*(f"CREATE TABLE {it} (id int PRIMARY KEY, name text)" for it in _DESTINATIONS))
     checked = check(site.topology)
     (problem,) = checked.problems
-    assert problem.message == _may_not_create(mssql_login)
+    assert problem.message == f"Subscriber reporting: user {mssql_login} may not create what setup creates"
     lines = [f"{it} TO [{mssql_login}]" for it in _lines(login, checked.tables)]
     assert lines == [
         f"GRANT CREATE TABLE, CREATE SCHEMA, CREATE PROCEDURE TO [{mssql_login}]",

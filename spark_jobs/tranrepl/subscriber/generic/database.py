@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
-from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
@@ -185,6 +185,11 @@ class SqlDatabase:
         del session, where, tables, model_tables
         yield from ()
 
+    def bulk_warnings(self, session: sa.Connection, tables: PublishedTables) -> Iterator[str]:
+        """Yield which rights our login lacks to apply in bulk, where nothing else does."""
+        del session, tables
+        yield from ()
+
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
         """Yield warnings about large values; `unbounded` are articles whose values may be of any length."""
         del session, unbounded
@@ -228,6 +233,9 @@ class SqlDatabase:
     def place(self, table: TableName) -> tuple[str | None, str]:
         """Return schema and name of a destination table."""
         return table.schema, table.table
+
+    def has_schema(self, session: sa.Connection, name: str) -> bool:
+        return name in sa.inspect(session).get_schema_names()
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """Return a table's columns. Raises NoSuchTableError where there is none."""
@@ -340,23 +348,6 @@ class SqlDatabase:
         )
 
 
-class NumberedDatabase(SqlDatabase):
-    """A database whose errors have numbers, by which their class is known: drivers call everything operational that
-    they do not know, a procedure's own errors among it."""
-
-    def error_class(self, error: DBAPIError) -> type[ReplicationError]:
-        return CLASS_OF_KIND[self.error_codes.kind(self.number(error))]
-
-    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
-        if self.error_class(error) is not ConfigurationError:
-            return super().refused(connection, error)
-        return ConfigurationError(
-            f"connection {connection}: {self.text(error.orig or error)}",
-            **self.error_codes.numbered(self.number(error)),
-            remedy="check login, password and database of this connection",
-        )
-
-
 _PLAIN_TYPES: Mapping[Family, TypeEngine[Any]] = {
     Family.BOOLEAN: types.Boolean(),
     Family.SMALLINT: types.SmallInteger(),
@@ -369,18 +360,6 @@ _PLAIN_TYPES: Mapping[Family, TypeEngine[Any]] = {
     Family.TIMESTAMP: types.DateTime(),
     Family.TIMESTAMP_WITH_ZONE: types.DateTime(),
 }
-
-
-NO_TRANSACTION_OF_ITS_OWN = (
-    "a procedure that applies commands holds no COMMIT, no ROLLBACK and no DDL: the commands of a commit batch and the "
-    "watermark are committed together"
-)
-
-
-def procedure_ended_transaction(code: str) -> ConfigurationError:
-    return ConfigurationError(
-        "a procedure ended the transaction by itself", database_code=code, remedy=NO_TRANSACTION_OF_ITS_OWN
-    )
 
 
 def spelled(column_type: TypeEngine[Any], dialect: sa.Dialect) -> str:

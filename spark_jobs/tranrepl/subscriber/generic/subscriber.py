@@ -74,7 +74,7 @@ class SqlSubscriber:
         self.where = f"Subscriber {key.subscription}"
         self._watermark = Watermark(session, database, key, self.where)
         self._known = NOTHING_KNOWN
-        self._schemas: set[str] | None = None
+        self._schemas: set[str] = set()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -130,6 +130,7 @@ class SqlSubscriber:
         large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
         with self._transaction():
             yield from (f"{self.where}: {it}" for it in self._database.packet_warnings(self._session, large))
+            yield from (f"{self.where}: {it}" for it in self._database.bulk_warnings(self._session, tables))
 
     def _procedure_problems(
         self, article: Article, operation: Operation, columns: int, key: int
@@ -235,11 +236,11 @@ class SqlSubscriber:
         return [f"created table {name} at {self.where}"]
 
     def _set_up_schema(self, name: str) -> None:
-        if self._schemas is None:
-            self._schemas = set(sa.inspect(self._session).get_schema_names())
-        if name not in self._schemas:
+        if name in self._schemas:
+            return
+        if not self._database.has_schema(self._session, name):
             self._session.execute(CreateSchema(quoted_name(name, quote=True)))
-            self._schemas.add(name)
+        self._schemas.add(name)
 
     def _table(self, article: Article, source: TableDescription, referencing: Collection[str]) -> sa.Table:
         schema, name = self._database.place(article.destination_table)

@@ -29,7 +29,8 @@ from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, Name
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
-from tranrepl.subscriber.generic.database import NumberedDatabase, procedure_ended_transaction, spelled
+from tranrepl.subscriber.generic.database import spelled
+from tranrepl.subscriber.generic.numbered_database import NumberedDatabase, procedure_ended_transaction
 from tranrepl.subscriber.generic.staged_bulk import BulkRules
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target

@@ -27,9 +27,9 @@ from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Catalogue, Place
 from tranrepl.subscriber.generic.comparison import SqlComparison
-from tranrepl.subscriber.generic.database import (
+from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC
+from tranrepl.subscriber.generic.numbered_database import (
     NO_TRANSACTION_OF_ITS_OWN,
-    UNBOUNDED_NUMERIC,
     NumberedDatabase,
     procedure_ended_transaction,
 )
@@ -48,7 +48,7 @@ from tranrepl.subscriber.mssql.driver import KIND
 from tranrepl.subscriber.mssql.driver_errors import COUNT_CHANGED, ENDED_TRANSACTION, number_of, text_of
 from tranrepl.subscriber.mssql.messages import messages_of
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
-from tranrepl.subscriber.mssql.rights import right_problems
+from tranrepl.subscriber.mssql.rights import bulk_warnings, right_problems
 from tranrepl.subscriber.mssql.row_locks import locked_rows
 from tranrepl.subscriber.mssql.session import set_session
 from tranrepl.subscriber.mssql.sql_text import SCHEMA
@@ -70,6 +70,7 @@ if @granted < 0 raiserror (N'sp_getapplock: %d', 16, 1, @granted)"""
 _MARK_IS_THERE = "select applock_mode(N'public', N'tranrepl_began', N'Transaction')"
 _VERBATIM = Binding(temporal=Temporal.TEXT, moment=Moment(), floating=FloatingPoint())
 _CONTINUED = replace(_VERBATIM, text=Text())
+_SCHEMA_ID = sa.text("select schema_id(:name)")
 _CONTINUES_LINES = sa.text("select datalength('\\\n')")
 """0 where a backslash and the end of the line after it are dropped."""
 _WHY_FOR_REPLICATION = (
@@ -157,6 +158,9 @@ class SqlServer(NumberedDatabase):
     def configured(self, engine: sa.Engine) -> sa.Engine:
         event.listen(engine, "connect", _prepare, insert=True)
         return trust_certificates(statement_batches.configure(configure(engine)))
+
+    def has_schema(self, session: sa.Connection, name: str) -> bool:
+        return session.scalar(_SCHEMA_ID, {"name": name}) is not None
 
     def catalogue(self, session: sa.Connection) -> Catalogue:
         return SqlServerCatalogue(session)
@@ -246,6 +250,9 @@ class SqlServer(NumberedDatabase):
         self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
         return right_problems(session, where, tables, model_tables)
+
+    def bulk_warnings(self, session: sa.Connection, tables: PublishedTables) -> Iterator[str]:
+        return bulk_warnings(session, tables)
 
     def comparison(
         self,

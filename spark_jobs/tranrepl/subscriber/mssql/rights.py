@@ -1,4 +1,4 @@
-"""What our login may not at a SQL Server Subscriber, before setup or a delivery finds out. Asks, and tries nothing.
+"""What our login may not at a SQL Server Subscriber, before setup or a delivery finds out.
 
 Source: "HAS_PERMS_BY_NAME"; it counts roles, and what one right implies of another. "CREATE TABLE", "CREATE PROCEDURE",
 "CREATE SCHEMA", permissions: the right of that name in the database, and ALTER on the schema. "SET IDENTITY_INSERT",
@@ -24,19 +24,20 @@ from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
 from tranrepl.subscriber.mssql.catalogue import CatalogueTable, find_tables
 from tranrepl.subscriber.mssql.procedures import PROCEDURE_NAMES
 from tranrepl.subscriber.mssql.sql_text import SCHEMA, qualified, quoted
+from tranrepl.subscriber.mssql.unseen_tables import find_unseen
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
 
-_ROWS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _CREATE_TABLE, _CREATE_PROCEDURE, _CREATE_SCHEMA = "CREATE TABLE", "CREATE PROCEDURE", "CREATE SCHEMA"
-_ALTER, _EXECUTE = "ALTER", "EXECUTE"
+_SELECT, _ALTER, _EXECUTE, _VIEW_DEFINITION = "SELECT", "ALTER", "EXECUTE", "VIEW DEFINITION"
+_Name = tuple[str, str]
+"""Schema and table."""
+_ROWS = (_SELECT, "INSERT", "UPDATE", "DELETE")
 _DATABASE, _SCHEMA, _OBJECT = "DATABASE", "SCHEMA", "OBJECT"
-_UNSEEN = " (a table on which it has no right counts as missing)"
+_SHOW_ALL = (_SELECT, _ALTER, _VIEW_DEFINITION)
+"""Rights on a schema, each of which shows all of its tables."""
 _OWNER = "dbo"
 """The database's owner, and whoever administers the server: nothing there is refused to it."""
 _USER = sa.text("select user_name()")
-_SCHEMAS = sa.text("select name from sys.schemas where name in :names").bindparams(
-    sa.bindparam("names", expanding=True)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,12 @@ class _There:
 
     tables: Mapping[Place, CatalogueTable]
     """By the places asked for."""
+    unseen: frozenset[_Name]
+    """Tables that the catalogue does not show to our login."""
     schemas: frozenset[str]
 
-    def lacks(self, places: Iterable[Place]) -> list[Place]:
-        return [it for it in places if it not in self.tables]
+    def lacks(self, places: Iterable[_Name]) -> list[_Name]:
+        return [it for it in places if it not in self.tables and it not in self.unseen]
 
 
 def right_problems(
@@ -67,38 +70,92 @@ def right_problems(
     dbo, and each article's table in its own; and those that deliveries lack on what is there. `model`: the names of the
     model's tables.
 
-    A table on which the login has no right at all is not seen, and counts as missing. A server that does not say
-    whether it has given a right is believed to have done so.
+    A server that does not say whether it has given a right is believed to have done so.
     """
     user = str(session.scalar(_USER))
     if user == _OWNER:
         return
     articles = [article for article, _ in tables]
-    of_model: list[Place] = [(SCHEMA, name) for name in model]
-    found = find_tables(session, [*of_model, *map(_place, articles)])
-    there = _There(found, _schemas(session, [it.destination_table.schema for it in articles]))
+    of_model = [(SCHEMA, name) for name in model]
+    there = _find(session, articles, of_model)
     creating = _lacking(session, list(_to_create(articles, of_model, there)))
-    using = _lacking(session, list(_to_use(tables, found)))
+    using = _lacking(session, list(_to_use(tables, there)))
+    hidden = {qualified(*it) for it in there.unseen}
+    unseen = [it for it in using if it.name in hidden]
+    using = [it for it in using if it.name not in hidden]
     if creating:
-        what = f"create what setup creates{_UNSEEN}"
-        yield _problem(session, where, user, what, creating, MissingRightError)
+        yield _problem(session, where, user, "create what setup creates", creating, MissingRightError)
+    if unseen:
+        what = f"see tables that are there: {', '.join(sorted(hidden))}"
+        yield _problem(session, where, user, what, unseen, MissingRightError)
     if using:
         yield _problem(session, where, user, "apply commands", using, JobRightError)
 
 
-def _place(article: Article) -> Place:
+def bulk_warnings(session: sa.Connection, tables: PublishedTables) -> Iterator[str]:
+    """Yield the schemas of which our login does not see what decides about bulk (triggers and foreign keys of tables
+    that are there, the text of generated procedures), each with its grant."""
+    user = str(session.scalar(_USER))
+    if user == _OWNER:
+        return
+    articles = {_place(article): article for article, _ in tables}
+    found = find_tables(session, list(articles))
+    shown = [_Shown(_OBJECT, qualified(*place), place[0]) for place in articles if place in found]
+    if any(generates(it.propagation(operation)) for it in articles.values() for operation in PREFIXES):
+        shown.append(_Shown(_SCHEMA, quoted(SCHEMA), SCHEMA))
+    lacking = set(_lacking(session, [right for it in shown for right in it.rights]))
+    for schema in dict.fromkeys(it.schema for it in shown if lacking.issuperset(it.rights)):
+        yield (
+            f"user {user} does not see how tables and procedures of the schema {schema} are made: commands on them "
+            f"are applied serially, not in bulk; GRANT {_VIEW_DEFINITION} ON {_SCHEMA}::{quoted(schema)} TO "
+            f"{quoted(user)} lets it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A securable of which the definition must be seen."""
+
+    kind: str
+    name: str
+    schema: str
+
+    @property
+    def rights(self) -> list[_Right]:
+        """Either of these shows it."""
+        return list(_rights(self.kind, self.name, _VIEW_DEFINITION, _ALTER))
+
+
+def _place(article: Article) -> _Name:
     return article.destination_table.schema, article.destination_table.table
 
 
+def _find(session: sa.Connection, articles: Sequence[Article], model: Sequence[_Name]) -> _There:
+    """Look for the model's tables, and those of the articles."""
+    places = [*model, *map(_place, articles)]
+    found, schemas = find_tables(session, places), _schemas(session, [schema for schema, _ in places])
+    missing = [it for it in places if it not in found and it[0] in schemas]
+    showing = _showing_all(session, {schema for schema, _ in missing})
+    return _There(found, find_unseen(session.engine, [it for it in missing if it[0] not in showing]), schemas)
+
+
+def _showing_all(session: sa.Connection, schemas: Iterable[str]) -> set[str]:
+    """Return the schemas whose tables are all shown to our login."""
+    rights = {schema: set(_rights(_SCHEMA, quoted(schema), *_SHOW_ALL)) for schema in schemas}
+    lacking = set(_lacking(session, [it for of_schema in rights.values() for it in of_schema]))
+    return {schema for schema, of_schema in rights.items() if not of_schema <= lacking}
+
+
 def _schemas(session: sa.Connection, names: Sequence[str]) -> frozenset[str]:
-    """Return those that are there."""
-    return frozenset(session.execute(_SCHEMAS, {"names": list(names)}).scalars()) if names else frozenset()
+    """Return those that are there, as they are written here."""
+    asked = sa.values(sa.column("name", sa.Unicode), name="asked").data([(it,) for it in dict.fromkeys(names)])
+    return frozenset(session.scalars(sa.select(asked.c.name).where(sa.func.schema_id(asked.c.name).is_not(None))))
 
 
 # What is needed
 
 
-def _to_create(articles: Sequence[Article], model: Sequence[Place], there: _There) -> Iterator[_Right]:
+def _to_create(articles: Sequence[Article], model: Sequence[_Name], there: _There) -> Iterator[_Right]:
     missing = dict.fromkeys(it.destination_table.schema for it in articles if there.lacks([_place(it)]))
     begins = bool(there.lacks(model))
     calls = begins and any(generates(article.propagation(it)) for article in articles for it in PREFIXES)
@@ -115,16 +172,24 @@ def _to_create(articles: Sequence[Article], model: Sequence[Place], there: _Ther
         yield from _rights(_SCHEMA, quoted(SCHEMA), _ALTER, *_ROWS, *([_EXECUTE] if calls else []))
 
 
-def _to_use(tables: PublishedTables, found: Mapping[Place, CatalogueTable]) -> Iterator[_Right]:
+def _to_use(tables: PublishedTables, there: _There) -> Iterator[_Right]:
     for name, rights in MODEL_TABLES.items():
-        if (SCHEMA, name) in found:
+        if not there.lacks([(SCHEMA, name)]):
             yield from _rights(_OBJECT, qualified(SCHEMA, name), *rights)
     for article, source in tables:
-        table = found.get(_place(article))
-        if table is not None:
-            more = [_ALTER] if _sets_identity(article, source, table) else []
-            yield from _rights(_OBJECT, qualified(*_place(article)), *rights_on_table(article), *more)
+        if not there.lacks([_place(article)]):
+            yield from _rights(_OBJECT, qualified(*_place(article)), *_on_table(article, source, there))
             yield from _calls(article)
+
+
+def _on_table(article: Article, source: TableDescription, there: _There) -> Iterator[str]:
+    table = there.tables.get(_place(article))
+    if table is None:
+        # Whatever is called to change its rows, it must be seen.
+        yield _SELECT
+    yield from rights_on_table(article)
+    if table is not None and _sets_identity(article, source, table):
+        yield _ALTER
 
 
 def _sets_identity(article: Article, source: TableDescription, table: CatalogueTable) -> bool:
@@ -161,8 +226,12 @@ def _lacking(session: sa.Connection, wanted: Sequence[_Right]) -> list[_Right]:
         sa.column("wanted", sa.Unicode),
         name="asked",
     ).data([(number, it.kind, it.name, it.right) for number, it in enumerate(wanted)])
-    name = sa.func.coalesce(asked.c.name, sa.func.quotename(sa.func.db_name()))
-    query = sa.select(asked.c.number).where(sa.func.has_perms_by_name(name, asked.c.kind, asked.c.wanted) == 0)
+    # Of a procedure that is not there, or not seen, its schema has the right.
+    absent = sa.and_(asked.c.kind == _OBJECT, sa.func.object_id(asked.c.name).is_(None))
+    schema = sa.func.quotename(sa.func.parsename(asked.c.name, 2))
+    name = sa.case((absent, schema), else_=sa.func.coalesce(asked.c.name, sa.func.quotename(sa.func.db_name())))
+    kind = sa.case((absent, _SCHEMA), else_=asked.c.kind)
+    query = sa.select(asked.c.number).where(sa.func.has_perms_by_name(name, kind, asked.c.wanted) == 0)
     return [wanted[number] for number in sorted(session.scalars(query))]
 
 
