@@ -23,6 +23,8 @@ class Requirement(Enum):
     """A closing bracket in a quoted name."""
     FILTERED_INDEXES = auto()
     """The catalogue says which indexes are of some rows only."""
+    TEMPORAL_TABLES = auto()
+    """`SYSTEM_VERSIONING`"""
     CLR_TYPES = auto()
     """`geography`, `hierarchyid`"""
     GRANTS_TO_CREATE = auto()
@@ -45,6 +47,7 @@ _BABELFISH: Mapping[Requirement, str] = {
     Requirement.SINGLE_USER: "Babelfish refuses ALTER DATABASE … SET SINGLE_USER",
     Requirement.BRACKETS_IN_NAMES: "Babelfish takes [a]]b] for a syntax error",
     Requirement.FILTERED_INDEXES: "Babelfish's sys.indexes has a filter for none",
+    Requirement.TEMPORAL_TABLES: "Babelfish has no tables with a history",
     Requirement.CLR_TYPES: "Babelfish has neither geography nor hierarchyid",
     Requirement.GRANTS_TO_CREATE: "Babelfish refuses GRANT CREATE TABLE, and GRANT ALTER ON SCHEMA",
     Requirement.RIGHTS_ON_SCHEMAS: "Babelfish's has_perms_by_name denies rights on schemas that were granted",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from support.command_history import Column, History, Image
-from support.requirements import allowing
+from support.requirements import Requirement, allowing, require
 from support.sent_statements import sent_statements
 from support.subscribers import KEY, Rows, Site
 from tranrepl.jobs.results import JobResult
@@ -192,6 +192,37 @@ def test_what_a_table_lets_go_in_bulk_at_sql_server(by_statements: Site) -> None
         article = site.article(f"t{at}", ITEM)
         expected |= {article.article_id: allowed} if allowed else {}
     assert _bulk_operations(site) == expected
+
+
+_DECLARED_THERE: list[tuple[Requirement, Sequence[str]]] = [
+    (
+        Requirement.FILTERED_INDEXES,
+        [
+            "create table {0} (id int not null, note nvarchar(max), amount int)",
+            "create unique index some_rows on {0} (id) where amount > 0",
+        ],
+    ),
+    (
+        Requirement.TEMPORAL_TABLES,
+        [
+            _table(
+                ", since datetime2 generated always as row start not null, "
+                "until datetime2 generated always as row end not null, period for system_time (since, until)) "
+                "with (system_versioning = on"
+            )
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("requirement", "statements"), _DECLARED_THERE, ids=lambda it: getattr(it, "name", ""))
+def test_a_table_without_a_whole_key_or_with_a_history_goes_serially(
+    by_statements: Site, requirement: Requirement, statements: Sequence[str]
+) -> None:
+    require(by_statements.connection, requirement)
+    by_statements.execute(*(it.format("kept") for it in statements))
+    by_statements.article("kept", ITEM)
+    assert _bulk_operations(by_statements) == {}
 
 
 def test_a_t_sql_procedure_that_was_edited_is_called(make_site: MakeSite) -> None:

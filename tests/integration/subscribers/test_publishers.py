@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from support.command_history import Column, History, seqno
 from support.subscribers import KEY, Site
 from tranrepl.model.commands import FIRST_XACT_SEQNO
@@ -90,4 +88,13 @@ def _alterations(site: Site, table: str, key: str) -> Sequence[str]:
                 f"INSERT INTO {table} ({names}) SELECT {names} FROM kept",
                 "DROP TABLE kept",
             )
-    pytest.skip("no alterations for this database")
+        case _:
+            rows = site.execute(f"select name from sys.columns where object_id = object_id('{table}')")
+            kept = ", ".join(name for (name,) in rows if name != "publisher_system")
+            return (
+                f"select {kept} into kept from {table}",
+                f"drop table {table}",
+                f"select * into {table} from kept",
+                "drop table kept",
+                f"alter table {table} add primary key ({key})",
+            )

@@ -10,6 +10,7 @@ from support.command_history import Column, History
 from support.requirements import Requirement, require
 from support.schema_changes import added, change, dropped, nullable, renamed, retyped
 from support.subscribers import KEY, Site
+from tranrepl.errors import ErrorKind
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import LabelAction, LabelChange
 from tranrepl.subscriber.registry import dialect_of
@@ -119,6 +120,36 @@ def test_a_longer_type_takes_longer_values(plain_site: Site) -> None:
     result = site.deliver(history)
     assert result.error is None, result.error
     assert site.rows("vendor", "name") == [("Allen",), ("Blotts" * 6,)]
+
+
+@pytest.mark.parametrize("codes", [("10", "11"), ("10", "10")], ids=["rows fit", "rows do not fit"])
+def test_a_table_gets_another_primary_key(plain_site: Site, codes: tuple[str, str]) -> None:
+    site, code = plain_site, Column("code", "integer", not_null=True)
+    old = site.article("vendor", [ID, code])
+    new = site.next_definition(old, [Column("id", "integer", not_null=True), Column("code", "integer", key=1)])
+    history = History().insert(old, ["1", codes[0]]).insert(old, ["2", codes[1]])
+    other_key = change(old, new).model_copy(update={"rows_unknown": "another primary key"})
+    result = site.deliver(history.schema(other_key).insert(new, ["1", "12"]))
+    assert result.error is None, result.error
+    assert site.rows("vendor") == ([(1, 12)] if codes[0] == codes[1] else [(1, 10), (1, 12), (2, 11)])
+    error = site.deliver(History(xact=1).transaction().insert(new, ["3", "12"]), site.watermark()).error
+    assert error is not None
+    assert (error.kind, error.key) == (ErrorKind.DATA, "code = 12")
+
+
+@pytest.mark.parametrize("kind", ["sqlite statements", "mssql statements"])
+def test_a_primary_key_that_foreign_keys_refer_to_stays(kind: str, make_site: Callable[[str], Site]) -> None:
+    site, code = make_site(kind), Column("code", "integer", not_null=True)
+    old = site.article("vendor", [ID, code])
+    new = site.next_definition(old, [Column("id", "integer", not_null=True), Column("code", "integer", key=1)])
+    site.execute("CREATE TABLE line (vendor int REFERENCES vendor (id))")
+    other_key = change(old, new).model_copy(update={"rows_unknown": "another primary key"})
+    result = site.deliver(History().insert(old, ["1", "10"]).schema(other_key))
+    assert result.error is None, result.error
+    assert [it.partition("vendor keeps ")[2] for it in result.notices] == [
+        "its primary key: the article's is (code) now, change it by hand"
+    ]
+    assert site.rows("vendor") == [(1, 10)]
 
 
 def test_a_renamed_label_is_renamed_in_rows_that_have_it(plain_site: Site) -> None:

@@ -123,7 +123,7 @@ def test_what_cannot_be_recorded_is_not_skipped(plain_site: Site) -> None:
 def test_warnings_of_a_custom_procedure_are_told_and_do_not_stop(plain_site: Site) -> None:
     site = plain_site
     if site.kind.database not in _WARNING or not site.kind.procedures:
-        pytest.skip("no procedures, or a driver that keeps warnings to itself")
+        pytest.skip("no procedures there, or the tests of messages have it")
     vendor = site.article("vendor", VENDOR, ins_cmd="CALL warn_of_name")
     site.execute(_WARNING[site.kind.database])
     history = History().insert(vendor, ["1", "one"]).insert(vendor, ["2", "two"])

@@ -81,6 +81,15 @@ def _by_letters(names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class PrimaryKey:
+    """A table's primary key."""
+
+    name: str | None
+    """None where the database has no name for it."""
+    columns: tuple[str, ...]
+
+
 class Catalogue(Protocol):
     """Answers for many tables at a time; a table that is not there has no entry."""
 
@@ -94,6 +103,10 @@ class Catalogue(Protocol):
 
     def foreign_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[ReferringColumns]]:
         """Return the tables' foreign keys."""
+        ...
+
+    def primary_key(self, place: Place) -> PrimaryKey | None:
+        """Return a table's primary key; None where it has none, or is not there."""
         ...
 
 
@@ -120,6 +133,15 @@ class InspectedCatalogue:
 
     def foreign_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[ReferringColumns]]:
         return {place: self._foreign_keys(*place) for place in places}
+
+    def primary_key(self, place: Place) -> PrimaryKey | None:
+        schema, name = place
+        try:
+            found = self._inspector.get_pk_constraint(name, schema)
+        except NoSuchTableError:
+            return None
+        columns = tuple(map(self._column_name, found["constrained_columns"]))
+        return PrimaryKey(found["name"], columns) if columns else None
 
     def _destination(self, schema: str | None, table: str) -> Destination | None:
         try:

@@ -161,7 +161,7 @@ class SqlDatabase:
         """Act before the commit. Raises ConfigurationError where a procedure has ended the transaction meanwhile."""
 
     def warnings(self, session: sa.Connection, result: sa.CursorResult[Any]) -> list[str]:
-        """Return what a procedure's call said without failing. SQL Server's driver keeps it to itself."""
+        """Return what a procedure's call said without failing."""
         del session, result
         return []
 

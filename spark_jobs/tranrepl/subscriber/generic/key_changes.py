@@ -34,8 +34,8 @@ class KeyChanges:
         The article's rows are copied again: those that do not fit the new key are deleted with all others.
         """
         schema, name = self._database.place(self._article.destination)
-        key = sa.inspect(self._session).get_pk_constraint(name, schema)["constrained_columns"]
-        if _lower(key) != _lower(change.before):
+        key = self._database.catalogue(self._session).primary_key((schema, name))
+        if key is None or _lower(key.columns) != _lower(change.before):
             return
         columns, destination = ", ".join(change.now), self._article.destination
         if not self._statements.can_replace_key():

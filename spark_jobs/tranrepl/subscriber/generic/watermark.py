@@ -250,7 +250,7 @@ def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> 
             _rebuild(session, table, is_earlier=_is_earlier(found, table, ours))
         elif found is not None and ours in found.columns:
             _add_missing_columns(session, table, found)
-            _add_publisher_system(session, table, found)
+            _add_publisher_system(session, database, table, found)
     there = _tables_there(session, database)
     for name, table in METADATA.tables.items():
         if not _is_whole(table, there.get(name)):
@@ -282,7 +282,7 @@ def _write_version(session: sa.Connection) -> None:
         session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
 
 
-def _add_publisher_system(session: sa.Connection, table: sa.Table, found: Destination) -> None:
+def _add_publisher_system(session: sa.Connection, database: SqlDatabase, table: sa.Table, found: Destination) -> None:
     """Add the Publisher's system identifier to the primary key of a table that an earlier version made."""
     column = table.c.publisher_system
     if any(column.name in key for key in found.unique_keys):
@@ -290,8 +290,9 @@ def _add_publisher_system(session: sa.Connection, table: sa.Table, found: Destin
     operations = Operations(MigrationContext.configure(session))
     if column.name not in found.columns:
         operations.add_column(table.name, sa.Column(column.name, column.type, nullable=False, server_default=""))
-    key = sa.inspect(session).get_pk_constraint(table.name)
-    operations.drop_constraint(key["name"] or "PRIMARY", table.name, type_="primary")
+    key = database.catalogue(session).primary_key((None, table.name))
+    name = None if key is None else key.name
+    operations.drop_constraint(name or "PRIMARY", table.name, type_="primary")
     operations.create_primary_key(f"pk_{table.name}", table.name, [it.name for it in table.primary_key])
 
 

@@ -3,7 +3,7 @@ names a column is compiled before the column is there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,8 +14,8 @@ from tranrepl.subscriber.capabilities import NameCase
 from tranrepl.subscriber.generic.catalogue import Place, respelled
 from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted
 from tranrepl.subscriber.generic.column_steps import RetypedColumn
-from tranrepl.subscriber.mssql.catalogue import CatalogueColumn, find_tables
-from tranrepl.subscriber.mssql.destinations import column_type
+from tranrepl.subscriber.mssql.catalogue import CatalogueColumn, find_foreign_keys, find_tables
+from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, column_type
 from tranrepl.subscriber.mssql.sql_text import qualified, quoted
 
 _dialect: Callable[[], sa.Dialect] = mssql.dialect
@@ -40,6 +40,24 @@ class SqlServerColumns(AlembicColumns):
 
     def retype(self, step: RetypedColumn) -> None:
         self._declare(step.name, step.type, nullable=self._found(step.name).nullable)
+
+    def can_replace_key(self) -> bool:
+        """Return whether no foreign key refers to the table: none would let the old key go."""
+        tables = find_tables(self.session, [self.place])
+        places = {it.place for it in tables.values()}
+        return all(it.referenced not in places for it in find_foreign_keys(self.session, tables.values()))
+
+    def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
+        key = SqlServerCatalogue(self.session).primary_key(self.place)
+        if key is not None and key.name is not None:
+            self.operations.drop_constraint(always_quoted(key.name), self.table, schema=self.schema)
+        types = {it.name: it.type for it in retyped}
+        for name in columns:
+            found = self._found(name)
+            if name in types or found.nullable:
+                self._declare(name, types.get(name, column_type(found)), nullable=False)
+        names: list[str] = [always_quoted(it) for it in columns]
+        self.operations.create_primary_key(None, self.table, names, schema=self.schema)
 
     def _declare(self, name: str, declared: TypeEngine[Any], *, nullable: bool) -> None:
         statement = declaration(self.place, name, declared, nullable=nullable)

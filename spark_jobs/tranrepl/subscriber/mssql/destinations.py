@@ -14,7 +14,13 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
-from tranrepl.subscriber.generic.catalogue import Destination, Place, ReferringColumns, UniqueColumns
+from tranrepl.subscriber.generic.catalogue import (
+    Destination,
+    Place,
+    PrimaryKey,
+    ReferringColumns,
+    UniqueColumns,
+)
 from tranrepl.subscriber.mssql.catalogue import (
     CatalogueColumn,
     CatalogueTable,
@@ -36,6 +42,10 @@ class SqlServerCatalogue:
     def unique_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[UniqueColumns]]:
         found = find_tables(self._session, places)
         return {place: [index.columns for index in it.unique_indexes] for place, it in found.items()}
+
+    def primary_key(self, place: Place) -> PrimaryKey | None:
+        indexes = [it for table in find_tables(self._session, [place]).values() for it in table.unique_indexes]
+        return next((PrimaryKey(it.name, tuple(it.columns)) for it in indexes if it.primary_key), None)
 
     def foreign_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[ReferringColumns]]:
         """Return the tables' foreign keys that are not disabled."""
