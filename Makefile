@@ -45,6 +45,7 @@ PARALLEL_PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 3
 servers: env java $(BENCH)
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
+	@$(BUILD) browser
 
 test: servers ## Run the tests but the slow ones in three processes; PYTEST_ARGS="-k name" runs some, in one
 ifdef PYTEST_ARGS

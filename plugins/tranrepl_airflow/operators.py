@@ -32,6 +32,7 @@ from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
+from tranrepl_airflow.monitored import MONITORED, MonitoredPublication
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.schema_change_alerts import alert_schema_changes
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
@@ -197,11 +198,17 @@ class ReplicationSparkOperator(SparkSubmitOperator):
 
 
 class LogReaderOperator(ReplicationSparkOperator):
-    """Drains the Publisher's log into the command store."""
+    """Drains the Publisher's log into the command store.
+
+    `monitored` is a template field because Airflow keeps those with a serialized DAG; there is no Jinja in it.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, MONITORED)
 
     def __init__(self, *, publication: Mapping[str, Any], **kwargs: Any) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
         super().__init__(publication=publication, **kwargs)
+        self.monitored = MonitoredPublication.of(publication).model_dump(mode="json")
 
     def request(self) -> LogReaderRequest:
         return LogReaderRequest(publication=Publication.model_validate(self.publication))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what the Makefile's targets need: environment.sh python | package | bench | java | postgresql | mariadb
+# Builds what the Makefile's targets need, one of: python package bench java postgresql mariadb browser
 set -eu
 
 REQUIREMENTS=requirements.txt
@@ -122,6 +122,16 @@ ensure_mariadb() {
     apt_install mariadb-server-core mariadb-client-core
 }
 
+ensure_browser() {
+    ! command -v chromium >/dev/null || return 0
+    if ! can_install; then
+        say "Debian's chromium is missing, the tests of pages are skipped. As root: apt-get install chromium"
+        return 0
+    fi
+    say "Installing Debian's chromium for the tests of pages (about 1 minute)"
+    apt_install chromium
+}
+
 case "${1:-}" in
 python) build_python ;;
 package) install_package ;;
@@ -129,5 +139,6 @@ bench) install_bench ;;
 java) ensure_java ;;
 postgresql) ensure_postgresql ;;
 mariadb) ensure_mariadb ;;
-*) fail "usage: environment.sh python | package | bench | java | postgresql | mariadb" ;;
+browser) ensure_browser ;;
+*) fail "usage: environment.sh python | package | bench | java | postgresql | mariadb | browser" ;;
 esac

@@ -10,10 +10,10 @@ from tranrepl.admin.status.report import (
     LastError,
     LastRun,
     SkippedCommands,
-    SubscriptionState,
     SubscriptionStatus,
 )
 from tranrepl.admin.status.server_answers import error_line
+from tranrepl.admin.status.state import WITHOUT_SNAPSHOT, Thresholds, subscription_state
 from tranrepl.admin.status.undelivered import Undelivered, undelivered_after
 from tranrepl.distributor.database import DistributionDatabase, ErrorRow, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus as RegisteredStatus
@@ -22,10 +22,6 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
-
-_WITHOUT_SNAPSHOT = (RegisteredStatus.SUBSCRIBED, RegisteredStatus.INITIATED)
-_EXPIRING_SHARE = 0.8
-"""The part of max_distretention after which a subscription is about to expire."""
 
 
 def ask_subscriber(topology: Topology, system: str | None, name: str) -> bytes | None:
@@ -54,7 +50,7 @@ class SubscriptionQuestion:
         """Return the subscription's status. Raises ConfigurationError where it is not registered."""
         subscription = self.database.subscriptions.get(self.record, self.name)
         watermark = self.watermark or self._last_known(subscription)
-        uninitialized = subscription.status in _WITHOUT_SNAPSHOT
+        uninitialized = subscription.status in WITHOUT_SNAPSHOT
         batches = [] if uninitialized else self.database.batches.after(self.record, watermark)
         undelivered = undelivered_after(self.record, batches, watermark)
         last = run_of(self.database.history.newest(self.record, subscription))
@@ -63,11 +59,11 @@ class SubscriptionQuestion:
         states = self.database.snapshots.article_states(subscription)
         return SubscriptionStatus(
             subscription=self.name,
-            state=_state(self.publication, subscription, last, latency),
+            state=subscription_state(Thresholds.of(self.publication), subscription.status, _status_of(last), latency),
             watermark=watermark.hex(),
             waiting_articles=[str(it.source) for it in self.publication.articles]
             if uninitialized
-            else [article for article, state in states.items() if state.status in _WITHOUT_SNAPSHOT],
+            else [article for article, state in states.items() if state.status in WITHOUT_SNAPSHOT],
             stopped_articles={
                 article: state.reason or ""
                 for article, state in states.items()
@@ -126,23 +122,8 @@ def unanswered_subscription(name: str, watermark: bytes | None, error: Replicati
     )
 
 
-def _state(
-    publication: Publication, subscription: SubscriptionRecord, last: LastRun | None, latency: float | None
-) -> SubscriptionState:
-    """Return the subscription's state; `latency` is how many seconds the first undelivered command has waited."""
-    threshold = publication.latency_threshold
-    longest = publication.distributor.max_distretention * 3600
-    run = RunStatus[last.status.upper()] if last else None
-    found = {
-        SubscriptionState.EXPIRED: subscription.status is RegisteredStatus.INACTIVE,
-        SubscriptionState.ERROR: run is RunStatus.FAIL,
-        SubscriptionState.PERFORMANCE_CRITICAL: bool(threshold and latency and latency >= threshold),
-        SubscriptionState.EXPIRING_SOON: (latency or 0.0) >= longest * _EXPIRING_SHARE,
-        SubscriptionState.UNINITIALIZED: run is None or subscription.status in _WITHOUT_SNAPSHOT,
-        SubscriptionState.RETRYING: run is RunStatus.RETRY,
-        SubscriptionState.RUNNING: run in (RunStatus.START, RunStatus.IN_PROGRESS),
-    }
-    return next((state for state, holds in found.items() if holds), SubscriptionState.NOT_RUNNING)
+def _status_of(run: LastRun | None) -> RunStatus | None:
+    return None if run is None else RunStatus[run.status.upper()]
 
 
 def _age(time: datetime) -> float:

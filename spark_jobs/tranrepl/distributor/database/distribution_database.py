@@ -8,6 +8,7 @@ from tranrepl.distributor.database.batches import Batches
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.history import History
+from tranrepl.distributor.database.overview import Overview
 from tranrepl.distributor.database.publications import Publications
 from tranrepl.distributor.database.schema_changes import SchemaChanges
 from tranrepl.distributor.database.scripts import Scripts
@@ -31,3 +32,4 @@ class DistributionDatabase(DatabaseConnection):
         self.tracer_tokens = TracerTokens(self)
         self.errors = Errors(self)
         self.history = History(self, self.articles, self.errors)
+        self.overview = Overview(self)

@@ -1,0 +1,1 @@
+"""Replication Monitor: pages within Airflow's UI that show where every publication stands."""

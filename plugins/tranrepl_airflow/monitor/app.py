@@ -1,0 +1,124 @@
+"""The monitor's app, which Airflow's API server mounts: pages, the same as JSON, and what pages load."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+import tranrepl
+from tranrepl.admin.status.report import SubscriptionState
+from tranrepl_airflow.monitor import display
+from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
+from tranrepl_airflow.monitor.overview import CHART_PARTS, MonitoredState, OverviewQuestion
+from tranrepl_airflow.monitor.publications import monitored_publications
+from tranrepl_airflow.monitor.retained_log import RetainedLogs
+
+_STATIC = Path(__file__).with_name("static")
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'self'; object-src 'none'; base-uri 'none'",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+ATTENTION = "attention"
+_SENTENCES = {
+    401: "You are logged out. Log in to Airflow, and open this page again.",
+    403: "You may not see this. Whoever gives rights in Airflow can let you.",
+    404: "There is no such page, or nothing that you may read.",
+}
+
+Call = Callable[[Request], Awaitable[Response]]
+
+
+def monitor_app() -> FastAPI:
+    """Make the app."""
+    app = FastAPI(title="Replication Monitor", openapi_url=None)
+    pages = _Pages(RetainedLogs())
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    app.get("/", response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(pages.overview)
+    app.get("/api/overview", dependencies=[MAY_SEE_MONITOR])(pages.overview_data)
+    app.exception_handler(HTTPException)(pages.refused)
+    app.exception_handler(Exception)(pages.failed)
+    app.middleware("http")(_with_headers)
+    return app
+
+
+async def _with_headers(request: Request, call_next: Call) -> Response:
+    response = await call_next(request)
+    for name, value in _HEADERS.items():
+        if name != "Cache-Control" or "/static/" not in request.url.path:
+            response.headers[name] = value
+    return response
+
+
+class _Pages:
+    """What each address answers with. No route is `async`: a database that is slow would hold the whole API server."""
+
+    def __init__(self, retained: RetainedLogs) -> None:
+        self._retained = retained
+        self._templates = Environment(
+            loader=PackageLoader("tranrepl_airflow.monitor"), autoescape=True, undefined=StrictUndefined
+        )
+        self._templates.globals |= {"display": display, "version": tranrepl.__version__, "chart_parts": CHART_PARTS}
+
+    def overview(
+        self,
+        request: Request,
+        reader: ReaderDep,
+        text: Annotated[str, Query()] = "",
+        state: Annotated[str, Query()] = "",
+    ) -> HTMLResponse:
+        """Show every publication that the reader may read, filtered by its text and state."""
+        states = self._states(reader)
+        shown = [it for it in states if _is_chosen(it, text.strip().lower(), state)]
+        return self._page(request, "overview.html", states=states, shown=shown, text=text, state=state)
+
+    def overview_data(self, reader: ReaderDep) -> list[MonitoredState]:
+        """Return what the page shows, as JSON."""
+        return self._states(reader)
+
+    def refused(self, request: Request, error: HTTPException) -> Response:
+        """Say why there is no page."""
+        return self._message(request, error.status_code, _SENTENCES.get(error.status_code, str(error.detail)))
+
+    def failed(self, request: Request, error: Exception) -> Response:
+        """Say that a page has failed; the API server's log has the reason."""
+        sentence = f"This page failed ({type(error).__name__}). The log of Airflow's API server says why."
+        return self._message(request, 500, sentence)
+
+    def _message(self, request: Request, status_code: int, sentence: str) -> Response:
+        if "/api/" in request.url.path:
+            return JSONResponse({"detail": sentence}, status_code)
+        return self._page(request, "message.html", status_code=status_code, message=sentence)
+
+    def _states(self, reader: Reader) -> list[MonitoredState]:
+        return OverviewQuestion(monitored_publications(reader.readable), reader.editable, self._retained).ask()
+
+    def _page(self, request: Request, template: str, *, status_code: int = 200, **values: object) -> HTMLResponse:
+        mount = request.scope.get("root_path", "")
+        text = self._templates.get_template(template).render(
+            mount=mount,
+            airflow=mount.removesuffix("/monitor"),
+            now=datetime.now(UTC),
+            choices=[it.value for it in SubscriptionState],
+            attention=ATTENTION,
+            **values,
+        )
+        return HTMLResponse(text, status_code)
+
+
+def _is_chosen(state: MonitoredState, text: str, chosen: str) -> bool:
+    names = [state.publication, *(it.subscription for it in state.subscriptions)]
+    if text and not any(text in it.lower() for it in names):
+        return False
+    if chosen == ATTENTION:
+        return state.needs_attention
+    return not chosen or any(it.state.value == chosen for it in state.subscriptions)

@@ -1,0 +1,76 @@
+"""Numbers and times as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+_SIZES = ("B", "kB", "MB", "GB", "TB")
+_THOUSAND = 1000
+UNKNOWN = "\u2013"
+_RUN_STATUS = {
+    "start": "Started",
+    "succeed": "Succeeded",
+    "in_progress": "In progress",
+    "idle": "Idle",
+    "retry": "Retrying",
+    "fail": "Failed",
+}
+
+
+def run_status(status: str) -> str:
+    """Return how a run goes or went, in Replication Monitor's words."""
+    return _RUN_STATUS[status]
+
+
+def duration(seconds: float | None) -> str:
+    """Return as in "0.4 s", "12 s", "3 min", "5.1 h", "2 d"; a dash for None."""
+    if seconds is None:
+        return UNKNOWN
+    for size, unit in _UNITS:
+        if seconds >= size:
+            whole = seconds / size
+            return f"{whole:.0f} {unit}" if whole >= 10 or unit == "min" else f"{whole:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def ago(time: datetime, now: datetime) -> str:
+    """Return as in "3 min ago"."""
+    return f"{duration(max(0.0, (now - time).total_seconds()))} ago"
+
+
+def number(value: float | None) -> str:
+    """Return with thin spaces between thousands; a dash for None."""
+    return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def size(count: int | None) -> str:
+    """Return bytes as in "16.0 MB"; a dash for None."""
+    if count is None:
+        return UNKNOWN
+    value = float(count)
+    for unit in _SIZES[:-1]:
+        if value < _THOUSAND:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= _THOUSAND
+    return f"{value:.1f} {_SIZES[-1]}"
+
+
+def points(values: Sequence[int | None], width: int, height: int) -> list[str]:
+    """Return the polylines of a small chart, as the `points` of SVG: one for each stretch without a gap. A value with
+    gaps at both sides is a line of a point's width."""
+    highest = max((it for it in values if it is not None), default=0) or 1
+    step = width / max(1, len(values) - 1)
+    lines: list[str] = []
+    current: list[str] = []
+    for at, value in enumerate([*values, None]):
+        if value is not None:
+            current.append(f"{at * step:.1f},{height - 1 - value * (height - 2) / highest:.1f}")
+        elif current:
+            if len(current) == 1:
+                x, y = current[0].split(",")
+                current.append(f"{float(x) + 1:.1f},{y}")
+            lines.append(" ".join(current))
+            current = []
+    return lines

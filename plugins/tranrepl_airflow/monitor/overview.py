@@ -1,0 +1,208 @@
+"""The overview: every publication that one may read, the ones in trouble first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from pydantic import BaseModel
+
+from tranrepl.admin.status.report import WRONG_STATES, SubscriptionState
+from tranrepl.admin.status.server_answers import PendingAnswer, error_line
+from tranrepl.admin.status.state import Thresholds, subscription_state
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.database.overview import (
+    AgentError,
+    AgentRun,
+    PublicationOverview,
+    SubscriptionOverview,
+)
+from tranrepl.distributor.tables import RunStatus
+from tranrepl.errors import ReplicationError
+from tranrepl_airflow.job_connections import resolve_connections
+from tranrepl_airflow.monitor.retained_log import RetainedLogs
+from tranrepl_airflow.monitored import MonitoredPublication
+
+LOOKED_BACK = timedelta(days=1)
+CHART_PARTS = 48
+_PATIENCE_SECONDS = 3.0
+_WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
+_WITH_ERROR = (RunStatus.FAIL, RunStatus.RETRY)
+_ORDER = {state: at for at, state in enumerate(SubscriptionState)}
+
+
+class Run(BaseModel):
+    """How an agent's newest run goes, or went."""
+
+    status: str
+    time: datetime
+    comments: str
+
+
+class Error(BaseModel):
+    """An agent's newest error. `healed`: a run that came after it ended well."""
+
+    time: datetime
+    text: str
+    healed: bool
+
+
+class Subscription(BaseModel):
+    """Where a subscription stands."""
+
+    subscription: str
+    state: SubscriptionState
+    needs_attention: bool
+    latency_seconds: float | None
+    """How long the first undelivered command has waited; None where nothing is undelivered."""
+    last_latency_seconds: float | None
+    """What the last delivery took, from commit to commit."""
+    latencies_ms: list[int | None]
+    """The longest latency of each half hour of the last day."""
+    undelivered_commands: int
+    estimated_seconds: float | None
+    """Seconds to deliver them, at the rate of the last run that delivered."""
+    delivery_rate: float | None
+    """Commands a second."""
+    last_run: Run | None
+    last_error: Error | None
+
+
+class LogReader(BaseModel):
+    """Where a publication's log reader stands."""
+
+    last_run: Run | None
+    last_error: Error | None
+    retained_bytes: int | None
+    """Log that the Publisher keeps for the slot."""
+    retained_status: str | None
+    publisher_problem: str | None
+    """Why the Publisher could not be asked."""
+    failed: bool
+
+
+class MonitoredState(BaseModel):
+    """A publication, with its log reader and subscriptions."""
+
+    publication: str
+    problem: str | None
+    """Why nothing more is known: it is not set up, or its distribution database gives no answer."""
+    stored_commands: int | None = None
+    log_reader: LogReader | None = None
+    subscriptions: list[Subscription] = []
+
+    @property
+    def worst(self) -> int:
+        """The rank of what is worst, 0 first."""
+        if self.problem is not None:
+            return -1
+        if self.log_reader is not None and self.log_reader.failed:
+            return _ORDER[SubscriptionState.ERROR]
+        return min((_ORDER[it.state] for it in self.subscriptions), default=len(_ORDER))
+
+    @property
+    def needs_attention(self) -> bool:
+        reader = self.log_reader
+        return bool(
+            self.problem is not None
+            or (reader is not None and (reader.failed or reader.publisher_problem))
+            or any(it.needs_attention for it in self.subscriptions)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewQuestion:
+    """Asks the distribution databases of these publications. `texts_of`: those whose errors' texts are shown."""
+
+    publications: Sequence[MonitoredPublication]
+    texts_of: frozenset[str]
+    retained: RetainedLogs
+
+    def ask(self) -> list[MonitoredState]:
+        """Return the publications, those in trouble first."""
+        by_database: dict[str, list[MonitoredPublication]] = defaultdict(list)
+        for it in self.publications:
+            by_database[it.distributor].append(it)
+        pending = [
+            (mine, PendingAnswer(f"connection {name}", partial(_ask_database, name, mine), _PATIENCE_SECONDS))
+            for name, mine in by_database.items()
+        ]
+        found = [state for mine, answer in pending for state in self._states(mine, answer.answer())]
+        return sorted(found, key=lambda it: (it.worst, it.publication))
+
+    def _states(
+        self, publications: Sequence[MonitoredPublication], answer: Mapping[str, PublicationOverview] | ReplicationError
+    ) -> Iterable[MonitoredState]:
+        for it in publications:
+            if isinstance(answer, ReplicationError):
+                yield MonitoredState(
+                    publication=it.publication, problem=error_line("the distribution database", answer)
+                )
+            elif it.publication in answer:
+                yield self._state(it, answer[it.publication])
+            else:
+                yield MonitoredState(publication=it.publication, problem="It is not set up yet: tranrepl setup FILE")
+
+    def _state(self, publication: MonitoredPublication, known: PublicationOverview) -> MonitoredState:
+        shown = publication.publication in self.texts_of
+        kept = self.retained.last(publication)
+        return MonitoredState(
+            publication=publication.publication,
+            problem=None,
+            stored_commands=known.stored_commands,
+            log_reader=LogReader(
+                last_run=_run(known.last_run, shown=shown),
+                last_error=_error(known.last_error, shown=shown),
+                retained_bytes=kept.bytes if kept else None,
+                retained_status=kept.status if kept else None,
+                publisher_problem=kept.problem if kept else None,
+                failed=known.last_run is not None and known.last_run.status in _WITH_ERROR,
+            ),
+            subscriptions=sorted(
+                (_subscription(publication.thresholds, it, shown=shown) for it in known.subscriptions),
+                key=lambda it: (_ORDER[it.state], it.subscription),
+            ),
+        )
+
+
+def _ask_database(connection_id: str, publications: Sequence[MonitoredPublication]) -> dict[str, PublicationOverview]:
+    connections = resolve_connections([connection_id])
+    with DistributionDatabase(connections.by_id[connection_id]) as database:
+        found = database.overview.of([it.publication for it in publications], LOOKED_BACK, CHART_PARTS)
+    return {it.publication: it for it in found}
+
+
+def _subscription(thresholds: Thresholds, known: SubscriptionOverview, *, shown: bool) -> Subscription:
+    since, undelivered = known.backlog.since, known.backlog.commands
+    latency = None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
+    state = subscription_state(thresholds, known.status, known.last_run.status if known.last_run else None, latency)
+    return Subscription(
+        subscription=known.subscription,
+        state=state,
+        needs_attention=state in WRONG_STATES,
+        latency_seconds=latency,
+        last_latency_seconds=None if known.latency_ms is None else known.latency_ms / 1000,
+        latencies_ms=list(known.latencies),
+        undelivered_commands=undelivered,
+        estimated_seconds=undelivered / known.delivery_rate if known.delivery_rate else None,
+        delivery_rate=known.delivery_rate,
+        last_run=_run(known.last_run, shown=shown),
+        last_error=_error(known.last_error, shown=shown),
+    )
+
+
+def _run(run: AgentRun | None, *, shown: bool) -> Run | None:
+    if run is None:
+        return None
+    # The comments of a run that failed repeat the error.
+    comments = run.comments if shown or run.status not in _WITH_ERROR else _WITHHELD
+    return Run(status=run.status.name.lower(), time=run.time, comments=comments)
+
+
+def _error(error: AgentError | None, *, shown: bool) -> Error | None:
+    if error is None:
+        return None
+    return Error(time=error.time, text=error.text if shown else _WITHHELD, healed=error.healed)

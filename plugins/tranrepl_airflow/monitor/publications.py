@@ -1,0 +1,55 @@
+"""The publications that Airflow has DAGs of, as their serialized DAGs have them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from airflow.models.dag import DagModel, DagTag
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from tranrepl_airflow.dag_builder import TAG
+from tranrepl_airflow.graph import LOG_READER
+from tranrepl_airflow.monitored import MONITORED, MonitoredPublication
+
+_KEPT = 1000
+
+
+def monitored_publications(dag_ids: Collection[str]) -> list[MonitoredPublication]:
+    """Return the publications among these DAGs, by name. One whose settings cannot be used has no log reader: it is
+    left out, and its DAG says why."""
+    with create_session() as session:
+        tagged = session.scalars(
+            select(DagModel.dag_id)
+            .join(DagTag, DagTag.dag_id == DagModel.dag_id)
+            .where(DagTag.name == TAG, DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale)
+        )
+        rows = SerializedDagModel.get_latest_serialized_dags(dag_ids=sorted(tagged), session=session)
+        return sorted(_KNOWN.read(rows), key=lambda it: it.publication)
+
+
+class _Known:
+    """What was read of serialized DAGs, by id and hash: reading one takes some milliseconds."""
+
+    def __init__(self) -> None:
+        self._publications: dict[tuple[str, str], MonitoredPublication | None] = {}
+
+    def read(self, rows: Sequence[SerializedDagModel]) -> list[MonitoredPublication]:
+        known = self._publications
+        keys = [((row.dag_id, row.dag_hash), row) for row in rows]
+        found = {key: known[key] if key in known else _monitored(row) for key, row in keys}
+        self._publications = {**known, **found} if len(known) < _KEPT else found
+        return [it for it in found.values() if it is not None]
+
+
+_KNOWN = _Known()
+
+
+def _monitored(row: SerializedDagModel) -> MonitoredPublication | None:
+    dag = row.dag
+    if not dag.has_task(LOG_READER):
+        return None
+    # A DAG that an earlier version serialized has none.
+    value = getattr(dag.get_task(LOG_READER), MONITORED, None)
+    return None if value is None else MonitoredPublication.model_validate(value)

@@ -1,0 +1,10 @@
+// Airflow keeps the theme in localStorage, and tells of a change by a storage event.
+const media = matchMedia('(prefers-color-scheme: dark)');
+function showTheme() {
+  const theme = localStorage.getItem('theme');
+  const dark = theme === 'dark' || (theme !== 'light' && media.matches);
+  document.documentElement.className = dark ? 'dark' : 'light';
+}
+showTheme();
+addEventListener('storage', showTheme);
+media.addEventListener('change', showTheme);

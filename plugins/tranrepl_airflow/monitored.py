@@ -1,0 +1,46 @@
+"""What Replication Monitor needs to know of a publication.
+
+Its log reader's task carries it in the serialized DAG, since the API server may have no settings file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from tranrepl.admin.status.state import Thresholds
+from tranrepl.settings.publication import Publication
+
+MONITORED = "monitored"
+"""The field of the log reader's task."""
+
+
+class MonitoredPublication(BaseModel):
+    """Where a publication's servers are, by connection id, and when somebody should look."""
+
+    model_config = ConfigDict(frozen=True)
+
+    publication: str
+    publisher: str
+    distributor: str
+    latency_threshold: float | None
+    max_distretention: float
+    """Hours."""
+
+    @classmethod
+    def of(cls, publication: Mapping[str, Any]) -> Self:
+        """Return that of a publication's settings."""
+        settings = Publication.model_validate(publication)
+        return cls(
+            publication=settings.publication,
+            publisher=settings.publisher.connection,
+            distributor=settings.distributor.connection,
+            latency_threshold=settings.latency_threshold,
+            max_distretention=settings.distributor.max_distretention,
+        )
+
+    @property
+    def thresholds(self) -> Thresholds:
+        return Thresholds(self.latency_threshold, self.max_distretention * 3600)

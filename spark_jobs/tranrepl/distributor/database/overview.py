@@ -1,0 +1,242 @@
+"""All publications of a distribution database at a glance: a few queries, whatever their number.
+
+No server but the database is asked: a Subscriber's watermark is the one that its last run recorded.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql.selectable import LateralFromClause
+
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.tables import (
+    RunStatus,
+    SubscriptionStatus,
+    msdistribution_history,
+    mslogreader_history,
+    mspublications,
+    msrepl_batches,
+    msrepl_errors,
+    mssubscriptions,
+)
+
+_ENDED_WELL = (RunStatus.SUCCEED, RunStatus.IDLE)
+_NO_SEQNO = b""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRun:
+    """The newest history row of an agent."""
+
+    status: RunStatus
+    time: datetime
+    comments: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentError:
+    """The newest error of an agent. `healed`: a run that came after it ended well."""
+
+    time: datetime
+    text: str
+    healed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is stored and not delivered; the batch that the watermark is inside of counts as a whole."""
+
+    commands: int
+    since: datetime | None
+    """When the first of it was committed; None where all is delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionOverview:
+    """Where a subscription stands."""
+
+    subscription: str
+    status: SubscriptionStatus
+    last_run: AgentRun | None
+    last_error: AgentError | None
+    backlog: Backlog
+    delivery_rate: float | None
+    """Commands a second of the last run that delivered; None before the first."""
+    latency_ms: int | None
+    """From commit to commit, of the last run that delivered; None before the first."""
+    latencies: Sequence[int | None]
+    """The longest latency of each part of the time looked back at, in milliseconds; None where nothing was
+    delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationOverview:
+    """Where a publication's log reader and subscriptions stand."""
+
+    publication: str
+    publisher_db: str
+    last_run: AgentRun | None
+    last_error: AgentError | None
+    stored_commands: int
+    subscriptions: Sequence[SubscriptionOverview]
+
+
+class Overview:
+    """Queries over all publications at once."""
+
+    def __init__(self, database: DatabaseConnection) -> None:
+        self._database = database
+
+    def of(self, names: Collection[str], within: timedelta, parts: int) -> list[PublicationOverview]:
+        """Return the publications of these names that are registered, in the order of their names.
+
+        Latencies are of the time `within`, until now, in so many `parts`. Raises ConfigurationError where another
+        version made the tables, TransientError where the database is away.
+        """
+        with self._database.transaction() as connection:
+            reading = _Reading(connection, names)
+            subscriptions = reading.subscriptions(reading.latencies(within, parts), parts)
+            return [
+                PublicationOverview(
+                    publication=row.publication,
+                    publisher_db=row.publisher_db,
+                    last_run=_run(row),
+                    last_error=_error(row),
+                    stored_commands=int(row.stored),
+                    subscriptions=subscriptions[row.publication_id],
+                )
+                for row in reading.publications()
+            ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    connection: sa.Connection
+    names: Collection[str]
+
+    def publications(self) -> Sequence[sa.Row[Any]]:
+        publication = mspublications.c
+        stored = (
+            sa.select(sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0))
+            .where(msrepl_batches.c.publication_id == publication.publication_id)
+            .scalar_subquery()
+        )
+        newest = _newest(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id)
+        error = _newest_error(publication.publication_id, msrepl_errors.c.subscription.is_(None))
+        healed = _healed(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id, error)
+        query = (
+            sa.select(publication.publication_id, publication.publication, publication.publisher_db)
+            .add_columns(stored.label("stored"), *_columns_of_run(newest), *_columns_of_error(error, healed))
+            .select_from(mspublications.outerjoin(newest, sa.true()).outerjoin(error, sa.true()))
+            .where(publication.publication.in_(self.names))
+            .order_by(publication.publication)
+        )
+        return self.connection.execute(query).all()
+
+    def subscriptions(
+        self, latencies: Mapping[int, Mapping[int, int]], parts: int
+    ) -> Mapping[int, Sequence[SubscriptionOverview]]:
+        found: dict[int, list[SubscriptionOverview]] = defaultdict(list)
+        for row in self.connection.execute(self._subscriptions()):
+            mine = latencies.get(row.subscription_id, {})
+            found[row.publication_id].append(
+                SubscriptionOverview(
+                    subscription=row.subscription,
+                    status=SubscriptionStatus(row.status),
+                    last_run=_run(row),
+                    last_error=_error(row),
+                    backlog=Backlog(int(row.undelivered), row.since),
+                    delivery_rate=row.delivery_rate,
+                    latency_ms=row.delivery_latency,
+                    latencies=[mine.get(part) for part in range(parts)],
+                )
+            )
+        return found
+
+    def _subscriptions(self) -> sa.Select[Any]:
+        subscription, history = mssubscriptions.c, msdistribution_history.c
+        mine = history.subscription_id == subscription.subscription_id
+        newest = _newest(msdistribution_history, mine)
+        delivered = _newest(msdistribution_history, mine & (history.delivery_rate > 0), "delivered")
+        known = _newest(msdistribution_history, mine & history.xact_seqno.is_not(None), "known")
+        error = _newest_error(subscription.publication_id, msrepl_errors.c.subscription == subscription.subscription)
+        watermark = sa.func.coalesce(known.c.xact_seqno, subscription.subscription_seqno, _NO_SEQNO)
+        backlog = (
+            sa.select(
+                sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0).label("undelivered"),
+                sa.func.min(msrepl_batches.c.first_commit_time).label("since"),
+            )
+            .where(
+                msrepl_batches.c.publication_id == subscription.publication_id,
+                msrepl_batches.c.last_xact_seqno > watermark,
+            )
+            .lateral("backlog")
+        )
+        joined = mssubscriptions.join(mspublications, mspublications.c.publication_id == subscription.publication_id)
+        for part in (newest, delivered, known, error):
+            joined = joined.outerjoin(part, sa.true())
+        return (
+            sa.select(subscription.publication_id, subscription.subscription_id, subscription.subscription)
+            .add_columns(subscription.status, delivered.c.delivery_rate, delivered.c.delivery_latency)
+            .add_columns(*_columns_of_run(newest), backlog.c.undelivered, backlog.c.since)
+            .add_columns(*_columns_of_error(error, _healed(msdistribution_history, mine, error)))
+            .select_from(joined.join(backlog, sa.true()))
+            .where(mspublications.c.publication.in_(self.names))
+            .order_by(subscription.subscription)
+        )
+
+    def latencies(self, within: timedelta, parts: int) -> Mapping[int, Mapping[int, int]]:
+        """Return the longest latency of each part of the time in which something was delivered, by subscription."""
+        history = msdistribution_history.c
+        since = sa.func.now() - within
+        seconds = sa.func.extract("epoch", history.time - since)
+        part = sa.cast(sa.func.floor(seconds * parts / within.total_seconds()), sa.Integer)
+        query = (
+            sa.select(history.subscription_id, sa.func.least(part, parts - 1), sa.func.max(history.delivery_latency))
+            .join(mspublications, mspublications.c.publication_id == history.publication_id)
+            .where(mspublications.c.publication.in_(self.names), history.time >= since)
+            .where(history.delivery_latency.is_not(None))
+            .group_by(history.subscription_id, part)
+        )
+        found: dict[int, dict[int, int]] = defaultdict(dict)
+        for subscription_id, at, longest in self.connection.execute(query):
+            found[subscription_id][at] = longest
+        return found
+
+
+def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newest") -> LateralFromClause:
+    rows = sa.select(history).where(chosen)
+    return rows.order_by(history.c.id.desc()).limit(1).lateral(name)
+
+
+def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElement[bool]) -> LateralFromClause:
+    errors = msrepl_errors.c
+    rows = sa.select(errors.time, errors.error_text).where(errors.publication_id == publication_id, chosen)
+    return rows.where(~errors.skipped).order_by(errors.id.desc()).limit(1).lateral("error")
+
+
+def _healed(history: sa.Table, mine: sa.ColumnElement[bool], error: LateralFromClause) -> sa.ColumnElement[bool]:
+    later = mine & (history.c.time > error.c.time) & history.c.error_id.is_(None)
+    return sa.exists().where(later & history.c.runstatus.in_(_ENDED_WELL))
+
+
+def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
+    return [newest.c.runstatus, newest.c.time, newest.c.comments]
+
+
+def _columns_of_error(error: LateralFromClause, healed: sa.ColumnElement[bool]) -> list[sa.ColumnElement[Any]]:
+    return [error.c.time.label("error_time"), error.c.error_text, healed.label("healed")]
+
+
+def _run(row: sa.Row[Any]) -> AgentRun | None:
+    return None if row.runstatus is None else AgentRun(RunStatus(row.runstatus), row.time, row.comments)
+
+
+def _error(row: sa.Row[Any]) -> AgentError | None:
+    return None if row.error_time is None else AgentError(row.error_time, row.error_text, row.healed)

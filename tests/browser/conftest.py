@@ -1,0 +1,29 @@
+"""Debian's Chromium, driven by Playwright, and what Replication Monitor shows in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from support.embedded_postgres import PostgresServer
+from support.monitored_sites import MonitoredSites, monitored_sites
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("needs Chromium. On Debian, as root: apt-get install chromium")
+    # Chromium refuses its sandbox to root, and containers their /dev/shm.
+    arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program, args=arguments) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def monitored(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredSites]:
+    with monitored_sites(postgres, tmp_path_factory.mktemp("monitor")) as sites:
+        yield sites
