@@ -252,6 +252,19 @@ def test_children_go_before_parents_at_sql_server(by_statements: Site) -> None:
     assert (site.rows("line"), site.rows("item")) == ([(2, 1)], [(1, "one", 1)])
 
 
+def test_a_cascade_of_sql_servers_deletes_rows_that_commands_miss(by_statements: Site) -> None:
+    site = by_statements
+    item = site.article("item", ITEM)
+    site.execute("create table line (id int primary key, item int references item (id) on delete cascade)")
+    line = site.article("line", [Column("id", "integer", key=1), Column("item", "integer")])
+    history = History().insert(item, ["1", None, "5"]).insert(line, ["7", "1"])
+    site.deliver(history.transaction().delete(item, ["1", None, "5"])).raise_error()
+    assert (site.rows("item"), site.rows("line")) == ([], [])
+    error = site.deliver(History(xact=2).transaction().delete(line, ["7", "1"]), site.watermark()).error
+    assert error is not None
+    assert (error.number, error.article, error.key) == ("20598", "public.line", "id = 7")
+
+
 # An error that ends the whole transaction, with its savepoints: a check that converts what is no number.
 _CONVERTS = "alter table item add check (convert(int, note) > 0)"
 
