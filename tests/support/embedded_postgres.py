@@ -26,6 +26,7 @@ from psycopg import sql
 
 from support.owned_process import dying_with_owner, unprivileged
 from support.ports import free_port
+from support.scram import scram_verifier
 from tranrepl.connections import Connection
 
 SUPERUSER = "postgres"
@@ -35,7 +36,6 @@ _START_ATTEMPTS = 5
 _START_SECONDS = 300.0
 _STOP_SECONDS = 300.0
 _POLL_SECONDS = 0.05
-_SCRAM_ITERATIONS_VERSION = 16
 
 _OPTIONS = {
     "listen_addresses": "127.0.0.1",
@@ -181,13 +181,9 @@ class PostgresServer:
 
     def make_logins_cheap(self) -> None:
         """Hash the password once, not 4096 times as every client would have to: tests log in all the time."""
-        if self.version < _SCRAM_ITERATIONS_VERSION:
-            return
+        verifier = sql.Literal(scram_verifier(self._password, iterations=1))
         with self.connect() as session:
-            session.execute("SET scram_iterations = 1")
-            session.execute(
-                sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(SUPERUSER), sql.Literal(self._password))
-            )
+            session.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(SUPERUSER), verifier))
 
     def create_database(self, name: str, template: str = "template0") -> None:
         # Half the work of writing it to the log too, and cheap to drop; its checkpoints cost nothing without fsync.
