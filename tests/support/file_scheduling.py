@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
 from xdist.scheduler import LoadScopeScheduling
+
+from support.checkout import CHECKOUT
+
+AIRFLOW = "airflow"
+SPARK = "spark"
+
+_SPARK_ASKED_FOR = re.compile(r"\bspark: (Any|object)\b|\bmark\.spark\b")
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -17,7 +27,14 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def group(nodeid: str) -> str:
-    """Return what a test stays together with: its file, or Airflow's tests but its scheduler's, which share a metadata
-    database."""
+    """Return what a test stays together with: its file, or what else shares Airflow's metadata database or the one
+    Spark session; Airflow's scheduler has its own."""
     file = nodeid.partition("::")[0]
-    return "airflow" if file.startswith("tests/airflow/") and not file.endswith("/test_scheduler.py") else file
+    if file.startswith("tests/airflow/"):
+        return file if file.endswith("/test_scheduler.py") else AIRFLOW
+    return SPARK if _asks_for_spark(file) else file
+
+
+@cache
+def _asks_for_spark(file: str) -> bool:
+    return _SPARK_ASKED_FOR.search((CHECKOUT / file).read_text(encoding="utf-8")) is not None
