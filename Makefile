@@ -54,8 +54,8 @@ else
 	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-4} $(PARALLEL_PYTEST) -m "not slow"
 endif
 
-test-all: servers ## Run all tests, also the slow ones
-	@$(PARALLEL_PYTEST)
+test-all: servers ## Run all tests, also the slow ones, and all of them in new sessions
+	@TRANREPL_NEW_SESSIONS=1 $(PARALLEL_PYTEST)
 
 docs: env ## Write the pages of docs/reference that are made from the code
 	@PYTHONPATH=docs $(BIN)/python -m reference_pages

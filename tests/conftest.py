@@ -23,6 +23,7 @@ import pytest
 from support.databases import Databases
 from support.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
 from support.file_scheduling import FileScheduling, group
+from support.kept_sessions import end_kept_sessions
 from support.memory_folder import memory_folder
 from support.quiet_spark import quiet_start
 from tranrepl.connections import Connection
@@ -146,6 +147,8 @@ def debian_postgres(server_folder: Path) -> Iterator[PostgresServer]:
         pytest.skip(f"Debian's postgresql-15 is not installed: {DEBIAN_BINDIR} is missing")
     home = server_folder / "debian_postgres"
     with PostgresServer(ServerSettings(home, bindir=DEBIAN_BINDIR, fsync=False)) as server:
+        server.make_logins_cheap()
+        server.keep_session()
         yield server
 
 
@@ -166,11 +169,14 @@ def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
     def create(connection_id: str, server: PostgresServer | None = None, *, migrated: bool = False) -> Connection:
         home = server or postgres
         name = _NAMES.take(connection_id)
-        home.create_database(name, _migrated_template(home) if migrated else "template0")
+        # A server of one test's own may be restored to when it had none of ours.
+        template = _empty_template(home) if home is postgres else "template0"
+        home.create_database(name, _migrated_template(home) if migrated else template)
         created.append((home, name))
         return home.connection(name, connection_id)
 
     yield create
+    end_kept_sessions()
     for home, name in reversed(created):
         home.drop_database(name)
         _NAMES.give_back(name)
@@ -194,6 +200,15 @@ def databases(database: DatabaseFactory) -> DatabasesFactory:
         )
 
     return create
+
+
+@cache
+def _empty_template(server: PostgresServer) -> str:
+    """Return a database whose copies have the file with which a session begins, so that no session need write it."""
+    name = "empty_template"
+    server.create_database(name)
+    server.connect(name).close()
+    return name
 
 
 @cache

@@ -9,6 +9,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
+from support.kept_sessions import NEW_SESSIONS, kept_sessions
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,3 +28,13 @@ def from_15_to_18(databases: DatabasesFactory, debian_postgres: PostgresServer, 
 @pytest.fixture
 def from_18_to_15(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
     return databases(publisher=postgres, subscriber=debian_postgres, distribution=debian_postgres)
+
+
+@pytest.fixture(autouse=True)
+def sessions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Use a test's sessions again in it, unless it is about sessions."""
+    if NEW_SESSIONS or request.node.get_closest_marker("new_sessions") is not None:
+        yield
+        return
+    with kept_sessions():
+        yield

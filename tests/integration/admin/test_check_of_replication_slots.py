@@ -24,6 +24,8 @@ from tranrepl.log_reader.reading import read_commands
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.postgres import log_messages
 
+pytestmark = pytest.mark.new_sessions
+
 _TABLE = "CREATE TABLE t (id int PRIMARY KEY, text text)"
 
 

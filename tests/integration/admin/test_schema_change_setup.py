@@ -223,6 +223,7 @@ def _publication(databases: Databases) -> str:
     return str(name)
 
 
+@pytest.mark.new_sessions
 def test_check_warns_where_event_triggers_are_off(made: Databases, tmp_path: Path) -> None:
     site = _site(made, tmp_path)
     site.set_up()

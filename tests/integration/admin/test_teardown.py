@@ -23,6 +23,8 @@ from tranrepl.admin.teardown import plan_teardown, tear_down
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 
+pytestmark = pytest.mark.new_sessions
+
 TABLES = """
     CREATE TABLE plain (id int PRIMARY KEY, note text);
     CREATE TABLE keyed (id int PRIMARY KEY, code int NOT NULL);

@@ -21,6 +21,8 @@ from support.site import Rows, execute
 from tranrepl.connections import Connection
 from tranrepl.settings.publication import Apply
 
+pytestmark = pytest.mark.new_sessions
+
 _ROWS = 1000
 # Rows inserted, updated and deleted.
 _CHANGES = {

@@ -17,6 +17,8 @@ from support.site import Site, execute
 from support.spark_here import SparkHere
 from support.submitted_here import run_submitted_jobs_here
 
+pytestmark = pytest.mark.new_sessions
+
 _PAGE = CHECKOUT / "docs" / "how-to" / "move-to-the-subscriber.md"
 _BLOCK = re.compile(r"^ *```(sh|sql)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _ARTICLES = [{"source": f"public.{it}"} for it in ("customer", "orders")]

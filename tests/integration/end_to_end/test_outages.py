@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import DatabasesFactory
 from support.child_job import DISTRIBUTION, ChildJob
 from support.databases import Databases
@@ -29,6 +31,8 @@ from support.process_table import command_of, kill, parent_of, process_ids
 from support.proxy import Cut, Proxy, When
 from support.site import Site
 from tranrepl.errors import ErrorKind
+
+pytestmark = pytest.mark.new_sessions
 
 
 @contextmanager

@@ -32,6 +32,8 @@ from tranrepl.distributor.database.batches import Batches
 from tranrepl.distributor.database.publications import PublicationRecord, Publications
 from tranrepl.errors import ErrorKind
 
+pytestmark = pytest.mark.new_sessions
+
 _END_JOBS = (
     "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
     "WHERE datname = current_database() AND application_name LIKE 'tranrepl%'"

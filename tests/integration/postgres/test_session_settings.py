@@ -23,6 +23,8 @@ from tranrepl.admin.cleanup import clean_up
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 
+pytestmark = pytest.mark.new_sessions
+
 _LIMIT = "300ms"
 _SETTINGS = {
     "statement_timeout": _LIMIT,

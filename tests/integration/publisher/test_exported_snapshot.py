@@ -24,6 +24,8 @@ from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.publisher.postgres.exported_snapshot import exported_snapshot
 from tranrepl.publisher.postgres.snapshot_session import PostgresSnapshotSession, hold_tables
 
+pytestmark = pytest.mark.new_sessions
+
 
 def _site(databases: DatabasesFactory, tmp_path: Path, filter_: str | None = None) -> Site:
     site = Site(databases(), tmp_path / "store", [{"source": "public.entry", "filter": filter_}])

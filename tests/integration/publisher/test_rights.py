@@ -17,6 +17,8 @@ from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError
 
+pytestmark = pytest.mark.new_sessions
+
 _PEEK = "FUNCTION pg_catalog.pg_logical_slot_peek_binary_changes(name, pg_lsn, int, text[])"
 
 

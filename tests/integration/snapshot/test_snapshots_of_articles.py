@@ -19,6 +19,8 @@ from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
+pytestmark = pytest.mark.new_sessions
+
 
 def test_an_article_that_joins_is_copied_alone_and_loses_nothing(
     databases: DatabasesFactory, tmp_path: Path, spark: Any

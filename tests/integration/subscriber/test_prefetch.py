@@ -23,6 +23,8 @@ from tranrepl.postgres.session import Session, connect
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.subscription import SubscriptionKey
 
+pytestmark = pytest.mark.new_sessions
+
 _KEY = SubscriptionKey("publisher", "7711267684752729751", "purchasing", "purchasing", "reporting")
 _ROWS = 40_000
 _CHANGED = 1_000
