@@ -37,5 +37,10 @@ def _is_refused(session: sa.Connection, schema: str, name: str) -> bool:
     except DBAPIError as error:
         if error.connection_invalidated:
             raise
-        return number_of(error) == PERMISSION_DENIED or text_of(error.orig or error).lower().startswith(_IN_WORDS)
+        return denies(error)
     return False
+
+
+def denies(error: DBAPIError) -> bool:
+    """Return whether an error says that a right is missing, and not that there is no such table."""
+    return number_of(error) == PERMISSION_DENIED or text_of(error.orig or error).lower().startswith(_IN_WORDS)
