@@ -29,6 +29,7 @@ _MORE: Mapping[str, str] = {
     "reinitialize": "[Snapshot](../how-to/snapshot.md#reinitialize), [Restore a database](../how-to/restore.md)",
     "sequences": "[Move to the Subscriber](../how-to/move-to-the-subscriber.md)",
     "exec": "[Replicate schema changes](../how-to/schema-changes.md#scripts)",
+    "metrics": "[Metrics](../how-to/metrics.md)",
     "teardown": "[Remove a publication](../how-to/remove-a-publication.md)",
     "schema": "[Settings](settings.md)",
 }

@@ -24,6 +24,7 @@ _ORDER = (
     "retry",
     "browse",
     "status",
+    "metrics",
     "cleanup",
     "validate",
     "reinitialize",

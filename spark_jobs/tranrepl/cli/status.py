@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from tranrepl.admin.status import PublicationStatus, status as publication_status
+from tranrepl.admin.status import PublicationStatus
 from tranrepl.cli.app import app
-from tranrepl.cli.arguments import JsonOption, load
-from tranrepl.cli.completion import complete_file
+from tranrepl.cli.arguments import JsonOption
+from tranrepl.cli.asked_status import Answer, Files, ask_status, settings_files
 from tranrepl.cli.output import err, failing_clearly, out, print_error, print_json, remember_file
 from tranrepl.cli.status_display import show_status
-from tranrepl.errors import ConfigurationError, ReplicationError
 
-_AT_ONCE = 8
-"""Publications that are looked at at the same time."""
 SOMETHING_IS_WRONG = 2
-
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE",
-        help="Settings files of publications, or folders of them (*.yaml).",
-        show_default=False,
-        autocompletion=complete_file,
-    ),
-]
-Answer = PublicationStatus | ReplicationError
 
 
 @app.command(epilog="Example: [bold]tranrepl status dags/publications[/]")
@@ -46,34 +29,14 @@ def status(files: Files, as_json: JsonOption = False) -> None:
     Expiring soon or Retrying failed command. A wrong option is 2 as well.
     """
     with failing_clearly():
-        paths = _settings_files(files)
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        answers = dict(zip(paths, threads.map(_ask_status, paths), strict=True))
+        paths = settings_files(files)
+    answers = ask_status(paths)
     single_file = len(files) == 1 and files[0] in answers
     if as_json:
         _print_json(answers, single_file=single_file)
     else:
         _show(answers)
     raise typer.Exit(max(_exit_status(it) for it in answers.values()))
-
-
-def _settings_files(given: Sequence[Path]) -> list[Path]:
-    """Return the files, and for a folder those that Airflow makes DAGs of. Raises ConfigurationError for an empty
-    folder."""
-    found: dict[Path, None] = {}
-    for path in given:
-        inside = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-        if not inside:
-            raise ConfigurationError(f"{path}: no settings file (*.yaml) is in this folder")
-        found |= dict.fromkeys(inside)
-    return list(found)
-
-
-def _ask_status(path: Path) -> Answer:
-    try:
-        return publication_status(load(path), settings_file=str(path))
-    except ReplicationError as error:
-        return error
 
 
 def _show(answers: dict[Path, Answer]) -> None:
