@@ -44,7 +44,7 @@ from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
-from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
@@ -301,8 +301,10 @@ class _Job:
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
         """Return the group's commands after one transaction and up to another, in order."""
+        newest = newest_definitions(self._articles.values())
+        names = {number: str(newest[it.source_object_id].source) for number, it in self._articles.items()}
         left_out = tuple(
-            LeftOut(tuple(number for number, it in self._articles.items() if str(it.source) == source), up_to)
+            LeftOut(tuple(number for number, name in names.items() if name == source), up_to)
             for source, up_to in self._left_out.items()
             if up_to is None or up_to > after
         )

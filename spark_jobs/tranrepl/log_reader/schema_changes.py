@@ -48,13 +48,16 @@ class SchemaFollower:
         change is registered: whoever dies in between does it again."""
         done: list[str] = []
         publication = follow(self._publication, articles)
+        # Under the names that are registered: what is known of an article follows its new name with the batch.
+        sources = {it.source_object_id: it.source for it in articles}
+        tables = {it.article_id: it.source_object_id for it in (*articles, *read.definitions)}
         for it in read.schema_changes:
             if it.change.rows_unknown is not None:
                 done += reinitialize_or_stop(
                     self._database,
                     self._record,
                     publication,
-                    it.change.source,
+                    sources[tables[it.change.article_id]],
                     UnknownRows(it.change.rows_unknown),
                 )
         return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated
 
@@ -110,3 +111,9 @@ class RegisteredArticle(BaseModel):
     def _definition(self) -> RegisteredArticle:
         unlike = {"article_id": 0, "file": None, "begins_after": FIRST_POSITION, "definition": None, "file_names": None}
         return self.model_copy(update=unlike)
+
+
+def newest_definitions(articles: Iterable[RegisteredArticle]) -> dict[int, RegisteredArticle]:
+    """Return the last definition of each table, by the table's oid: it has the name that the article has now, whatever
+    the table was called when earlier commands were stored."""
+    return {it.source_object_id: it for it in sorted(articles, key=lambda it: it.article_id)}

@@ -3,7 +3,7 @@ Subscriber's tables must be one before rows are copied."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -62,18 +62,22 @@ def _not_registered(publisher: Publisher, it: SnapshotArticle, what: str) -> Tra
     )
 
 
-def bring_to_definitions(opened: OpenDistribution, articles: Iterable[RegisteredArticle]) -> list[str]:
+def bring_to_definitions(opened: OpenDistribution, articles: Sequence[RegisteredArticle]) -> list[str]:
     """Alter the Subscriber's tables that stand at earlier definitions, by the schema changes that lead to those in
     force; return what was done.
 
     Nothing of these articles is delivered by then. Raises ConfigurationError where the changes are not stored any more.
     """
     recorded = opened.subscriber.definitions()
-    behind = [it for it in articles if recorded.get(str(it.source), it.article_id) != it.article_id]
+    by_id = opened.database.articles.by_id(opened.record)
+    # By the table, which may have another name by now; else by its name.
+    tables = {by_id[number].source_object_id: by_id[number] for number in recorded.values() if number in by_id}
+    named = {name: by_id[number] for name, number in recorded.items() if number in by_id}
+    standing = {it.article_id: tables.get(it.source_object_id, named.get(str(it.source), it)) for it in articles}
+    behind = [it for it in articles if standing[it.article_id].article_id != it.article_id]
     if not behind:
         return []
     stored = opened.database.schema_changes.after(opened.record, FIRST_XACT_SEQNO)
-    by_id = opened.database.articles.by_id(opened.record)
     position = opened.subscriber.position()
     done: list[str] = []
     dialect = dialect_of(opened.connection)
@@ -82,9 +86,7 @@ def bring_to_definitions(opened: OpenDistribution, articles: Iterable[Registered
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.
             applier.begin(position.watermark)
             try:
-                applier.apply(
-                    [*_steps(opened, stored, article, by_id[recorded[str(article.source)]], position.watermark)]
-                )
+                applier.apply([*_steps(opened, stored, article, standing[article.article_id], position.watermark)])
             except ReplicationError as error:
                 # The transaction that the steps carry is not the change's.
                 error.add(ErrorDetails(xact_seqno=None, command_id=None))

@@ -135,8 +135,10 @@ def _subscriptions_of(record: PublicationRecord) -> sa.Select[int]:
 
 
 def _rename_article(connection: sa.Connection, record: PublicationRecord, before: str, now: str) -> None:
-    """Let what subscriptions know of an article be known under its table's new name."""
+    """Let what subscriptions know of an article be known under its table's new name, which an article that has ended
+    may have had."""
     ours = msarticle_subscriptions.c.subscription_id.in_(_subscriptions_of(record))
+    connection.execute(msarticle_subscriptions.delete().where(msarticle_subscriptions.c.article == now, ours))
     connection.execute(
         msarticle_subscriptions.update().where(msarticle_subscriptions.c.article == before, ours).values(article=now)
     )
