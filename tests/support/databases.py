@@ -48,9 +48,11 @@ def shared_databases(server: PostgresServer, name: str) -> Iterator[Databases]:
     names = {role: f"{role}_{name}" for role in _ROLES}
     for database in names.values():
         server.create_database(database)
-    yield Databases(*(server.connection(database, role) for role, database in names.items()))
-    for database in names.values():
-        server.drop_database(database)
+    try:
+        yield Databases(*(server.connection(database, role) for role, database in names.items()))
+    finally:
+        for database in names.values():
+            server.drop_database(database)
 
 
 def existing_databases(server: PostgresServer) -> Databases:
