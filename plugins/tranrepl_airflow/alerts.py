@@ -36,6 +36,7 @@ class AlertEvent(StrEnum):
     RUN_IS_LATE = "run_is_late"
     COMMAND_SKIPPED = "command_skipped"
     SCHEMA_CHANGE = "schema_change"
+    EARLY_WARNING = "early_warning"
 
     @property
     def level(self) -> AlertLevel:
@@ -43,7 +44,7 @@ class AlertEvent(StrEnum):
         return AlertLevel.WARNING if self in _NOTHING_HAS_STOPPED else AlertLevel.ERROR
 
 
-_NOTHING_HAS_STOPPED = (AlertEvent.RUN_IS_LATE, AlertEvent.COMMAND_SKIPPED)
+_NOTHING_HAS_STOPPED = (AlertEvent.RUN_IS_LATE, AlertEvent.COMMAND_SKIPPED, AlertEvent.EARLY_WARNING)
 _LEVELS = tuple(AlertLevel)
 """The least first."""
 

@@ -29,6 +29,7 @@ from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import entry_point, write_private
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
+from tranrepl_airflow.early_warning_alerts import alert_early
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
@@ -209,6 +210,12 @@ class LogReaderOperator(ReplicationSparkOperator):
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
         super().__init__(publication=publication, **kwargs)
         self.monitored = MonitoredPublication.of(publication).model_dump(mode="json")
+
+    def execute(self, context: Context) -> Any:
+        """Drain the log, then look for what should be warned of."""
+        done = super().execute(context)
+        alert_early(Publication.model_validate(self.publication), self.place, cast("Mapping[str, Any]", context))
+        return done
 
     def request(self) -> LogReaderRequest:
         return LogReaderRequest(publication=Publication.model_validate(self.publication))

@@ -236,6 +236,15 @@ mstracer_history = sa.Table(
     ),
 )
 
+msrepl_warnings = sa.Table(
+    "msrepl_warnings",
+    metadata,
+    sa.Column("publication_id", sa.ForeignKey("mspublications.publication_id"), primary_key=True),
+    sa.Column("subscription", sa.Text, primary_key=True, comment="Its name; empty for the Publisher's log"),
+    sa.Column("warning", sa.Text, primary_key=True, comment="What is warned of"),
+    sa.Column("time", _Time, nullable=False, server_default=sa.func.now(), comment="When it was told"),
+)
+
 
 def _history(name: str, *own: sa.Column[int]) -> sa.Table:
     return sa.Table(

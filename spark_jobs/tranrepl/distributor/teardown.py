@@ -20,6 +20,7 @@ from tranrepl.distributor.tables import (
     mspublications,
     msrepl_batches,
     msrepl_errors,
+    msrepl_warnings,
     msreplica_identities,
     msschema_changes,
     mssubscriptions,
@@ -31,6 +32,7 @@ from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.model.names import TableName
 
 _OWN = (
+    msrepl_warnings,
     mstracer_tokens,
     msdistribution_history,
     mslogreader_history,
@@ -196,6 +198,12 @@ def remove_subscription(database: DistributionDatabase, record: PublicationRecor
         )
         for table in (mstracer_history, msarticle_subscriptions, msdistribution_history, mssubscriptions):
             connection.execute(sa.delete(table).where(table.c.subscription_id.in_(mine)))
+        connection.execute(
+            sa.delete(msrepl_warnings).where(
+                msrepl_warnings.c.publication_id == record.publication_id,
+                msrepl_warnings.c.subscription == subscription,
+            )
+        )
 
 
 def _forget_identities(connection: sa.Connection, record: PublicationRecord) -> None:

@@ -356,6 +356,9 @@ class Publication(_Settings):
     latency_threshold: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
     """Seconds after which a run that has not ended is late, and a subscription's latency is critical."""
 
+    retained_log_threshold: Annotated[WholeNumber, Field(ge=1, le=1_000_000_000)] | None = None
+    """Megabytes of log that the Publisher may retain for the slot before alerts warn of it."""
+
     tracer_interval: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
     """Seconds after which the log reader posts a tracer token by itself, at the next run that begins; without it, only
     `tranrepl trace FILE` does. A run with a token has something to read, and starts Spark."""

@@ -10,7 +10,7 @@ from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
 from tranrepl.settings.publication import Publication
 
 WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
-_EXPIRING_SHARE = 0.8
+EXPIRING_SHARE = 0.8
 """The part of max_distretention after which a subscription is about to expire."""
 
 
@@ -36,7 +36,7 @@ def subscription_state(
         SubscriptionState.EXPIRED: registered is SubscriptionStatus.INACTIVE,
         SubscriptionState.ERROR: run is RunStatus.FAIL,
         SubscriptionState.PERFORMANCE_CRITICAL: bool(thresholds.latency and latency and latency >= thresholds.latency),
-        SubscriptionState.EXPIRING_SOON: (latency or 0.0) >= thresholds.longest_distretention * _EXPIRING_SHARE,
+        SubscriptionState.EXPIRING_SOON: (latency or 0.0) >= thresholds.longest_distretention * EXPIRING_SHARE,
         SubscriptionState.UNINITIALIZED: run is None or registered in WITHOUT_SNAPSHOT,
         SubscriptionState.RETRYING: run is RunStatus.RETRY,
         SubscriptionState.RUNNING: run in (RunStatus.START, RunStatus.IN_PROGRESS),

@@ -15,6 +15,7 @@ from tranrepl.distributor.database.scripts import Scripts
 from tranrepl.distributor.database.snapshots import Snapshots
 from tranrepl.distributor.database.subscriptions import Subscriptions
 from tranrepl.distributor.database.tracer_tokens import TracerTokens
+from tranrepl.distributor.database.warnings import Warnings
 
 
 class DistributionDatabase(DatabaseConnection):
@@ -33,3 +34,4 @@ class DistributionDatabase(DatabaseConnection):
         self.errors = Errors(self)
         self.history = History(self, self.articles, self.errors)
         self.overview = Overview(self)
+        self.warnings = Warnings(self)

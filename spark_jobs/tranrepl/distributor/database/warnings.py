@@ -1,0 +1,44 @@
+"""Early warnings that were told, so that each is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.tables import msrepl_warnings
+
+Told = tuple[str, str]
+"""The subscription, empty for the Publisher's log, and what is warned of."""
+
+
+class Warnings:
+    """What `msrepl_warnings` holds."""
+
+    def __init__(self, database: DatabaseConnection) -> None:
+        self._database = database
+
+    def take_new(self, record: PublicationRecord, standing: Collection[Told]) -> frozenset[Told]:
+        """Return those that were not told since they last passed, each to one of several callers; forget those that
+        stand no more."""
+        key = sa.tuple_(msrepl_warnings.c.subscription, msrepl_warnings.c.warning)
+        mine = msrepl_warnings.c.publication_id == record.publication_id
+        with self._database.transaction() as connection:
+            connection.execute(msrepl_warnings.delete().where(mine, key.not_in(list(standing))))
+            if not standing:
+                return frozenset()
+            rows = [
+                {"publication_id": record.publication_id, "subscription": subscription, "warning": warning}
+                # In one order, so that two callers do not wait for each other.
+                for subscription, warning in sorted(standing)
+            ]
+            new = connection.execute(
+                insert(msrepl_warnings)
+                .values(rows)
+                .on_conflict_do_nothing()
+                .returning(msrepl_warnings.c.subscription, msrepl_warnings.c.warning)
+            )
+            return frozenset((row.subscription, row.warning) for row in new)
