@@ -6,12 +6,14 @@ Its log reader's task carries it in the serialized DAG, since the API server may
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from tranrepl.admin.status.state import Thresholds
 from tranrepl.settings.publication import Publication
+
+if TYPE_CHECKING:
+    from tranrepl.admin.status.state import Thresholds
 
 MONITORED = "monitored"
 """The field of the log reader's task."""
@@ -43,4 +45,7 @@ class MonitoredPublication(BaseModel):
 
     @property
     def thresholds(self) -> Thresholds:
+        # Imported here: database drivers are not for whoever parses a DAG file.
+        from tranrepl.admin.status.state import Thresholds
+
         return Thresholds(self.latency_threshold, self.max_distretention * 3600)
