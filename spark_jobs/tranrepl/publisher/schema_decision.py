@@ -21,12 +21,12 @@ from tranrepl.model.table_definition import (
 )
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.column_decision import ColumnDecisions
+from tranrepl.publisher.definition_after import TYPE_TAGS, definition_after
 from tranrepl.publisher.label_decision import label_changes
 from tranrepl.publisher.partition_decision import PartitionDecisions
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
 
-_TYPE_TAGS = frozenset({"ALTER TYPE", "ALTER DOMAIN"})
 _TABLE_TAGS = frozenset({"ALTER TABLE", "CREATE INDEX", "DROP INDEX"})
 
 
@@ -48,7 +48,7 @@ def decide(
     article: RegisteredArticle, before: TableDefinition, announced: TableAnnouncement, names: SchemaNames
 ) -> Decision:
     """Return what becomes of an article whose table was as `before`. Raises SchemaStop."""
-    now = _with_known_defaults(before, announced)
+    now = definition_after(before, announced)
     divided = PartitionDecisions(article, before.division, now.division)
     now = now.model_copy(update={"division": divided.now})
     decided = ColumnDecisions(article, before, now, announced, names)
@@ -82,16 +82,6 @@ def lacks_key(article: RegisteredArticle, tag: str) -> SchemaStop:
         "it has no primary key any more (error 14088)",
         "add one, or take the article out of the file",
     )
-
-
-def _with_known_defaults(before: TableDefinition, announced: TableAnnouncement) -> TableDefinition:
-    """Return the announced definition; where it tells no defaults, with those that were known."""
-    now = announced.definition
-    if announced.defaults_told:
-        return now
-    known = {ordinal: column.default for ordinal, column in before.by_ordinal.items()}
-    columns = [it.model_copy(update={"default": known.get(it.ordinal)}) for it in now.columns]
-    return TableDefinition.model_validate({**_fields(now), "columns": tuple(columns)})
 
 
 def _fields(model: BaseModel) -> dict[str, object]:
@@ -146,7 +136,7 @@ def _refuse_altered_type(
 ) -> None:
     """Raise SchemaStop where values of a published column may be written otherwise than before, or others be refused,
     though its type is the same: what it is made of was altered."""
-    seen = announced.tag not in _TYPE_TAGS or before.columns != now.columns
+    seen = announced.tag not in TYPE_TAGS or before.columns != now.columns
     columns = [(before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)) for it in article.columns]
     altered = [
         new.name

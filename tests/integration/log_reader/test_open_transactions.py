@@ -1,0 +1,81 @@
+"""Schema changes of transactions that are open beside one another: each tells the table as it sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from conftest import DatabasesFactory
+from support.site import Site
+from support.spark_here import SparkHere
+
+_MOOD = "CREATE TYPE mood AS ENUM ('sad', 'glad')"
+_ROWS = "SELECT * FROM item ORDER BY id"
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), replicate_ddl=True)
+    site.at_publisher(_MOOD, "CREATE TABLE item (id int PRIMARY KEY, feeling mood)")
+    site.at_subscriber(_MOOD)
+    site.set_up()
+    return site
+
+
+def _session(site: Site) -> psycopg.Connection:
+    return psycopg.connect(**site.databases.publisher.libpq_parameters("test"))  # type: ignore[arg-type]
+
+
+def _interleaved(
+    site: Site,
+    first: str,
+    second: str,
+    *,
+    first_ends_first: bool,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> None:
+    """Run one statement each in two transactions that are open side by side."""
+    with _session(site) as one, _session(site) as other:
+        other.isolation_level = isolation
+        other.execute("SELECT 1")
+        one.execute(first)
+        if isolation is not IsolationLevel.READ_COMMITTED:
+            one.commit()
+        other.execute(second)
+        for session in (one, other) if first_ends_first else (other, one):
+            session.commit()
+
+
+def _deliver_and_compare(site: Site) -> None:
+    site.at_publisher("INSERT INTO item (id) VALUES (7)")
+    site.read_log().raise_error()
+    site.deliver().raise_error()
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_a_type_is_altered_while_a_column_is_added(site: Site, first_ends_first: bool) -> None:
+    site.at_publisher("INSERT INTO item VALUES (1, 'sad')")
+    _interleaved(
+        site,
+        "ALTER TABLE item ADD COLUMN price int DEFAULT 5",
+        "ALTER TYPE mood ADD VALUE 'ok' BEFORE 'glad'",
+        first_ends_first=first_ends_first,
+    )
+    site.at_publisher("UPDATE item SET feeling = 'ok', price = 6")
+    _deliver_and_compare(site)
+
+
+def test_a_type_is_altered_while_a_column_is_dropped_and_one_renamed(site: Site) -> None:
+    site.at_publisher("ALTER TABLE item ADD COLUMN a int, ADD COLUMN b int", "INSERT INTO item VALUES (1, 'sad', 2, 3)")
+    _interleaved(
+        site,
+        "ALTER TABLE item DROP COLUMN a; ALTER TABLE item RENAME b TO c",
+        "ALTER TYPE mood RENAME VALUE 'glad' TO 'happy'",
+        first_ends_first=True,
+    )
+    site.at_publisher("UPDATE item SET feeling = 'happy', c = 4")
+    _deliver_and_compare(site)
