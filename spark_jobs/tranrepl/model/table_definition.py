@@ -115,6 +115,8 @@ class TableDefinition(BaseModel):
     """Schema changes that were committed before this position are in it."""
     division: TableDivision | None = None
     """None where the table is not partitioned, or nobody has told how."""
+    altered_by: int | None = None
+    """The Publisher's number of the transaction that altered the table last. None: not known."""
 
     @cached_property
     def by_ordinal(self) -> dict[int, DefinedColumn]:

@@ -22,6 +22,17 @@ class Rewrite(Flag):
 
 
 @dataclass(frozen=True, slots=True)
+class SeenTransactions:
+    """Which transactions' work a transaction sees: of those before `xmax`, what is not in progress."""
+
+    xmax: int
+    in_progress: frozenset[int]
+
+    def has(self, transaction: int) -> bool:
+        return transaction < self.xmax and transaction not in self.in_progress
+
+
+@dataclass(frozen=True, slots=True)
 class TableAnnouncement:
     """A published table as a command left it."""
 
@@ -38,6 +49,8 @@ class TableAnnouncement:
     """By ordinal: the values that rows have which were there before their column was added, in the text form."""
     untold_values: frozenset[int] = frozenset()
     """Ordinals of columns that have such a value, in a form that nobody reads."""
+    seen: SeenTransactions | None = None
+    """Whose work was in the catalogue that the table was read from, beside its own transaction's. None: not told."""
 
 
 @dataclass(frozen=True, slots=True)

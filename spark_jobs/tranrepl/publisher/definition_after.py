@@ -2,7 +2,8 @@
 
 A table is told as the command's transaction sees it. What another one has changed and not committed yet is not in it,
 though that may be committed first and so come before it in the log. Where the command's transaction holds a lock of the
-table, no other one can have altered it; where it holds none, only what the command itself can have changed is news.
+table, no other one can have altered it meanwhile; where it holds none, only what the command itself can have changed is
+news. At REPEATABLE READ a transaction also does not see what another one changed and committed after its first query.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ def definition_after(before: TableDefinition, announced: TableAnnouncement) -> T
     now = announced.definition
     if announced.defaults_told:
         columns = [_with_known_labels(before.by_ordinal.get(it.ordinal), it) for it in now.columns]
-        return _with(now, columns=tuple(columns))
+        return _with(now, columns=tuple(columns), altered_by=now.altered_by or before.altered_by)
     known = now.by_ordinal
     columns = [_with_altered_type(it, known.get(it.ordinal)) for it in before.columns]
     base = before if announced.tag in TYPE_TAGS or announced.tag == _SCHEMA_TAG else now
     name = TableName(now.name.schema, before.name.table) if announced.tag == _SCHEMA_TAG else before.name
-    return _with(base, name=name, columns=tuple(columns), holds_from=now.holds_from)
+    altered_by = before.altered_by if name == before.name else now.altered_by or before.altered_by
+    return _with(base, name=name, columns=tuple(columns), holds_from=now.holds_from, altered_by=altered_by)
 
 
 def _with(table: TableDefinition, **changed: object) -> TableDefinition:

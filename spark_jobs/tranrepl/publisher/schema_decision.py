@@ -48,6 +48,7 @@ def decide(
     article: RegisteredArticle, before: TableDefinition, announced: TableAnnouncement, names: SchemaNames
 ) -> Decision:
     """Return what becomes of an article whose table was as `before`. Raises SchemaStop."""
+    _refuse_unseen(article, before, announced)
     now = definition_after(before, announced)
     divided = PartitionDecisions(article, before.division, now.division)
     now = now.model_copy(update={"division": divided.now})
@@ -91,6 +92,21 @@ def _fields(model: BaseModel) -> dict[str, object]:
 
 def _key(article: RegisteredArticle) -> tuple[int, ...]:
     return tuple(article.columns[at].ordinal for at in article.key_positions)
+
+
+def _refuse_unseen(article: RegisteredArticle, before: TableDefinition, announced: TableAnnouncement) -> None:
+    """Raise SchemaStop where the table is told without what the log has already: at REPEATABLE READ, a transaction sees
+    the catalogue as it was at its first query."""
+    if before.altered_by is None or announced.seen is None or not announced.defaults_told:
+        return
+    if announced.definition.altered_by != before.altered_by and not announced.seen.has(before.altered_by):
+        raise schema_stop(
+            article,
+            announced.tag,
+            "the transaction, at REPEATABLE READ or SERIALIZABLE, began before the table's last change was committed, "
+            "and so could not tell how the table is now",
+            "make the Subscribers' tables fit what both have changed",
+        )
 
 
 def _refuse_dropped_key(article: RegisteredArticle, now: TableDefinition, announced: TableAnnouncement) -> None:
@@ -183,7 +199,7 @@ def notes_of_what_stays(before: TableDefinition, now: TableDefinition, tag: str)
     """Return what is said of a command that changed nothing that is told of a table, as of a check or an index; nothing
     of a partitioned one, whose partitions' settings our own event trigger changes."""
     # setup describes a table before it makes its replica identity full.
-    like_now: dict[str, object] = {"holds_from": now.holds_from}
+    like_now: dict[str, object] = {"holds_from": now.holds_from, "altered_by": now.altered_by}
     if now.replica_identity == "full":
         like_now["replica_identity"] = now.replica_identity
     if tag not in _TABLE_TAGS or now.division is not None or before.model_copy(update=like_now) != now:

@@ -11,6 +11,7 @@ from psycopg import IsolationLevel
 from conftest import DatabasesFactory
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.errors import ReplicationError
 
 _MOOD = "CREATE TYPE mood AS ENUM ('sad', 'glad')"
 _ROWS = "SELECT * FROM item ORDER BY id"
@@ -79,3 +80,49 @@ def test_a_type_is_altered_while_a_column_is_dropped_and_one_renamed(site: Site)
     )
     site.at_publisher("UPDATE item SET feeling = 'happy', c = 4")
     _deliver_and_compare(site)
+
+
+_REPEATABLE = pytest.mark.parametrize("isolation", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
+
+
+@_REPEATABLE
+@pytest.mark.parametrize(
+    "first",
+    [
+        "ALTER TABLE item ADD COLUMN price int DEFAULT 5",
+        "ALTER TABLE item DROP COLUMN feeling",
+        "ALTER TABLE item RENAME feeling TO mood",
+    ],
+)
+def test_a_table_that_is_told_as_it_was_stops_the_article(site: Site, first: str, isolation: IsolationLevel) -> None:
+    site.at_publisher("INSERT INTO item VALUES (1, 'sad')")
+    _interleaved(site, first, "ALTER TABLE item ADD COLUMN size int", first_ends_first=True, isolation=isolation)
+    with pytest.raises(ReplicationError, match="REPEATABLE READ or SERIALIZABLE"):
+        site.read_log().raise_error()
+    site.deliver().raise_error()
+    site.at_subscriber("ALTER TABLE item ADD COLUMN size int")
+    site.set_up()
+    site.read_log().raise_error()
+
+
+def test_a_table_that_is_told_as_it_is_goes_on_at_repeatable_read(site: Site) -> None:
+    site.at_publisher("ALTER TABLE item ADD COLUMN price int")
+    with _session(site) as session:
+        session.isolation_level = IsolationLevel.REPEATABLE_READ
+        session.execute("ALTER TABLE item ADD COLUMN size int")
+        session.execute("ALTER TABLE item ADD COLUMN weight int")
+        session.execute("INSERT INTO item VALUES (1, 'sad', 2, 3, 4)")
+    _deliver_and_compare(site)
+
+
+def test_a_table_that_setup_has_seen_and_its_transaction_has_not_stops(site: Site) -> None:
+    with _session(site) as session:
+        session.isolation_level = IsolationLevel.REPEATABLE_READ
+        session.execute("SELECT 1")
+        site.at_publisher("ALTER TABLE item ADD COLUMN price int")
+        site.read_log().raise_error()
+        site.deliver().raise_error()
+        site.set_up()
+        session.execute("ALTER TABLE item ADD COLUMN size int")
+    with pytest.raises(ReplicationError, match="REPEATABLE READ or SERIALIZABLE"):
+        site.read_log().raise_error()

@@ -55,7 +55,8 @@ WITH RECURSIVE below AS (
   UNION ALL SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid AND NOT i.inhdetachpending)
 SELECT coalesce(array_agg(oid), '{}') INTO leaves FROM below;
 SELECT jsonb_build_object(
-  'v', 1, 'event', source, 'tag', tag, 'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', n.nspname,
+  'v', 1, 'event', source, 'tag', tag, 'xact', pg_current_xact_id()::text, 'snapshot', pg_current_snapshot()::text,
+  'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', n.nspname,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked),
   'key', CASE WHEN c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,

@@ -26,6 +26,7 @@ from tranrepl.publisher.announcements import (
     Announcement,
     FailedAnnouncement,
     Rewrite,
+    SeenTransactions,
     TableAnnouncement,
     UnpublishedTable,
 )
@@ -38,10 +39,17 @@ _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIR
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
 _PERSISTENCE = {"p": "permanent", "u": "unlogged", "t": "temporary"}
 
+# Rows of the catalogue have the lower half of a transaction's number: the newest one that is not after now.
+_ALTERED_BY = """(
+    SELECT max(CASE WHEN y.number > s.now THEN y.number - (1::bigint << 32) ELSE y.number END)
+      FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint) s (now), LATERAL (
+        SELECT c.xmin UNION ALL SELECT a.xmin FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+        UNION ALL SELECT h.xmin FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid) x (xmin), LATERAL (
+        SELECT (s.now >> 32 << 32) + x.xmin::text::bigint) y (number))"""
 _DEFINITIONS = Template("""
 SELECT c.oid::bigint, jsonb_build_object(
     'schema', n.nspname, 'name', c.relname, 'identity', c.relreplident, 'persistence', c.relpersistence,
-    'kind', c.relkind, 'key', pg_catalog.pg_get_partkeydef(c.oid),
+    'kind', c.relkind, 'xact', $altered_by, 'key', pg_catalog.pg_get_partkeydef(c.oid),
     'partitions', (WITH RECURSIVE below(oid, parent, attached) AS (
         SELECT i.inhrelid, i.inhparent, i.xmin::text FROM pg_catalog.pg_inherits i
          WHERE i.inhparent = c.oid AND c.relkind = 'p' AND NOT i.inhdetachpending
@@ -69,7 +77,7 @@ SELECT c.oid::bigint, jsonb_build_object(
       WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid))
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (%s::oid[])
-""").substitute(types=TYPES_OF_COLUMN)
+""").substitute(types=TYPES_OF_COLUMN, altered_by=_ALTERED_BY)
 _COLLATION = """
 SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.collname)
   FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = %s
@@ -117,7 +125,14 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         rewrite=Rewrite(rewrite["reason"]) if rewrite else Rewrite.NONE,
         existing_values={it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
         untold_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
+        seen=_seen(told["snapshot"]) if "snapshot" in told else None,
     )
+
+
+def _seen(snapshot: str) -> SeenTransactions:
+    """Read a snapshot as PostgreSQL writes it: xmin:xmax:those in progress."""
+    _, xmax, in_progress = snapshot.split(":")
+    return SeenTransactions(int(xmax), frozenset(map(int, filter(None, in_progress.split(",")))))
 
 
 def _definition(told: Mapping[str, Any], holds_from: Position = FIRST_POSITION) -> TableDefinition:
@@ -129,6 +144,7 @@ def _definition(told: Mapping[str, Any], holds_from: Position = FIRST_POSITION) 
         unique=tuple(_unique(it) for it in told["unique"] or ()),
         holds_from=holds_from,
         division=_division(told),
+        altered_by=int(told["xact"]) if told.get("xact") else None,
     )
 
 
