@@ -121,3 +121,15 @@ def test_a_column_whose_values_are_written_otherwise_is_made_anew() -> None:
     number = Column("name", "integer")
     plan = _plan([ID, number], retyped(number))
     assert [it.in_words() for it in plan.steps] == ["DROP COLUMN name", "ADD COLUMN name integer"]
+
+
+@pytest.mark.parametrize(
+    ("rows_unknown", "done"),
+    [(None, []), ("they were rewritten", ["DROP COLUMN name", "ADD COLUMN name varchar(10)"])],
+)
+def test_a_column_gets_less_room_where_its_rows_are_copied_anew(rows_unknown: str | None, done: list[str]) -> None:
+    old, new = _article(ID, NAME), _article(ID, Column("name", "character varying(10)"))
+    shorter = change(old, new, retyped(Column("name", "character varying(10)")))
+    of_table = shorter.model_copy(update={"rows_unknown": rows_unknown})
+    plan = column_plan(_MARIADB, _DIALECT, of_table, old, new, _THERE, "Subscriber reporting")
+    assert [it.in_words() for it in plan.steps] == done

@@ -111,7 +111,8 @@ def column_plan(
 
     Raises ConfigurationError where the table has columns that the change does not fit.
     """
-    making = _Plan(database, dialect, old, new, f"{where}: table {new.destination}", {it.name: it for it in before})
+    columns, at = {it.name: it for it in before}, f"{where}: table {new.destination}"
+    making = _Plan(database, dialect, old, new, at, columns, rows_unknown=change.rows_unknown is not None)
     for it in change.columns:
         making.add(it)
     renamed = [it for it in change.labels if it.action is LabelAction.RENAME]
@@ -133,6 +134,8 @@ class _Plan:
     at: str
     columns: dict[str, TableColumn]
     """Those of the table, as they are when the steps so far are done."""
+    rows_unknown: bool
+    """The article's rows are copied anew."""
     steps: list[ColumnStep] = field(default_factory=list)
     updates: list[RowUpdate] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -221,9 +224,10 @@ class _Plan:
         made = self._made(change.column, change.type_name)
         self.types[change.column] = change.type_name or ""
         chosen = column.type_name != self._spelled(before)
-        if chosen or self._spelled(made) == column.type_name or _is_shorter(made, before):
+        of_key, shorter = self._is_of_key(change.column), _is_shorter(made, before)
+        if chosen or self._spelled(made) == column.type_name or (shorter and (of_key or not self.rows_unknown)):
             return
-        if not _same_text(published, change.type_name) and not self._is_of_key(change.column):
+        if not of_key and (shorter or not _same_text(published, change.type_name)):
             # Its values are to be copied anew: as they are, they may not be values of the other type.
             self.steps += [DroppedColumn(change.column), self._added(change)]
             column = replace(column, nullable=True)
@@ -265,7 +269,7 @@ def _both(old: RegisteredArticle, new: RegisteredArticle) -> Iterable[PublishedC
 
 
 def _is_shorter(made: TypeEngine[Any], before: TypeEngine[Any]) -> bool:
-    """Return whether a key's column would lose room: setup gives a text without a length in a key as much as an index
-    has room for, and one with a length its own."""
+    """Return whether a column would lose room, in which the table may have longer values: those of a text without a
+    length have as much in a key as an index has room for, and those of one with a length its own."""
     new, old = (getattr(it, "length", None) for it in (made, before))
     return isinstance(new, int) and (old is None or new < old)
