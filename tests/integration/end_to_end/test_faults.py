@@ -122,6 +122,7 @@ def test_processes_end_by_themselves_when_their_driver_is_killed(
     assert_each_change_was_made_once(site)
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_killed_streams_deliver_everything_once_when_rerun(
     databases: DatabasesFactory, tmp_path: Path, spark: Any

@@ -48,6 +48,7 @@ def _archived(output: str) -> int:
     return sum("org.apache.spark" in line and "shared objects file (top)" in line for line in output.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_an_archive_is_made_once_and_used(environment: dict[str, str]) -> None:
     # For the same Spark, but a Java that was there before.

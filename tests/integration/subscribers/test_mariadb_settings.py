@@ -129,8 +129,11 @@ def _published(site: Site) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize(
     ("commands", "subscription"),
-    [(STATEMENTS, {}), ({}, {"apply": "serial"}), (STATEMENTS, {"subscription_streams": 2})],
-    ids=["in bulk", "serial", "streams"],
+    [
+        pytest.param(STATEMENTS, {}, id="in bulk", marks=pytest.mark.slow),
+        pytest.param({}, {"apply": "serial"}, id="serial"),
+        pytest.param(STATEMENTS, {"subscription_streams": 2}, id="streams", marks=pytest.mark.slow),
+    ],
 )
 def test_settings_of_a_server_stop_nothing(
     site: Site, strange: MariaDbServer, commands: Mapping[str, str], subscription: Mapping[str, object]

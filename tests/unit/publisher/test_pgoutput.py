@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support import pgoutput_reference as pgoutput
+from support.example_counts import examples
 from support.pgoutput_reference import UNCHANGED, Cell, Columns, ReferenceDecoder, Row
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import Method, Operation, Propagation, encode_changed
@@ -264,13 +265,13 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _cuts = st.lists(st.integers(0, 60), max_size=6)
 
 
-@settings(_PATIENT, max_examples=250)
+@settings(_PATIENT, max_examples=examples(250))
 @given(_logs(), _cuts)
 def test_changes_are_those_of_the_message_by_message_decoder(log: Log, cuts: list[int]) -> None:
     _hold_together(log, cuts, NO_LIMITS)
 
 
-@settings(_PATIENT, max_examples=120)
+@settings(_PATIENT, max_examples=examples(120))
 @given(_logs(), _cuts, st.integers(1, 6), st.integers(1, 3000), st.none() | st.integers(0, 6))
 def test_a_batch_ends_with_the_transaction_that_reaches_a_limit(
     log: Log, cuts: list[int], transactions: int, message_bytes: int, stop_at: int | None
@@ -279,7 +280,7 @@ def test_a_batch_ends_with_the_transaction_that_reaches_a_limit(
     _hold_together(log, cuts, Limits(transactions, message_bytes, bound))
 
 
-@settings(_PATIENT, max_examples=100)
+@settings(_PATIENT, max_examples=examples(100))
 @given(_logs(), _cuts, st.data())
 def test_reading_stops_where_an_altered_table_is_announced(log: Log, cuts: list[int], data: st.DataObject) -> None:
     article = data.draw(st.sampled_from(log.articles))

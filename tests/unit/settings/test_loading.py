@@ -15,6 +15,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support.example_publication import EXAMPLE
+from support.example_counts import examples
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
@@ -369,14 +370,14 @@ def _loads_or_is_refused_clearly(path: Path) -> None:
     assert _INTERNALS.search(said) is None, said
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(document=_mutated())
 def test_any_document_loads_or_is_refused_in_words_of_the_file(document: Any, tmp_path: Path) -> None:
     text = yaml.safe_dump(document, allow_unicode=True)
     _loads_or_is_refused_clearly(_written(tmp_path, text.encode(errors="ignore")))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     at=st.integers(0, len(GOOD)),
     length=st.integers(0, 12),

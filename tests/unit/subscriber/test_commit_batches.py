@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from support.example_counts import examples
 from tranrepl.errors import InternalError
 from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.subscriber.batching import commit_batches as module
@@ -81,7 +82,7 @@ def _cut(commands: Sequence[Command], cuts: Sequence[int]) -> Iterator[pa.Record
 _sizes = st.lists(st.one_of(st.integers(1, 4), st.integers(1, 30)), max_size=12)
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
 @given(
     _sizes,
     st.lists(st.integers(0, 100), max_size=8),
@@ -100,7 +101,7 @@ def test_commits_hold_whole_transactions_within_the_limits(
         assert _delivered(commit_batches(_cut(flat, cuts), limits, first), longest) == _expected(ordered, limits)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(_sizes, st.lists(st.integers(0, 100), max_size=8), st.sets(st.integers(0, 12)), st.integers(1, 12))
 def test_a_transaction_that_changes_the_schema_is_a_commit_batch(
     sizes: list[int], cuts: list[int], changing: set[int], longest: int
@@ -150,7 +151,7 @@ def test_of_many_articles_the_first_piece_is_a_commit_batch() -> None:
     assert (len(piece.commands), piece.ends_commit_batch) == (50, True)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(_sizes, st.integers(1, 2000))
 def test_pieces_are_bounded_in_bytes_too(sizes: list[int], piece_bytes: int) -> None:
     ordered = _transactions(sizes)
@@ -164,7 +165,7 @@ def test_pieces_are_bounded_in_bytes_too(sizes: list[int], piece_bytes: int) -> 
     assert all(len(piece.commands) <= 1 or piece.commands.nbytes <= most for piece in pieces)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=8),
     st.lists(st.integers(0, 60), max_size=6),

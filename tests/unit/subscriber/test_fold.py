@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from support.command_history import Column, History, Image, registered, table_description
+from support.example_counts import examples
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.row_images import values
@@ -58,7 +59,7 @@ _operations = st.sampled_from(["insert", "update", "delete"])
 _acts = st.lists(st.tuples(st.integers(0, 3), _operations, _rows, _rows), min_size=1, max_size=25)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(_acts, st.sampled_from(["SCALL", "MCALL"]), st.sampled_from(["CALL", "XCALL"]))
 def test_folding_is_what_a_loop_gives(acts: list[tuple[int, str, Image, Image]], update: str, delete: str) -> None:
     """There are four articles, two by two of one shape."""

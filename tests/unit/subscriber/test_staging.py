@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from support.example_counts import examples
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, arguments
 from tranrepl.model.commands import ROW_LAYOUT, Operation
@@ -135,7 +136,7 @@ def _expected(articles: list[RegisteredArticle], rows: list[Row], layout: Stagin
     return "".join(lines)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(_commands(), st.integers(0, 3), st.integers(1, 4))
 def test_copy_text_holds_every_value_in_its_slot(
     commands: tuple[list[RegisteredArticle], list[Row]], before: int, chunk: int
