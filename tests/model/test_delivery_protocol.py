@@ -32,6 +32,7 @@ _VIOLATIONS = {
 """All other mutations apply a command twice."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", Mutation)
 def test_without_one_of_its_rules_the_protocol_fails(mutation: Mutation) -> None:
     found = search(Locking.ROW_0_FIRST, mutation, faults=1)

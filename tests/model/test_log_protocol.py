@@ -17,7 +17,7 @@ _UNEQUAL = "a run has ended well, and the Subscriber does not have the Publisher
 _RESTORED, _PROMOTED, _DUMPED = Event.PUBLISHER_RESTORED, Event.STANDBY_PROMOTED, Event.DUMPED_AND_RESTORED
 
 
-@pytest.mark.parametrize("start", [Start(), _SNAPSHOT_FIRST])
+@pytest.mark.parametrize("start", [Start(), pytest.param(_SNAPSHOT_FIRST, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("event", Event)
 def test_whatever_happens_once_is_told_or_harmless(event: Event, start: Start) -> None:
     """In whatever step it comes, and whoever is killed; nothing is refused that has lost nothing."""
@@ -94,6 +94,7 @@ _CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES, ids=lambda it: it.mutation.name.lower())
 def test_without_one_of_its_rules_the_protocol_fails(case: _Case) -> None:
     found = search(case.events, {case.mutation, *case.beside}, case.faults, case.writes, case.start)

@@ -17,7 +17,7 @@ def test_each_file_with_slow_tests_says_what_covers_them() -> None:
     assert found is not None
     files = {
         path.relative_to(_TESTS).as_posix()
-        for path in _TESTS.rglob("test_*.py")
+        for path in _TESTS.rglob("*.py")
         if _MARK in path.read_text(encoding="utf-8")
     }
     assert set(_LINE.findall(found[1])) == files

@@ -76,6 +76,7 @@ def test_every_state_is_refused_with_the_way_that_works(site: Site, tmp_path: Pa
     assert_reinitializes(site, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("broken", "said"), _BREAKS, ids=lambda it: getattr(it, "__name__", ""))
 def test_rows_that_are_the_publishers_already_stay(site: Site, tmp_path: Path, broken: Break, said: str) -> None:
     broken(site)
@@ -213,6 +214,7 @@ def _trust_everybody(data: Path) -> None:
     (data / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n", encoding="ascii")
 
 
+@pytest.mark.slow
 def test_a_publisher_that_pg_upgrade_has_made(
     own_server: PostgresServer,
     upgraded: Callable[[], PostgresServer],

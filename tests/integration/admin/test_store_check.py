@@ -25,6 +25,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return site
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_a_store_that_only_spark_reaches_is_tried_by_a_job(site: Site, tmp_path: Path) -> None:
     environment = {"JAVA_HOME": os.environ.get("JAVA_HOME", ""), **site.databases.environment}

@@ -255,12 +255,26 @@ _FROM_SETUP_TOO = (
     "article changed with something undelivered",
     "slot dropped, and a column",
 )
+_COMBINED = (
+    "slot dropped, something undelivered",
+    "slot dropped, and a column",
+    "column dropped, and read up to there",
+    "column dropped, nothing else",
+    "column retyped, no snapshots",
+    "column dropped and another added",
+    "table rewritten, its rows not to be touched",
+    "filter changed, rows not to be touched",
+    "snapshot waits, and a column goes",
+    "subscription deactivated, and a column gone",
+)
 _ALSO_IN_REINITIALIZATION = ("slot dropped", "slot made anew", "slot advanced", "distribution database restored")
 
 
 def _marks(name: str, goal: Command, choice: int) -> list[pytest.MarkDecorator]:
-    """Return `slow` where a situation is met once more, or `test_publication_reinitialization` meets it."""
-    again = choice > 0 or goal != SITUATIONS[name].goals[0] or name in _ALSO_IN_REINITIALIZATION
+    """Return `slow` where a situation is met once more, combines others, or `test_publication_reinitialization` meets
+    it."""
+    elsewhere = name in _COMBINED or name in _ALSO_IN_REINITIALIZATION
+    again = choice > 0 or goal != SITUATIONS[name].goals[0] or elsewhere
     return [pytest.mark.slow] if again else []
 
 

@@ -117,6 +117,7 @@ def test_airflow_finds_the_plugin_and_the_dags(installation: Installation, file:
     assert (plugin_errors, dag_errors) == ({}, {})
 
 
+@pytest.mark.slow
 def test_a_new_publication_is_set_up_and_run(
     installation: Installation, file: str, databases: DatabasesFactory
 ) -> None:

@@ -69,6 +69,7 @@ def test_as_many_columns_as_a_table_has(
     assert len(site.at_subscriber("SELECT id FROM t")) == 9
 
 
+@pytest.mark.slow
 def test_together_tables_are_wider_than_a_table(databases: DatabasesFactory, tmp_path: Path) -> None:
     """Their types differ, so that no column of a staging table serves both."""
     site = _site(databases(), tmp_path, "serial", numbers=(900, "integer"), texts=(900, "text"))

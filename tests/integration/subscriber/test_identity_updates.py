@@ -60,7 +60,7 @@ def _compared(site: Site) -> tuple[list[tuple[object, ...]], list[tuple[object, 
     )
 
 
-@pytest.mark.parametrize("apply", ["auto", "serial"])
+@pytest.mark.parametrize("apply", ["auto", pytest.param("serial", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("style", _STYLES)
 def test_an_identity_is_updated_and_nothing_of_the_row_is_lost(
     style: str, apply: str, databases: DatabasesFactory, tmp_path: Path

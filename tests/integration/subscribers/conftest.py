@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pymssql
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from conftest import DatabaseFactory
 from support.mariadb import MariaDbServer, installed
@@ -21,6 +22,14 @@ from support.subscribers import KINDS, STATEMENTS, Kind, Site, mssql_execute, sq
 from tranrepl.connections import Connection, from_environment
 
 MSSQL_VARIABLE = "TRANREPL_TEST_MSSQL"
+
+_SLOW = ("postgres statements", "mariadb statements")
+"""Of these databases `make test` has procedures, and statements at SQLite."""
+
+
+def _parameters(kinds: Iterable[Kind]) -> list[ParameterSet]:
+    return [pytest.param(it, id=it.name, marks=[pytest.mark.slow] if it.name in _SLOW else []) for it in kinds]
+
 
 _ONE_OF_EACH = [kind for kind in KINDS if "," not in kind.name]
 
@@ -119,13 +128,13 @@ def _succeeds(server: Connection, statement: str) -> bool:
     return True
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+@pytest.fixture(params=_parameters(KINDS))
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """Every database, by every way there."""
     return _site(request, request.param, tmp_path)
 
 
-@pytest.fixture(params=_ONE_OF_EACH, ids=lambda kind: kind.name)
+@pytest.fixture(params=_parameters(_ONE_OF_EACH))
 def plain_site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """Every database by procedures and by statements, in one call syntax."""
     return _site(request, request.param, tmp_path)

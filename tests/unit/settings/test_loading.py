@@ -14,8 +14,8 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from support.example_publication import EXAMPLE
 from support.example_counts import examples
+from support.example_publication import EXAMPLE
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
