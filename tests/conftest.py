@@ -1,6 +1,6 @@
 """What tests share: one PostgreSQL cluster and one Spark session a run, fresh databases a test.
 
-Nothing is started before a test asks for it.
+Nothing is started before a test needs it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ the next one, and what is left behind of a test does not meet the one right afte
 
 
 class _Names:
-    """Names of databases, on whatever server."""
+    """Names of databases, unique on any server."""
 
     def __init__(self) -> None:
         self._free: dict[str, deque[str]] = defaultdict(deque)
@@ -83,8 +83,9 @@ class DatabasesFactory(Protocol):
 
 
 def pytest_configure() -> None:
-    """Examples have no deadline. Every Spark, also the jobs that tests submit, listens on loopback, runs our Python and
-    starts fast."""
+    """Give examples no deadline. Let every Spark, also of jobs that tests submit, listen on loopback, run our Python
+    and start fast.
+    """
     # Several processes share two cores: how long an example takes says nothing.
     hypothesis.settings.register_profile("tranrepl", deadline=None)
     hypothesis.settings.load_profile("tranrepl")
@@ -100,8 +101,9 @@ _TAKE_LONG = ("slow", "scheduler", "submit")
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """In a run of several processes, files with tests that take long come first, then those with the most tests; a
-    file's tests stay in the order drawn."""
+    """Put files with slow tests first, then those with the most tests, in a run of several processes; a file's tests
+    stay in the order drawn.
+    """
     yield
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
@@ -116,7 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduli
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is imported by now stays, and collections of garbage need not look at it again and again."""
+    """Freeze what is imported by now: garbage collection need not look at it again and again."""
     if any("spark" in getattr(item, "fixturenames", ()) for item in session.items):
         # Commands and tasks that run in this process leave it out from then on, unless it is there; Spark needs it.
         importlib.import_module("pandas")
@@ -126,14 +128,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def server_folder() -> Iterator[Path]:
-    """Where the run's servers have their homes, each its own."""
+    """Yield the folder in which each of the run's servers has its home."""
     with memory_folder() as folder:
         yield folder
 
 
 @pytest.fixture(scope="session")
 def postgres(server_folder: Path) -> Iterator[PostgresServer]:
-    """The run's embedded PostgreSQL 18."""
+    """Yield the run's embedded PostgreSQL 18."""
     with PostgresServer(ServerSettings(server_folder / "postgres", fsync=False)) as server:
         server.make_logins_cheap()
         server.keep_session()
@@ -142,7 +144,7 @@ def postgres(server_folder: Path) -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def debian_postgres(server_folder: Path) -> Iterator[PostgresServer]:
-    """The run's PostgreSQL 15, of Debian's package."""
+    """Yield the run's PostgreSQL 15, from Debian's package."""
     if not (DEBIAN_BINDIR / "postgres").exists():
         pytest.skip(f"Debian's postgresql-15 is not installed: {DEBIAN_BINDIR} is missing")
     home = server_folder / "debian_postgres"
@@ -154,7 +156,7 @@ def debian_postgres(server_folder: Path) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def own_server(server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
-    """A PostgreSQL 18 of this test's own, to be restored, promoted or restarted, with a database `publisher`."""
+    """Yield a PostgreSQL 18 for this test alone, to be restored, promoted or restarted, with a database `publisher`."""
     with PostgresServer(ServerSettings(server_folder / tmp_path.name, fsync=False)) as server:
         server.create_database("publisher")
         yield server
@@ -163,7 +165,7 @@ def own_server(server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
-    """A factory of fresh databases, dropped after the test with their replication slots."""
+    """Yield a factory of fresh databases, dropped after the test with their replication slots."""
     created: list[tuple[PostgresServer, str]] = []
 
     def create(connection_id: str, server: PostgresServer | None = None, *, migrated: bool = False) -> Connection:
@@ -184,7 +186,7 @@ def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
 
 @pytest.fixture
 def databases(database: DatabaseFactory) -> DatabasesFactory:
-    """A factory of the three databases of a publication, each on a server of one's choice."""
+    """Return a factory of the three databases of a publication, each on a server of the test's choice."""
 
     def create(
         *,
@@ -204,7 +206,7 @@ def databases(database: DatabaseFactory) -> DatabasesFactory:
 
 @cache
 def _empty_template(server: PostgresServer) -> str:
-    """Return a database whose copies have the file with which a session begins, so that no session need write it."""
+    """Return a database whose copies have the file that a session writes at its start, so that no session has to."""
     name = "empty_template"
     server.create_database(name)
     server.connect(name).close()
@@ -222,7 +224,7 @@ def _migrated_template(server: PostgresServer) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The run's Spark session, with the jobs' own settings, on two cores and loopback."""
+    """Yield the run's Spark session, with the jobs' own settings, on two cores and loopback."""
     from pyspark.sql import SparkSession
 
     settings = {

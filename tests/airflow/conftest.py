@@ -84,7 +84,7 @@ CONNECTIONS: dict[str, dict[str, Any]] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Airflow warns of its own and its dependencies' future; ours still fail."""
+    """Ignore the warnings of Airflow and its dependencies about what is to change; our own still fail."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             for category in ("DeprecationWarning", "PendingDeprecationWarning", "ResourceWarning"):
@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def airflow_home() -> Iterator[Path]:
-    """Airflow's home with a migrated database that holds the connections, once a session."""
+    """Yield Airflow's home with a migrated database that holds the connections, once a session."""
     dags = _HOME / "dags"
     dags.mkdir()
     shutil.copy(CHECKOUT / "dags" / "replication.py", dags)
@@ -116,26 +116,26 @@ def airflow_home() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _airflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For these tests alone: others in the same process start processes that must not see it."""
+    """Set Airflow's variables for these tests alone: other tests' processes must not see them."""
     for name, value in AIRFLOW_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
 def publication() -> Publication:
-    """Two articles and two subscriptions, every five minutes."""
+    """Return a publication of two articles and two subscriptions that runs every five minutes."""
     return Publication.model_validate(PUBLICATION)
 
 
 @pytest.fixture
 def stored_connections() -> dict[str, dict[str, Any]]:
-    """By id, the fields of each connection that the publication needs."""
+    """Return the fields of each connection that the publication needs, by id."""
     return dict(CONNECTIONS)
 
 
 @pytest.fixture
 def publications(airflow_home: Path) -> Iterator[Path]:
-    """The folder of settings files beside the DAG file, with one publication in it."""
+    """Yield the folder of settings files beside the DAG file, with one publication in it."""
     folder = airflow_home / "dags" / "publications"
     folder.mkdir()
     _write(folder)
@@ -172,12 +172,12 @@ def _write(folder: Path, **changes: Any) -> Path:
 
 @dataclass
 class FakeSpark:
-    """What the fake spark-submit answers, and how it was called."""
+    """The answers of the fake spark-submit, and how it was called."""
 
     folder: Path
 
     def answer(self, job: str, result: JobResult | None, exit_code: int = 0, output: str = "") -> None:
-        """For `log_reader`, `streams` or `single_connection`. Without a result, the job leaves no file."""
+        """Set what `log_reader`, `streams` or `single_connection` answers. Without a result, it leaves no file."""
         text = None if result is None else result.model_dump_json()
         answer = {"result": text, "exit_code": exit_code, "output": output}
         (self.folder / f"{job}.answer").write_text(json.dumps(answer), encoding="utf-8")
@@ -194,7 +194,7 @@ class FakeSpark:
 
 @pytest.fixture
 def fake_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_pipes: None) -> FakeSpark:
-    """A fake spark-submit, first on PATH. Every job succeeds with nothing delivered until told otherwise."""
+    """Put a fake spark-submit first on PATH. Every job succeeds with nothing delivered until a test says otherwise."""
     binary = tmp_path / "bin" / "spark-submit"
     binary.parent.mkdir()
     binary.write_text(f"#!{sys.executable} -IS\n{FAKE_SPARK_SUBMIT.read_text(encoding='utf-8')}", encoding="utf-8")
@@ -211,7 +211,7 @@ def fake_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_pipes: No
 
 @pytest.fixture
 def closed_pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Outputs of spark-submit, closed at the end of the test."""
+    """Close spark-submit's outputs at the end of the test."""
     # The provider leaves the output of spark-submit open, which pytest would blame on whatever test runs next.
     pipes: list[IO[Any]] = []
 
@@ -228,7 +228,7 @@ def closed_pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass
 class IdleChecks:
-    """What the jobs' idle checks find: None is work to do. No snapshot is waited for until told otherwise."""
+    """Results of the jobs' idle checks: None means that there is work to do. No snapshot is waited for by default."""
 
     results: dict[str, JobResult | None] = field(default_factory=dict)
     asked: list[tuple[JobRequest, dict[str, Any]]] = field(default_factory=list)
@@ -250,7 +250,7 @@ def idle_checks(monkeypatch: pytest.MonkeyPatch) -> IdleChecks:
 
 @dataclass
 class FakeTaskInstance:
-    """What an operator asks of its task instance."""
+    """The part of a task instance that an operator uses."""
 
     first_attempt_state: str = "failed"
     error: dict[str, Any] | None = None
@@ -272,7 +272,7 @@ class FakeTaskInstance:
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch, stored_connections: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The connections of a secrets backend; a test may change them."""
+    """Return the connections of a secrets backend; a test may change them."""
 
     def get_connection(_: type[BaseHook], connection_id: str) -> TaskConnection:
         if connection_id not in stored_connections:

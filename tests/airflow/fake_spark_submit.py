@@ -1,4 +1,4 @@
-"""Stands for spark-submit and the job in one: it notes how it was called and writes the result it was told to."""
+"""Stands for spark-submit and its job: it records how it was called and writes the result that the test has set."""
 
 import json
 import os

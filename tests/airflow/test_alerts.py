@@ -1,4 +1,4 @@
-"""Who is told, of what, and how often: runs whose alerts go to a mail server and a web server on loopback."""
+"""Who gets which alert, and how often: runs whose alerts go to a mail server and a web server on loopback."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ FIELDS = {
 
 
 def _fields(file: Path) -> dict[str, str]:
-    """All fields, of a publication in this file."""
+    """Return all fields, of a publication in this file."""
     browse = f"tranrepl browse {file} --from 0x00ab --to 0x00ab"
     steps = (
         "# look at the transaction",
@@ -114,7 +114,7 @@ def _pager(monkeypatch: pytest.MonkeyPatch, server: Hook) -> None:
 
 @pytest.fixture
 def parse(publications: Path, write_publication: PublicationWriter) -> Callable[..., DAG]:
-    """The DAG of one subscription with these alerts, with retries that do not wait."""
+    """Return a function that makes the DAG of one subscription with these alerts, with retries that do not wait."""
     (publications / "purchasing.yaml").unlink()
 
     def parse_with(*alerts: dict[str, Any], **changes: Any) -> DAG:
@@ -172,7 +172,7 @@ def test_a_batch_that_the_retry_delivered_sends_no_alert(
 
 
 def _skipping(number: int, error: Exception | None = None) -> JobResult:
-    """Return the result of a delivery that skips so many commands and is then stopped by an error."""
+    """Return the result of a delivery that skips so many commands before an error stops it."""
     report = error.report if isinstance(error, ReplicationError) else None
     skipped = tuple(
         ErrorReport(
@@ -320,7 +320,7 @@ def test_an_alert_that_could_not_be_sent_breaks_the_dag_that_says_so(
 
 
 class Remembering(BaseNotifier):
-    """A notifier of somebody's own."""
+    """A user's own notifier, which keeps what it is given."""
 
     template_fields = ("text",)
     told: ClassVar[list[tuple[str, Any]]] = []

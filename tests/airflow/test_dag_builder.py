@@ -119,7 +119,7 @@ def test_nothing_of_the_settings_is_taken_for_a_template(dag: DAG) -> None:
 
 
 def broken_message(dag: DAG) -> str:
-    """What a run of a broken publication's DAG fails with."""
+    """Run a broken publication's DAG, and return the message that it fails with."""
     task = dag.get_task("settings")
     assert isinstance(task, BrokenSettingsOperator)
     with pytest.raises(ReplicationStopped) as raised:

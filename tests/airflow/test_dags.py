@@ -20,7 +20,7 @@ ALL = {"purchasing", "validation_purchasing", "reinitialize_purchasing", "distri
 
 @pytest.fixture
 def folder(publications: Path, tmp_path: Path) -> Path:
-    """Publications that are not beside any DAG file."""
+    """Return a folder of publications that are not beside any DAG file."""
     return Path(shutil.move(publications, tmp_path / "elsewhere"))
 
 

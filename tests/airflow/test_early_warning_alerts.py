@@ -1,4 +1,4 @@
-"""Early warnings as alerts: the log reader's task tells each once."""
+"""Early warnings as alerts: the log reader's task sends each once."""
 
 from __future__ import annotations
 

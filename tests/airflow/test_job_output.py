@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class _TaskInstance:
     def xcom_push(self, key: str, value: Any) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
 
 @pytest.mark.submit

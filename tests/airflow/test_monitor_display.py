@@ -1,4 +1,4 @@
-"""Numbers and times of Replication Monitor, as a person reads them."""
+"""Numbers and times as Replication Monitor shows them."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ def _create_pool(name: str, slots: int) -> None:
 def test_setup_creates_missing_pools_and_teardown_removes_them(
     airflow_home: Path, publication: Publication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is there keeps its slots. After the first, Airflow's own commands run in this process: a process of each
-    takes as long as Airflow's start."""
+    """Start Airflow's own command once, and run the others in this process: each start takes as long as Airflow's."""
     _forget_pools()
     audit, reporting = "replication_purchasing_audit", "replication_purchasing_reporting"
     _create_pool(audit, slots=3)

@@ -37,7 +37,7 @@ SNAPSHOT = JobResult(
 
 @pytest.fixture
 def dag_file(airflow_home: Path) -> Iterator[Path]:
-    """Beside the publications' own."""
+    """Write the DAG file beside the publications' own."""
     path = airflow_home / "dags" / "reinitialization.py"
     shutil.copy(Path(__file__).parents[2] / "dags" / "reinitialization.py", path)
     yield path
@@ -56,7 +56,7 @@ def dag(publications: Path, dag_file: Path) -> DAG:
 
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> list[SnapshotRequest]:
-    """What was marked for reinitialization; nothing is in a database."""
+    """Collect the requests to reinitialize; nothing is in a database."""
     requests: list[SnapshotRequest] = []
     module = types.ModuleType("tranrepl.snapshot.reinitialization")
     module.__dict__["mark_for_reinitialization"] = lambda request, _: requests.append(request)
@@ -159,7 +159,7 @@ def test_a_try_that_could_not_mark_is_followed_by_one_that_does(
 
 
 def note_of(finished: DagRun) -> str | None:
-    """What the scheduler's listener writes of the run; `dag.test()` holds it in no session when it ends."""
+    """Call the scheduler's listener, and return its note of the run; `dag.test()` leaves the run in no session."""
     with create_session() as session:
         held: Any = session.get_one(DagRun, finished.id)
         held.dag = finished.dag

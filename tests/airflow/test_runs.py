@@ -51,7 +51,7 @@ def failing(error: ReplicationError, delivered: JobResult | None = None) -> JobR
 def dag(
     publications: Path, write_publication: PublicationWriter, idle_checks: IdleChecks, fake_spark: FakeSpark
 ) -> DAG:
-    """The DAG of one subscription as Airflow parses it, with retries that do not wait."""
+    """Return the DAG of one subscription as Airflow parses it, with retries that do not wait."""
     write_publication(subscriptions=[{"name": "reporting", "connection": "subscriber"}])
     bag = DagBag(publications.parent)
     assert bag.import_errors == {}
@@ -301,14 +301,14 @@ def test_a_table_without_commands_emits_none(run: Run) -> None:
 
 
 def all_events_of(finished: DagRun) -> list[dict[str, Any]]:
-    """What they say, in the order in which they were emitted."""
+    """Return the extras of all Asset events, in the order in which they were emitted."""
     with create_session() as session:
         mine = select(AssetEvent).where(AssetEvent.source_run_id == finished.run_id).order_by(AssetEvent.id)
         return [event.extra for event in session.scalars(mine)]
 
 
 def note_of(finished: DagRun) -> str | None:
-    """What the scheduler's listener writes of the run; `dag.test()` holds it in no session when it ends."""
+    """Call the scheduler's listener, and return its note of the run; `dag.test()` leaves the run in no session."""
     with create_session() as session:
         held = session.get_one(DagRun, finished.id)
         held.dag = finished.dag

@@ -60,7 +60,7 @@ def _at_least(count: int, found: list[Any]) -> list[Any]:
 
 @pytest.fixture
 def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) -> dict[str, Site]:
-    """`live` has a schedule of ten seconds; `past` one that fired in a minute of last month, and never will again."""
+    """Set up `live`, which runs every ten seconds, and `past`, which was due in one minute of last month only."""
     made: dict[str, Site] = {}
     minute = _past_minute()
     for name, schedule in {
@@ -143,15 +143,14 @@ def airflow(
 
 
 def _write_publication_with_snapshots(folder: Path, site: Site) -> None:
-    """For its DAGs alone, which are never run: only where a subscription takes snapshots is there one that begins it
-    anew."""
+    """Write a publication that is never run: only one that takes snapshots has a DAG that reinitializes it."""
     document = site.publication.model_dump(mode="json") | {"publication": "copied"}
     document["subscriptions"][0]["sync_type"] = "automatic"
     (folder / "copied.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
 
 def _waiting_dag(table: str) -> str:
-    """The example of the docs, waiting for another table."""
+    """Return the docs' example of a DAG that waits for another table."""
     text = (CHECKOUT / "docs" / "how-to" / "wait-for-a-delivery.md").read_text(encoding="utf-8")
     code = text.split("```python\n")[1].split("```")[0]
     assert "purchasing/reporting/purchasing.vendor" in code
@@ -166,7 +165,7 @@ def api(airflow: AirflowHome) -> Iterator[Api]:
 
 @contextmanager
 def _load(site: Site) -> Iterator[None]:
-    """Transactions at the Publisher, about ten a second."""
+    """Commit about ten transactions a second at the Publisher."""
     stop = Event()
 
     def work() -> None:
@@ -307,7 +306,7 @@ def _backfill_each_interval_by_itself(site: Site, api: Api, postgres: PostgresSe
 
 
 def _move_commits(site: Site, minute: datetime) -> list[int]:
-    """Let the stored transactions be of the minute's first three intervals; how many each has."""
+    """Move the stored transactions into the minute's first three intervals; return how many each has."""
     store = Path(site.publication.distributor.store)
     (file,) = store.glob("*/part-0.parquet")
     commands = pq.read_table(file)
@@ -335,7 +334,7 @@ def _restore(site: Site, dump: str, postgres: PostgresServer) -> None:
 
 
 def _create_backfill(airflow: AirflowHome, dag_id: str, first: datetime, last: datetime, tmp_path: Path) -> None:
-    """As a person asks for it at the shell."""
+    """Start a backfill from the shell, as a person does."""
     airflow.run(
         *("backfill", "create", "--dag-id", dag_id, "--max-active-runs", "1"),
         *("--from-date", first.isoformat(), "--to-date", last.isoformat()),

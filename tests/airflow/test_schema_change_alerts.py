@@ -1,4 +1,4 @@
-"""Who is told of schema changes, at which level: runs whose alerts go to a web server on loopback."""
+"""Who gets alerts of schema changes, at which level: runs whose alerts go to a web server on loopback."""
 
 from __future__ import annotations
 

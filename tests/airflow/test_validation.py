@@ -1,4 +1,4 @@
-"""The validation DAG: what its tasks ask of the job, and who is told when rows differ."""
+"""The validation DAG: what its tasks ask of the job, and who gets an alert when rows differ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOOK = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"c
 
 @pytest.fixture
 def dag_file(airflow_home: Path) -> Iterator[Path]:
-    """Beside the publications' own."""
+    """Write the DAG file beside the publications' own."""
     path = airflow_home / "dags" / "validation.py"
     shutil.copy(CHECKOUT / "dags" / "validation.py", path)
     yield path

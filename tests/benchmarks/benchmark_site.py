@@ -41,7 +41,7 @@ class Servers:
 
 
 class BenchmarkSite:
-    """Both systems, set up over the same Publisher. Nothing is delivered before it is asked for."""
+    """Both systems, set up over the same Publisher. Nothing is delivered until `deliver`."""
 
     def __init__(
         self,
@@ -67,28 +67,32 @@ class BenchmarkSite:
         return list(self._subscriptions)
 
     def end_backlog(self) -> int:
-        """The row of the table `marker` that is its last change."""
+        """Update the row of table `marker` as the backlog's last change; return its value."""
         number = next(self._markers)
         execute(self.publisher, f"INSERT INTO marker VALUES ({number})")
         return number
 
     def vacuum(self, ends: Sequence[Connection]) -> None:
-        """Now, so that no autovacuum does it while others are measured."""
+        """Vacuum now, so that autovacuum does not do it while others are measured."""
         for end in ends:
             execute(end, f"VACUUM {', '.join(self.scenario.published)}")
 
     def probe_log(self) -> None:
-        """What the log reader does before its Spark job is started. Raises AssertionError where there is nothing."""
+        """Do what the log reader does before its Spark job starts. Raises AssertionError where there is nothing to
+        read.
+        """
         if self.site.probe_log() is not None:
             raise AssertionError("there is nothing to read")
 
     def probe_batches(self, mode: Apply) -> None:
-        """What each delivery does before its Spark job is started. Raises AssertionError where there is nothing."""
+        """Do what each delivery does before its Spark job starts. Raises AssertionError where there is nothing to
+        deliver.
+        """
         if any(self._for_each_subscriber(mode, self.site.probe_batches)):
             raise AssertionError("there is nothing to deliver")
 
     def deliver(self, mode: Apply) -> JobResult:
-        """To every Subscriber of the mode, as Airflow's tasks would; all jobs together."""
+        """Deliver to every Subscriber of the mode, as Airflow's tasks would; return the sum of all jobs."""
         total = JobResult()
         for result in self._for_each_subscriber(mode, self.site.run_distribution):
             result.raise_error()
@@ -96,7 +100,7 @@ class BenchmarkSite:
         return total
 
     def _for_each_subscriber(self, mode: Apply, job: Callable[[str], _T]) -> list[_T]:
-        """`CORES` at a time."""
+        """Run the job for every Subscriber of the mode, `CORES` at a time."""
         names = self._subscriptions[mode]
         if len(names) == 1:
             return [job(names[0])]
@@ -104,7 +108,7 @@ class BenchmarkSite:
             return list(jobs.map(job, names))
 
     def check_equal(self) -> None:
-        """Every Subscriber holds the same rows, and where there is no row filter, the Publisher's."""
+        """Check that every Subscriber holds the same rows, and the Publisher's where there is no row filter."""
         ours = [it for mode in self.modes for it in self.subscribers(mode)]
         ends = [*([] if self.scenario.row_filter else [self.publisher]), *ours, *self.references]
         rows = " UNION ALL ".join(_ROWS.format(table) for table in self.scenario.published)
@@ -121,7 +125,7 @@ class BenchmarkSite:
 def opened(
     servers: Servers, scenario: Scenario, modes: Sequence[Apply], store: Path, spark: SparkSession | None = None
 ) -> Iterator[BenchmarkSite]:
-    """The scenario's databases with their first rows, as long as the context. Without a session, jobs are submitted."""
+    """Yield the scenario's databases with their first rows. Without a Spark session, jobs are submitted."""
     with ExitStack() as stack:
         numbers = range(1, scenario.subscribers + 1)
         names = [
@@ -160,7 +164,7 @@ def _site(
     store: Path,
     spark: SparkSession | None,
 ) -> Site:
-    """A subscription has the name of its connection."""
+    """Return the site; each subscription has the name of its connection."""
     subscribers = list(itertools.chain.from_iterable(ours.values()))
     site = Site(
         Databases(publisher, subscribers[0], distribution),

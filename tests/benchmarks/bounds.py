@@ -13,7 +13,7 @@ MOST_SECONDS = 1800
 
 @contextmanager
 def at_most(seconds: int, what: str) -> Iterator[None]:
-    """Raises TimeoutError after that, in the main thread, whose alarm it takes."""
+    """Raise TimeoutError after so many seconds, in the main thread, by its alarm."""
 
     def too_late(_signal: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"{what}: not done within {seconds} s")
@@ -28,5 +28,5 @@ def at_most(seconds: int, what: str) -> Iterator[None]:
 
 
 def end_in_order() -> None:
-    """SIGTERM ends this process as Ctrl-C does."""
+    """Let SIGTERM end this process as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,6 +1,6 @@
 """The chart of the docs: changes a second of each workload, as a PNG.
 
-`python -m benchmarks.chart RESULTS.json CHART.png` draws it anew.
+`python -m benchmarks.chart RESULTS.json CHART.png` draws it again.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _rate(rows: Sequence[Row], series: _Series) -> float | None:
 
 
 def _label(bar: _Bar, group: Sequence[_Bar]) -> str:
-    """Return its rate, and how many times the built-in's."""
+    """Return a bar's rate, and how many times that of built-in replication it is."""
     ratio = "" if bar.series.mode is None else f"  ({bar.per_s / group[0].per_s:.2f})"
     return f"{bar.per_s:,.0f}{ratio}"
 

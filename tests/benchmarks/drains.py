@@ -53,7 +53,7 @@ def measure(ends: BenchmarkSite, servers: Servers, workload: Workload, turn: int
 def _drain_both(
     ends: BenchmarkSite, servers: Servers, marker: int, *, built_in_first: bool
 ) -> tuple[float, dict[Apply, TimedJob]]:
-    """Seconds of built-in replication, and our deliveries by mode."""
+    """Return the seconds of built-in replication, and our deliveries by mode."""
     reference, delivered = 0.0, {}
     first, *others = ends.modes
     for mode in ([None, first] if built_in_first else [first, None]) + others:
@@ -70,7 +70,7 @@ def _drain_both(
 
 
 def seconds_of(look: Callable[[], object]) -> float:
-    """What a job's look takes, which comes before its Spark job is started."""
+    """Return the seconds that a job's probe takes, which comes before its Spark job is started."""
     started = time.perf_counter()
     look()
     return time.perf_counter() - started
@@ -89,7 +89,7 @@ def timed(job: Callable[[], JobResult], probe_seconds: float) -> TimedJob:
 
 
 def _phases(told: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """A job's phases, and what they leave of its time: Spark's own, mostly."""
+    """Return a job's phases, and the rest of its time, which is mostly Spark's own."""
     phases = dict(told)
     if "read_to_store" in phases:
         phases["store"] = phases.pop("read_to_store") - sum(phases.get(name, 0.0) for name in _BEFORE_STORE)
@@ -98,7 +98,7 @@ def _phases(told: Mapping[str, float], seconds: float) -> dict[str, float]:
 
 
 def _decode_slot(ends: BenchmarkSite) -> tuple[int, float]:
-    """Changes in the backlog, and seconds that the slot's own decoding takes (the better of two)."""
+    """Return the changes in the backlog, and the seconds in which the slot decodes them (the better of two)."""
     ((name,),) = execute(
         ends.publisher,
         "SELECT slot_name FROM pg_replication_slots "

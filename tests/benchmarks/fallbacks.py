@@ -95,7 +95,7 @@ def _load() -> str:
 
 
 def _deliver(site: Site, read: ReadCommands, assignment: StreamAssignment) -> tuple[int, int]:
-    """Commit batches, and how many of them went over a single connection."""
+    """Return the number of commit batches, and how many of them went over a single connection."""
     limits, batches, fallbacks, left = CommitLimits(COMMIT_BATCH, 1_000_000), 0, 0, read
     while len(left.commands):
         first, _ = deliver_commands_in_streams(site, left, limits, STREAMS, assignment, retry=False)

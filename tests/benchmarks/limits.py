@@ -38,7 +38,7 @@ class Limit:
 
 
 def measure_limits(database: Connection, rows: int, rounds: int) -> list[Limit]:
-    """In an empty database; the median of each."""
+    """Return the median of each limit, measured in an empty database."""
     with psycopg.connect(**database.libpq_parameters("benchmark"), autocommit=True) as session:  # type: ignore[arg-type]
         for statement in _CREATE:
             session.execute(statement)
@@ -63,7 +63,7 @@ def _round(session: Session, data: list[bytes]) -> dict[str, float]:
 
 
 def _joined(chunks: Iterable[bytes], size: int = 256 * 1024) -> list[bytes]:
-    """In pieces of about that many bytes: COPY gives its rows one by one."""
+    """Join chunks into pieces of about that many bytes: COPY gives its rows one by one."""
     whole = b"".join(chunks)
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 

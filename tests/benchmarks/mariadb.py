@@ -66,7 +66,7 @@ class Servers:
 
 @contextmanager
 def beside_replication(postgres: PostgresServer, home: Path) -> Iterator[Servers]:
-    """MariaDB's servers, as long as the context."""
+    """Yield MariaDB's servers."""
     with ExitStack() as stack:
         yield Servers(
             postgres,
@@ -92,7 +92,7 @@ def _measured(home: Path, rows: int, rounds: int) -> list[Measurement]:
 
 
 def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spark: SparkSession) -> list[Measurement]:
-    """Each workload so many times; all ends are compared. Raises AssertionError where they differ."""
+    """Measure each workload so many times, and compare all ends. Raises AssertionError where they differ."""
     measured: list[Measurement] = []
     with _site(servers, METHODS[method], store, spark) as site:
         for turn, workload in product(range(rounds), vendor_workloads(rows)):
@@ -114,7 +114,7 @@ def race(servers: Servers, method: str, rows: int, rounds: int, store: Path, spa
 
 
 def _drain_both(servers: Servers, site: Site, *, replica_first: bool) -> tuple[float, dict[Apply, TimedJob]]:
-    """Seconds of MariaDB's own replication, and our deliveries by mode."""
+    """Return the seconds of MariaDB's own replication, and our deliveries by mode."""
     reference = servers.replication.drain() if replica_first else None
     delivered = {mode: _delivered(site, mode.value) for mode in servers.subscribers}
     return servers.replication.drain() if reference is None else reference, delivered
@@ -127,7 +127,7 @@ def _delivered(site: Site, subscription: str) -> TimedJob:
 
 @contextmanager
 def _site(servers: Servers, method: Mapping[str, str], store: Path, spark: SparkSession) -> Iterator[Site]:
-    """A Publisher with a table of Vendor, and the same table at every MariaDB, as setup makes it."""
+    """Yield a Publisher with a table of Vendor, and the same table at every MariaDB, as setup makes it."""
     subscribers = {mode: server.connection(DATABASE, mode.value) for mode, server in servers.subscribers.items()}
     publisher, distribution = (servers.postgres.connection(name) for name in ("publisher", "distribution"))
     for end in (publisher, distribution):

@@ -34,7 +34,7 @@ class MariaDbReplication:
         self._primary = primary
 
     def begin(self, create_table: str) -> None:
-        """Make the table anew at both ends; the replica begins after that."""
+        """Create the table at both ends, without rows; the replica begins after that."""
         source = self._primary.connection(DATABASE)
         for server in (self._primary, self.replica):
             server.execute(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}")
@@ -47,7 +47,7 @@ class MariaDbReplication:
         )
 
     def build(self, change: str, rows: int) -> None:
-        """A backlog of one of `CHANGES`."""
+        """Build a backlog of one of `CHANGES`."""
         self._primary.execute(
             f"""BEGIN NOT ATOMIC
                 SET @first = 1;
@@ -62,7 +62,7 @@ class MariaDbReplication:
         )
 
     def drain(self) -> float:
-        """Seconds until the replica has what the primary has."""
+        """Return the seconds until the replica has what the primary has."""
         position, started = self._position(), time.perf_counter()
         self.replica.execute("START SLAVE")
         ((outcome,),) = self.replica.execute(f"SELECT MASTER_GTID_WAIT('{position}', {_MOST_SECONDS})")
@@ -78,7 +78,7 @@ class MariaDbReplication:
 
 @contextmanager
 def mariadb_replication(home: Path) -> Iterator[MariaDbReplication]:
-    """Primary and replica, as long as the context."""
+    """Yield a primary and its replica."""
     log = ("--log-bin=binlog", "--binlog-format=ROW", "--server-id=1")
     with ExitStack() as stack:
         primary = stack.enter_context(MariaDbServer(home / "primary", (*SERVER_OPTIONS, *log)))

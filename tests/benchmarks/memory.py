@@ -34,7 +34,7 @@ class PeakMemory:
         self._sampler.start()
 
     def stop(self) -> Mapping[Role, float]:
-        """In MB."""
+        """Stop measuring, and return the peaks in MB."""
         self._stopped.set()
         self._sampler.join()
         self._sample()
@@ -63,8 +63,9 @@ def peak_memory(into: dict[Role, float]) -> Iterator[None]:
 
 
 def _kilobytes(pid: int) -> int:
-    """A process's own peak. Shared buffers are the server's: of a process that maps them, what it holds now counts
-    without them."""
+    """Return a process's own peak. Shared buffers are the server's: they are left out of what a process that maps them
+    holds now.
+    """
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines())
     peak, held, shared = (int(status[name].split()[0]) for name in ("VmHWM", "VmRSS", "RssShmem"))
     return held - shared if shared else peak
@@ -83,7 +84,7 @@ def _role(pid: int) -> Role | None:
 
 
 def _tree(root: int) -> Iterator[int]:
-    """A process and all below it."""
+    """Yield a process and all below it."""
     yield root
     for tasks in _listed(Path(f"/proc/{root}/task")):
         children: list[str] = []

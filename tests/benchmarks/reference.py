@@ -55,7 +55,7 @@ class BuiltInReplication:
             execute(subscriber, statement.as_string(None))
 
     def drain(self, marker: int) -> float:
-        """Seconds until the row `marker`, the backlog's last, is everywhere."""
+        """Return the seconds until the row `marker`, the backlog's last, is everywhere."""
         with ExitStack() as stack:
             sessions = {
                 name: stack.enter_context(_session(subscriber)) for name, subscriber in self._subscribers.items()
@@ -88,7 +88,7 @@ def _session(connection: Connection) -> Iterator[Session]:
 
 
 def _wait_for(session: Session, question: str) -> None:
-    """Until it has a row."""
+    """Wait until the question has a row for an answer."""
     started = time.perf_counter()
     while session.execute(question.encode()).fetchone() is None:
         if time.perf_counter() - started > _MOST_SECONDS:

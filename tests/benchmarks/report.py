@@ -36,7 +36,7 @@ def show(results: Results, reference: str = _REFERENCE) -> None:
 
 
 def _log_read_once(rows: Sequence[Row]) -> Iterator[Row]:
-    """Each mode has its row, but a backlog's log is read once for all."""
+    """Yield the rows, with one log reader for each backlog: its log is read once for all modes."""
     seen: set[str] = set()
     for row in rows:
         if row.phase is Phase.LOG_READER:

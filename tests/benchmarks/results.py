@@ -38,7 +38,7 @@ class TimedJob:
     """What the probe before it took: a part of its start-up, not in `seconds`."""
 
     def then(self, other: TimedJob) -> TimedJob:
-        """Both, one after the other."""
+        """Return both as one, this one first."""
         phases, peaks = {**self.phases, **other.phases}, {**self.peak_mb, **other.peak_mb}
         return TimedJob(
             self.seconds + other.seconds,
@@ -100,19 +100,19 @@ class Results:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file that `Results.write` wrote."""
+    """Return the rows of a file that `Results.write` wrote."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return [Row(**{**row, "mode": Apply(row["mode"]), "phase": Phase(row["phase"])}) for row in document["rows"]]
 
 
 def slot_decoding(rows: Sequence[Row]) -> list[Limit]:
-    """What no log reader can pass: the slot's own decoding of each backlog."""
+    """Return the slot's own decoding of each backlog, which no log reader can beat."""
     read = {row.workload: row for row in rows if row.phase is Phase.LOG_READER and not row.workload.startswith(MEMORY)}
     return [Limit(f"slot decoding alone: {name}", it.changes, it.reference_per_s) for name, it in read.items()]
 
 
 def medians(measured: Sequence[Measurement], startup: StartUp | None) -> list[Row]:
-    """One row for each workload, mode and phase."""
+    """Return one row for each workload, mode and phase."""
     kinds = dict.fromkeys(it.kind for it in measured)
     return [_median([it for it in measured if it.kind == kind], startup) for kind in kinds]
 

@@ -1,4 +1,4 @@
-"""The warm session that the jobs are measured in."""
+"""The warm Spark session in which the jobs are measured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOADING_SECONDS = 0.1
 
 @contextmanager
 def spark_session(master: str = f"local[{CORES}]") -> Iterator[SparkSession]:
-    """With the jobs' own settings, on loopback."""
+    """Yield a session with the jobs' own settings, on loopback."""
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **submission_variables()}
     silence_py4j()
     from pyspark.sql import SparkSession
@@ -42,8 +42,9 @@ def spark_session(master: str = f"local[{CORES}]") -> Iterator[SparkSession]:
 
 
 def keep_warm(spark: SparkSession) -> None:
-    """A Python worker for each core, that has loaded what jobs load. Spark ends one that had nothing to do for a
-    minute, as when a backlog is built, and starting another is start-up."""
+    """Keep a Python worker for each core that has loaded what jobs load. Spark ends one that is idle for a minute, as
+    while a backlog is built, and starting another would count as start-up.
+    """
 
     def load(one: Iterable[int]) -> None:
         # Travels whole: a worker knows nothing of this package.

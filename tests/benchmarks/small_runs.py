@@ -77,7 +77,7 @@ class Row:
         return self.ours_s / self.reference_s
 
     def figures(self) -> dict[str, object]:
-        """For JSON, which knows no NaN."""
+        """Return the row for JSON, which has no NaN."""
         figures = asdict(self)
         known = {n: None if isinstance(v, float) and math.isnan(v) else v for n, v in figures.items()}
         return {**known, "ratio": self.ratio}
@@ -108,7 +108,7 @@ class Runs:
         self._changes = 0
 
     def change(self, changes: int) -> None:
-        """At the Publisher, in transactions of 10."""
+        """Change rows at the Publisher, in transactions of 10."""
         for _ in range(changes // 10):
             self._site.at_publisher(
                 f"INSERT INTO part SELECT n, 'part ' || n, n % 1000, now() "
@@ -121,7 +121,7 @@ class Runs:
 
     @contextmanager
     def scheduled(self) -> Iterator[Callable[[], Cost]]:
-        """Runs that Airflow's scheduler makes; its components are there as long as the context."""
+        """Yield a function that lets Airflow's scheduler make a run; its components run until the end."""
         password_of(self._airflow)
         with components(self._airflow, self._logs) as processes:
             wait_until_healthy(self._airflow, processes, self._logs)
@@ -132,7 +132,7 @@ class Runs:
         return sum((self._timed("tranrepl", it, str(self._file)) for it in ("log-reader", "distribute")), Cost(0, 0))
 
     def empty(self) -> Cost:
-        """Two jobs that do nothing, with Spark as it comes."""
+        """Run two jobs that do nothing, with Spark's defaults."""
         command = ("spark-submit", "--master", "local[2]", str(EMPTY_JOB))
         return self._timed(*command) + self._timed(*command)
 
@@ -201,7 +201,7 @@ def _site(folder: Path) -> Iterator[Runs]:
 
 
 def measure(runs: Runs, rounds: int) -> list[Row]:
-    """Every way of every size in turn, each beside the empty jobs of its own round."""
+    """Measure every way at every size in turn, each beside the empty jobs of its own round."""
     measured: dict[tuple[str, int], list[tuple[Cost, Cost]]] = {}
     for turn in range(rounds):
         with console.status(f"round {turn + 1}: two empty jobs"):

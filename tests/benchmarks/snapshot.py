@@ -89,7 +89,7 @@ def _database(server: PostgresServer, name: str) -> Connection:
 
 
 def _initial_copy(publisher: Connection, reference: Connection) -> None:
-    """Publisher and Subscriber are one cluster, so the subscription's own slot is made by hand."""
+    """Run the initial copy. Publisher and Subscriber are one cluster, so the subscription's slot is created by hand."""
     ((publication,),) = execute(publisher, "SELECT pubname FROM pg_publication")
     execute(publisher, f"SELECT pg_create_logical_replication_slot('{_REFERENCE}', 'pgoutput')")
     statement = sql.SQL(
@@ -133,7 +133,7 @@ def _require_rows(end: Connection, names: Sequence[str], rows: int) -> None:
 
 
 def _worker_megabytes() -> float:
-    """The most that one of Spark's Python workers has held."""
+    """Return the most that one of Spark's Python workers has held, in MB."""
     peaks = [0.0]
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -52,7 +52,7 @@ class StartUp:
 
 
 def measure_startup(ends: BenchmarkSite, sizes: Sequence[int], rounds: int) -> StartUp:
-    """`sizes` are the changes of the small runs; the last one is large enough for both jobs to start."""
+    """Measure Spark's start and small runs of `sizes` changes; the last is large enough for both jobs to start."""
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"} | connection_environment(ends.site.connections.values())
     empty = statistics.median(_empty_job() for _ in range(rounds))
     runs = {changes: [_run(ends, changes) for _ in range(rounds)] for changes in sizes}
@@ -87,7 +87,7 @@ def _empty_job() -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What Airflow's task does: a look, and a job where there is something to do."""
+    """A task as Airflow runs it: a probe, and a job where there is something to do."""
 
     probe_seconds: float
     job_seconds: float
@@ -104,7 +104,7 @@ class _Task:
 
 
 def _task(look: Callable[[], JobResult | None], job: Callable[[], JobResult]) -> _Task:
-    """Raises what stopped it."""
+    """Run the probe and the job. Raises what stopped it."""
     started = time.perf_counter()
     idle = look()
     looked = time.perf_counter()
@@ -115,7 +115,7 @@ def _task(look: Callable[[], JobResult | None], job: Callable[[], JobResult]) ->
 
 
 def _run(ends: BenchmarkSite, changes: int) -> tuple[_Task, _Task]:
-    """The log reader's and the delivery's."""
+    """Return the tasks of the log reader and of the delivery."""
     if changes:
         insert_in_one_transaction(changes, ends.publisher)
     topology, publication = ends.site.topology, ends.site.publication

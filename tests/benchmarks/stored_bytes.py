@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _measure(site: Site, table: str, option: str, syntax: str) -> tuple[float, float]:
-    """Bytes a command, compressed and not."""
+    """Return the bytes of a command, compressed and not."""
     article = {"source": f"public.{table}", option: syntax}
     at = Site(site.databases, Path(site.publication.distributor.store), [article])
     at.set_up()

@@ -62,7 +62,9 @@ def _measure(folder: Path, rows: int, rounds: int) -> None:
 
 
 def _round(site: Site, databases: Databases) -> tuple[float, float, float, float]:
-    """Seconds: both counts, one after the other; a validation's comparison, and all of it; counting rows only."""
+    """Return the seconds of both counts one after the other, of the comparison, of the whole validation and of a count
+    of rows.
+    """
     started = time.perf_counter()
     for end in (databases.publisher, databases.subscriber):
         execute(end, "SELECT count(*) FROM vendor")

@@ -73,7 +73,7 @@ class Size:
 
 
 def scenarios(size: Size, bindir: Path) -> list[Scenario]:
-    """In the order of the report."""
+    """Return the scenarios in the order of the report."""
     rows = size.rows
     return [
         Scenario(
@@ -117,7 +117,7 @@ def scenarios(size: Size, bindir: Path) -> list[Scenario]:
 
 
 def vendor_workloads(rows: int) -> tuple[Workload, ...]:
-    """Each row is inserted, updated and deleted."""
+    """Return workloads that insert, update and delete each row."""
     return (
         Workload("insert", partial(_insert, rows)),
         Workload("update", partial(_update, rows)),
@@ -126,7 +126,7 @@ def vendor_workloads(rows: int) -> tuple[Workload, ...]:
 
 
 def memory_scenario(size: Size) -> Scenario:
-    """The same backlogs, once and `MEMORY_FACTOR` times as long: what memory may not grow with."""
+    """Return the same backlogs, once and `MEMORY_FACTOR` times as long: memory must not grow with them."""
     most = MEMORY_FACTOR * size.rows
     return Scenario(
         partial(_create, VENDOR),
@@ -141,7 +141,7 @@ def memory_scenario(size: Size) -> Scenario:
 
 
 def vendor_scenario(rows: int) -> Scenario:
-    """One backlog of inserted Vendor rows."""
+    """Return a scenario with one backlog of inserted Vendor rows."""
     return Scenario(partial(_create, VENDOR), ("vendor",), (Workload("insert", partial(_insert, rows)),))
 
 
@@ -169,7 +169,7 @@ def filtered_table(number: int) -> str:
 
 
 def create_filtered(end: Connection) -> None:
-    """A hundred rows that pass the filter in every table."""
+    """Create every table with a hundred rows that pass the filter."""
     _create("CREATE SEQUENCE vendor_ids START 1001", end)
     statements = [
         f"CREATE TABLE {table} ({_VENDOR_COLUMNS}); "
@@ -222,7 +222,7 @@ def _hot_table_rows(rows: int) -> int:
 
 
 def _hot_rows(rows: int, publisher: Connection) -> None:
-    """Half of a transaction's changes on the same `HOT_ROWS` rows, the others at random."""
+    """Make half of a transaction's changes on the same `HOT_ROWS` rows, the others at random."""
     half = TRANSACTION_ROWS // 2
     others = _hot_table_rows(rows) - HOT_ROWS
     _in_transactions(
@@ -239,7 +239,7 @@ def _hot_rows(rows: int, publisher: Connection) -> None:
 
 
 def _wide_rows(rows: int, publisher: Connection) -> None:
-    """New rows, and as many updates of two columns of rows that were there."""
+    """Insert rows, and update two columns in as many rows that were there."""
     half = TRANSACTION_ROWS // 2
     others = max(1, rows - half)
     _in_transactions(
@@ -255,7 +255,7 @@ def _wide_rows(rows: int, publisher: Connection) -> None:
 
 
 def _mixed(rows: int, publisher: Connection) -> None:
-    """In each transaction 30 changes insert new rows, 60 update others and 10 delete the oldest."""
+    """Insert 30 rows, update 60 others and delete the 10 oldest in each transaction."""
     updated = f"low + block * 10 + 10 + block * 60 % {rows // 2}"
     _in_transactions(
         publisher,
@@ -269,7 +269,7 @@ def _mixed(rows: int, publisher: Connection) -> None:
 
 
 def filtered(rows: int, publisher: Connection) -> None:
-    """Inserts, of which one of five does not pass, and updates, of which two of five cross the filter."""
+    """Insert rows, of which one in five does not pass, and update rows, of which two in five cross the filter."""
     _in_transactions(
         publisher,
         rows,
@@ -289,8 +289,9 @@ def _tpc_b(bindir: Path, transactions: int, publisher: Connection) -> None:
 def _in_transactions(
     publisher: Connection, rows: int, body: str, table: str = "vendor", key: str = "vendor_id"
 ) -> None:
-    """`body` for every `TRANSACTION_ROWS` rows, committed; it sees what `first` to `last` of `block` are, and the
-    table's highest and lowest key of before."""
+    """Commit `body` for every `TRANSACTION_ROWS` rows. It sees `first` and `last` of `block`, and the table's highest
+    and lowest key before it.
+    """
     execute(
         publisher,
         _NO_WAITING,

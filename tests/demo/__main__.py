@@ -71,7 +71,7 @@ def _compare(site: DemoSite, databases: Databases) -> list[Comparison]:
 
 
 def _delivered_commands(server: PostgresServer) -> dict[str, int]:
-    """Commands delivered by article, of all runs, as the distribution history counts them."""
+    """Return the commands delivered by article, of all runs, as the distribution history counts them."""
     with server.connect("distribution") as session:
         rows = session.execute(
             "SELECT article, sum(commands::bigint) FROM msdistribution_history, "

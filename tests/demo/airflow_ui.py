@@ -54,7 +54,9 @@ def _serve(site: DemoSite) -> None:
 
 
 def _own_connections() -> dict[str, str]:
-    """What the shell has that started us: publications of one's own may name them. The demo's win."""
+    """Return the connections in this shell's environment: a user's own publications may name them. The demo's take
+    precedence.
+    """
     named = {name: value for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_")}
     return {name: value for name, value in named.items() if name != "AIRFLOW_CONN_SPARK_DEFAULT"}
 
@@ -101,7 +103,7 @@ def _free_port() -> int:
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:
-    """Ctrl-C, a closed terminal and SIGTERM all end us in the same way."""
+    """End as at Ctrl-C when the terminal is closed or SIGTERM arrives."""
     # A second signal must not stop what the first one set off.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)

@@ -80,8 +80,9 @@ class DemoSite:
     def airflow(
         self, server: PostgresServer, port: int = 8080, connections: Mapping[str, str] | None = None
     ) -> AirflowHome:
-        """Its own tables are in a database of the demo's server, beside the publications' three. Other `connections`
-        are there too, and the demo's win."""
+        """Return an Airflow whose own tables are in the demo's server, beside the publications' three databases. It
+        also has the other `connections`; the demo's take precedence.
+        """
         known = {**(connections or {}), **existing_databases(server).environment}
         settings = metadata_on(server.connection(_METADATA))
         return AirflowHome(self.folder / "airflow", self.dags, CHECKOUT / "plugins", known, port, settings)
@@ -93,7 +94,7 @@ class DemoSite:
 
 @contextmanager
 def built_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
-    """A new site, whatever an earlier one has left: set up, with rows to replicate.
+    """Make a new site, whatever an earlier one has left: set up, with rows to replicate.
 
     Its server runs as long as the context.
     """
@@ -122,7 +123,7 @@ def built_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
 
 @contextmanager
 def opened_site(site: DemoSite) -> Iterator[tuple[PostgresServer, Databases]]:
-    """The site as an earlier command has left it, or a new one."""
+    """Open the site as an earlier command has left it, or make a new one."""
     if not site.complete.exists():
         with built_site(site) as running:
             yield running
@@ -157,7 +158,7 @@ def write_shell(site: DemoSite, databases: Databases, variables: Mapping[str, st
 
 
 def _copy_dags(site: DemoSite) -> None:
-    """The checkout's DAG folder, with the demo's publications and no others so far."""
+    """Copy the checkout's DAG folder, with the demo's publications and no others so far."""
     shutil.copytree(CHECKOUT / "dags", site.dags, ignore=shutil.ignore_patterns("__pycache__", "publications"))
     (site.dags / "publications").mkdir()
     for file in site.files:

@@ -13,7 +13,7 @@ _SCALE = "--scale=1"
 
 
 def create_tables(server: PostgresServer) -> None:
-    """Empty tables with their keys."""
+    """Create empty tables with their keys."""
     server.run("pgbench", "--initialize", "--init-steps=dtp", _SCALE, "--quiet", database="publisher")
     with server.connect("publisher") as session:
         session.execute(purchasing.SCHEMA)
@@ -24,7 +24,7 @@ def create_tables(server: PostgresServer) -> None:
 
 
 def insert_first_rows(server: PostgresServer) -> None:
-    """Vendors and orders by small transactions, pgbench's 100,000 accounts by one."""
+    """Insert vendors and orders by small transactions, and pgbench's 100,000 accounts by one."""
     with server.connect("publisher") as session:
         rows = purchasing.opening_rows(session, Random(_SEED))
         counted_step("Publisher: vendors and their first orders", purchasing.OPENING_TRANSACTIONS, rows)
@@ -33,14 +33,14 @@ def insert_first_rows(server: PostgresServer) -> None:
 
 
 def purchase(server: PostgresServer, count: int, seed: int) -> None:
-    """Transactions of the purchasing department, the same for the same seed and tables."""
+    """Commit transactions of the purchasing department, the same for the same seed and tables."""
     with server.connect("publisher") as session:
         work = purchasing.transactions(session, Random(seed), count)
         counted_step(f"Publisher: {count:,} transactions of inserts, updates, key changes and deletes", count, work)
 
 
 def run_tpcb(server: PostgresServer, count: int, seed: int) -> None:
-    """pgbench's TPC-B by four clients; each transaction updates three rows and inserts one."""
+    """Run pgbench's TPC-B by four clients; each transaction updates three rows and inserts one."""
     with step(f"Publisher: {count:,} transactions of pgbench's TPC-B"):
         server.run(
             "pgbench",

@@ -80,7 +80,7 @@ def transactions(session: Session, random: Random, count: int) -> Iterator[None]
 
 
 def opening_rows(session: Session, random: Random) -> Iterator[None]:
-    """Vendors and orders of the first day, a transaction each."""
+    """Insert vendors and orders of the first day, a transaction each."""
     for action in [insert_vendor] * _VENDORS_AT_FIRST + [insert_order] * _ORDERS_AT_FIRST:
         with session.transaction():
             action(session, random)
@@ -92,7 +92,7 @@ def insert_vendor(session: Session, random: Random) -> None:
 
 
 def rerate_vendors(session: Session, random: Random) -> None:
-    """Some vendors' ratings change, and their web service goes."""
+    """Change some vendors' ratings, and remove their web service."""
     vendors = some(random, keys(session, "vendor", "vendor_id"), 3)
     session.execute(
         "UPDATE purchasing.vendor SET credit_rating = %s, purchasing_web_service_url = NULL, modified_date = %s "
@@ -102,7 +102,7 @@ def rerate_vendors(session: Session, random: Random) -> None:
 
 
 def renumber_vendor(session: Session, random: Random) -> None:
-    """A key change, of a vendor without orders."""
+    """Change the key of a vendor without orders."""
     for vendor in _an_idle_vendor(session, random):
         session.execute(
             "UPDATE purchasing.vendor SET vendor_id = %s WHERE vendor_id = %s",
@@ -111,7 +111,7 @@ def renumber_vendor(session: Session, random: Random) -> None:
 
 
 def replace_vendor(session: Session, random: Random) -> None:
-    """A vendor without orders goes, and another one gets its key and account number within the same transaction."""
+    """Delete a vendor without orders, and insert another with its key and account number in the same transaction."""
     for vendor in _an_idle_vendor(session, random):
         session.execute("DELETE FROM purchasing.vendor WHERE vendor_id = %s", [vendor])
         _insert_vendor(session, random, vendor)
@@ -138,7 +138,7 @@ def insert_order(session: Session, random: Random) -> None:
 
 
 def receive_order(session: Session, random: Random) -> None:
-    """Goods arrive: every line of an order and its header change."""
+    """Receive goods: update every line of an order and its header."""
     for order in _an_order(session, random):
         arrived = _moment(random)
         session.execute(
@@ -154,7 +154,7 @@ def receive_order(session: Session, random: Random) -> None:
 
 
 def renumber_lines(session: Session, random: Random) -> None:
-    """A key change, of every line of an order."""
+    """Change the key of every line of an order."""
     for order in _an_order(session, random):
         session.execute(
             "UPDATE purchasing.purchase_order_detail SET purchase_order_detail_id = purchase_order_detail_id + 1000 "
@@ -213,7 +213,7 @@ def _moment(random: Random) -> datetime:
 
 
 def _an_idle_vendor(session: Session, random: Random) -> list[int]:
-    """A vendor without orders, if there is one."""
+    """Return a vendor without orders, if there is one."""
     rows = session.execute(
         "SELECT vendor_id FROM purchasing.vendor v WHERE NOT EXISTS "
         "(SELECT FROM purchasing.purchase_order_header h WHERE h.vendor_id = v.vendor_id) ORDER BY 1"
@@ -222,5 +222,5 @@ def _an_idle_vendor(session: Session, random: Random) -> list[int]:
 
 
 def _an_order(session: Session, random: Random) -> list[int]:
-    """An order, if there is one."""
+    """Return an order, if there is one."""
     return some(random, keys(session, "purchase_order_header", "purchase_order_id"), 1)

@@ -14,7 +14,7 @@ from support.kept_sessions import NEW_SESSIONS, kept_sessions
 
 @pytest.fixture(autouse=True, scope="module")
 def no_airflow() -> Iterator[None]:
-    """Whatever Airflow this user has, also the demo's, is not asked for its pools."""
+    """Keep setup from the pools of whatever Airflow this user has, the demo's included."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_HOME", "/nowhere/airflow")
         yield

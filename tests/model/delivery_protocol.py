@@ -212,7 +212,7 @@ class Protocol:
         return batch.step0 is Step.APPLIED or self._locking is not Locking.ROW_0_FIRST
 
     def _gives_up(self, row: int) -> bool:
-        """Whoever finds this row locked."""
+        """Return whether whoever finds this row locked gives up."""
         return self._locking is Locking.TIMEOUT or (self._locking is Locking.ONLY_ROW_0_IS_WAITED_FOR and row > 0)
 
     def _writes_of_stream_1(self, batch: Streams) -> Writes:
@@ -279,7 +279,7 @@ def _at_step(batch: Streams, stream: int, step: Step) -> Streams:
 
 
 def _go_on(world: World, streams: int, watermark: int) -> Iterator[Runner]:
-    """What a runner does next that believes the Subscriber to stand at `watermark`."""
+    """Yield what a runner does next that believes the Subscriber to stand at `watermark`."""
     if watermark == TRANSACTIONS:
         if world.committed != commands(0, TRANSACTIONS, *range(STREAMS)):
             raise Violation("a runner has finished, and commands are missing")

@@ -145,7 +145,7 @@ def _holds(runner: Runner, row: int) -> bool:
 
 
 def with_runner(world: World, place: int, runner: Runner) -> World:
-    """The runners are alike, so their order says nothing: half of the states are enough."""
+    """Replace a runner. Runners are alike, so their order says nothing: half of the states are enough."""
     runners = [runner, world.runners[1 - place]]
     runners.sort(key=_order)
     return world._replace(runners=tuple(runners))

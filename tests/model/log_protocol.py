@@ -1,8 +1,8 @@
-"""The way of the log into the distribution database and to a Subscriber, while the ground moves.
+"""The way of the log into the distribution database and to a Subscriber, while servers change underneath.
 
-One runner reads, registers, advances the slot and delivers, again and again; one administrator reinitialises what was
+One runner reads, registers, advances the slot and delivers, again and again; one administrator reinitializes what was
 refused. Any step of one may come between any two steps of the other and between any two events; either may be killed
-before each step, as often as it takes. What an event leads to must be told, never passed over: at all times the
+before each step, as often as it takes. The outcome of an event must be reported, never passed over: at all times the
 Subscriber has the rows of one history, and whenever a run ends well, of the Publisher's.
 """
 
@@ -131,7 +131,7 @@ class Protocol(Rules):
         return world._replace(server=server._replace(slot=slot), runner=runner._replace(step=Step.OPEN))
 
     def _plan(self, world: World, *, connected: bool) -> Iterator[World]:
-        """What is to be delivered: as the end of a run, or as `tranrepl distribute`."""
+        """Yield what is to be delivered: as the end of a run, or as `tranrepl distribute`."""
         distributor, subscriber = world.distributor, world.subscriber
         known, began = distributor.registration, distributor.snapshot
         watermark = None if known is None else subscriber.watermark(self.key(known.system))
@@ -167,7 +167,7 @@ class Protocol(Rules):
         return world._replace(subscriber=subscriber, runner=NO_RUN)
 
     def _time(self, world: World) -> int:
-        """Increasing, where commit times are asked for."""
+        """Return a commit time that increases where the protocol compares such times, and 0 elsewhere."""
         return _LATEST - world.writes if self.lacks(Mutation.EARLIER_COMMITS_ARE_ALLOWED) else 0
 
     # Reinitialising: registration, slot, snapshot
@@ -216,7 +216,7 @@ class Protocol(Rules):
         return 10 * server.number + server.end.position
 
     def _start(self, world: World) -> World:
-        """In the session that made the slot."""
+        """Start in the session that made the slot."""
         server, slot = world.server, world.server.slot
         if slot is None or not world.administrator.connected:
             return world._replace(administrator=NOBODY)
@@ -307,7 +307,7 @@ class Protocol(Rules):
                 yield world._replace(backup=world.subscriber)
 
     def _at_publisher(self, world: World) -> Iterator[World]:
-        """Whatever was connected is not any more."""
+        """Yield what happens at the Publisher; whatever was connected is not any more."""
         server, events, number = world.server, self._events, 2 + world.faults
         moved = world._replace(
             runner=world.runner._replace(connected=False),
@@ -384,7 +384,7 @@ def search(
 
 
 def _is_finished(world: World) -> bool:
-    """The Subscriber has all, nobody has anything left to do, and the next run would go on from here."""
+    """Return whether the Subscriber has all, nobody has anything left to do, and the next run would go on from here."""
     known, end = world.distributor.registration, world.server.end
     if known is None or world.distributor.waits or world.refused or world.second == 1:
         return False

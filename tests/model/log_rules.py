@@ -17,7 +17,7 @@ class Rules:
         self._mutations = mutations
 
     def problem(self, server: Server, distributor: Distributor) -> str | None:
-        """Why the registered position is not known to be on this server's log."""
+        """Return why the registered position is not known to be on this server's log."""
         known = distributor.registration
         slot = None if known is None else self.slot(server, known)
         if known is None or slot is None:
@@ -34,14 +34,14 @@ class Rules:
         return None
 
     def slot(self, server: Server, known: Registration) -> Slot | None:
-        """The one with which reading began."""
+        """Return the slot with which reading began."""
         slot = server.slot
         if slot is None or slot.name == known.slot or self.lacks(Mutation.A_NEW_SLOT_HAS_THE_FORMER_NAME):
             return slot
         return None
 
     def contradicts_snapshot(self, server: Server, distributor: Distributor) -> bool:
-        """Whether the Subscriber may have what this log does not have, and what is not registered."""
+        """Return whether the Subscriber may have what this log does not have and what is not registered."""
         known, it = distributor.registration, distributor.snapshot
         if known is None or it is None or it.position <= known.position:
             return False
@@ -60,8 +60,9 @@ class Rules:
     def _is_in_log(
         self, server: Server, known: Registration, position: int, last: Transaction | None, time: int | None
     ) -> bool:
-        """Whether the log from the slot to `position` ends in transaction `last`, where that is one of them, and else
-        holds none."""
+        """Return whether the log from the slot to `position` ends in transaction `last`, where that is one of them, and
+        else holds none.
+        """
         assert server.slot is not None
         if server.end.position < position and not self.lacks(Mutation.AN_END_BEFORE_WHAT_IS_REGISTERED_IS_NO_MATTER):
             return False
@@ -79,7 +80,7 @@ class Rules:
         return mutation in self._mutations
 
     def refused(self, world: World) -> World:
-        """A run is refused, and says so. Raises Violation where the log is the very one that was read."""
+        """Refuse a run, and report it. Raises Violation where the log is the very one that was read."""
         server, known = world.server, world.distributor.registration
         slot = None if known is None else self.slot(server, known)
         if known is not None and slot is not None and known.start <= slot.confirmed <= known.position:

@@ -1,7 +1,7 @@
 """The servers to which a Publisher's connection may lead, and what may happen to them.
 
-A log is a chain of transactions at positions 1, 2, 3 …: a position that is reached anew, after the log went back, holds
-another transaction. Transaction 1 stands for the rows with which a server began.
+A log is a chain of transactions at positions 1, 2, 3 …: a position that is reached again, after the log went back,
+holds another transaction. Transaction 1 stands for the rows with which a server began.
 """
 
 from __future__ import annotations
@@ -95,21 +95,21 @@ FIRST_NAME, FORMER_NAME = 1, 0
 
 
 def up_to(log: Transaction, position: int) -> Transaction:
-    """The log's last transaction at or before a position."""
+    """Return the log's last transaction at or before a position."""
     while log.position > position and log.before is not None:
         log = log.before
     return log
 
 
 def shown(log: Transaction) -> Transaction:
-    """What a snapshot at the log's end shows: all up to its last published transaction."""
+    """Return what a snapshot at the log's end shows: all up to its last published transaction."""
     while not log.published and log.before is not None:
         log = log.before
     return log
 
 
 def published(log: Transaction, after: int, last: int) -> tuple[Transaction, ...]:
-    """The published transactions after a position, up to another one."""
+    """Return the published transactions after a position, up to another one."""
     found = []
     at: Transaction | None = up_to(log, last)
     while at is not None and at.position > after:
@@ -124,7 +124,7 @@ def holds(log: Transaction, it: Transaction) -> bool:
 
 
 def written(server: Server, time: int) -> Iterator[Server]:
-    """A transaction of ours more, or one of tables that are not published."""
+    """Yield the server with one more transaction, of our tables or of others that are not published."""
     for ours in (True, False):
         yield server._replace(end=transaction(server.end.position + 1, server.number, ours, server.end, time))
 
@@ -134,7 +134,7 @@ def crashed(server: Server) -> Server:
 
 
 def restored(server: Server, number: int) -> Iterator[Server]:
-    """An older copy of all files."""
+    """Yield the server with an older copy of all files."""
     for position in range(1, server.end.position):
         switches = tuple(it for it in server.switches if it < position)
         for slot in _older_slots(server.slot, position):
@@ -142,7 +142,7 @@ def restored(server: Server, number: int) -> Iterator[Server]:
 
 
 def promoted(server: Server, number: int) -> Iterator[Server]:
-    """A standby that may lag; the one of synchronized_standby_slots, where there is one."""
+    """Yield a standby that may lag; the one of synchronized_standby_slots, where there is one."""
     positions = range(1, server.end.position + 1) if server.standby is None else (server.standby,)
     for position in positions:
         switches = (*server.switches, position)
@@ -152,7 +152,7 @@ def promoted(server: Server, number: int) -> Iterator[Server]:
 
 
 def _older_slots(slot: Slot | None, position: int) -> set[Slot | None]:
-    """What another copy may know of a slot, whose log ends at that position."""
+    """Return what another copy may know of a slot, whose log ends at that position."""
     if slot is None:
         return {None}
     if slot.made > position:
@@ -161,6 +161,6 @@ def _older_slots(slot: Slot | None, position: int) -> set[Slot | None]:
 
 
 def loaded_from_dump(number: int) -> Iterator[Server]:
-    """Rows without their history. A slot is made by hand, or by `tranrepl setup`."""
+    """Yield a server with the rows and without their history. A slot is created by hand, or by `tranrepl setup`."""
     for slot in (None, Slot(1, 1, FIRST_NAME)):
         yield Server(number, number, (), transaction(1, number, True, None), slot, None)

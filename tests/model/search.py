@@ -52,7 +52,7 @@ def explore(
 
 
 def _unable_to_finish(finished: list[bool], before: list[list[int]]) -> int | None:
-    """The first state from which no way leads to one that is finished."""
+    """Return the first state from which no way leads to one that is finished."""
     able = bytearray(finished)
     ends = [place for place, it in enumerate(finished) if it]
     for place in ends:

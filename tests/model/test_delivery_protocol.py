@@ -21,7 +21,7 @@ def test_how_rows_are_locked_decides_about_waiting_alone(locking: Locking) -> No
 
 
 def test_rows_locked_in_any_order_block_two_runners_for_ever() -> None:
-    """Each one's stream holds what the other one's waits for, while their mates wait for the vote."""
+    # Each one's stream holds what the other one's waits for, while their mates wait for the vote.
     assert search(Locking.ANY_ORDER, faults=0).violation == "nobody can finish the work"
 
 

@@ -1,4 +1,6 @@
-"""Nothing is lost, mixed or applied twice when the ground moves; and each rule that says so is there for a reason."""
+"""Nothing is lost, mixed or applied twice when servers change underneath; and each rule that says so is there for a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _RESTORED, _PROMOTED, _DUMPED = Event.PUBLISHER_RESTORED, Event.STANDBY_PROMOTED
 @pytest.mark.parametrize("start", [Start(), pytest.param(_SNAPSHOT_FIRST, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("event", Event)
 def test_whatever_happens_once_is_told_or_harmless(event: Event, start: Start) -> None:
-    """In whatever step it comes, and whoever is killed; nothing is refused that has lost nothing."""
+    """Let everything happen in every step, and kill everyone; refuse nothing that has lost nothing."""
     found = search({event}, {_FORMER_NAME}, start=start)
     assert (found.violation, found.history) == (None, ())
     assert found.states > 100
@@ -37,7 +39,7 @@ def test_a_log_that_went_back_is_told_from_the_one_that_lives_on(second: Event) 
 
 
 def test_a_slot_made_by_hand_on_a_log_that_went_back_is_refused() -> None:
-    """Nothing at the Publisher tells it from the one that was there."""
+    # Nothing at the Publisher distinguishes it from the one that was there.
     found = search({_RESTORED, Event.SLOT_MADE_ANEW}, faults=2)
     assert found.violation == _UNEQUAL
 

@@ -95,14 +95,14 @@ class DataFile:
     columns: tuple[str | None, ...]
 
     def rows(self) -> Iterator[list[str | None]]:
-        """The fields that are loaded; an empty one is NULL."""
+        """Yield the fields that are loaded; an empty one is NULL."""
         with (FOLDER / self.name).open(encoding="utf-8") as lines:
             for line in lines:
                 fields = line.rstrip("\n").split("\t")
                 yield [field or None for field, name in zip(fields, self.columns, strict=True) if name]
 
     def computed(self, keys: int) -> set[tuple[str, ...]]:
-        """The first `keys` fields and those that the table computes, as the file has them."""
+        """Return the first `keys` fields and those that the table computes, as the file has them."""
         places = [place for place, name in enumerate(self.columns) if name is None or place < keys]
         with (FOLDER / self.name).open(encoding="utf-8") as lines:
             split = (line.rstrip("\n").split("\t") for line in lines)
@@ -152,7 +152,7 @@ FILES = (VENDORS, SHIP_METHODS, PRODUCTS, HEADERS, DETAILS)
 
 
 def load(session: Session, random: Random) -> int:
-    """Load the files in transactions of 1 to 500 rows; the number of rows."""
+    """Load the files in transactions of 1 to 500 rows; return the number of rows."""
     count = 0
     for file in FILES:
         rows = file.rows()

@@ -36,17 +36,17 @@ class Api:
         self.client.patch(f"/dags/{dag_id}", json={"is_paused": is_paused}).raise_for_status()
 
     def trigger(self, dag_id: str) -> str:
-        """The run's id."""
+        """Trigger a run, and return its id."""
         response = self.client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None}).raise_for_status()
         return str(response.json()["dag_run_id"])
 
     def backfill(self, dag_id: str, first: datetime, last: datetime) -> None:
-        """As a person asks for it in the UI."""
+        """Start a backfill, as a person does in the UI."""
         asked = {"from_date": first.isoformat(), "to_date": last.isoformat(), "reprocess_behavior": "completed"}
         self.client.post("/backfills", json={"dag_id": dag_id, "max_active_runs": 1, **asked}).raise_for_status()
 
     def end_backfill(self, dag_id: str) -> None:
-        """One whose runs have finished. The scheduler does it within half a minute; a DAG has one at a time."""
+        """End a backfill whose runs have finished, as the scheduler does in half a minute; a DAG has one at a time."""
         for backfill in self.get("/backfills", dag_id=dag_id)["backfills"]:
             if backfill["completed_at"] is None:
                 response = self.client.put(f"/backfills/{backfill['id']}/cancel")
@@ -54,18 +54,18 @@ class Api:
                     response.raise_for_status()
 
     def runs(self, dag_id: str, run_type: str) -> list[dict[str, Any]]:
-        """Finished ones, in the order of their intervals; none as long as one has not finished."""
+        """Return the runs in the order of their intervals; none as long as one has not finished."""
         runs = self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
         mine = [run for run in runs if run["run_type"] == run_type]
         return mine if all(run["state"] in FINISHED for run in mine) else []
 
     def seconds(self, dag_id: str, run_id: str) -> dict[str, float]:
-        """What each task of a run took, from its start to its end."""
+        """Return the seconds of each task of a run, from its start to its end."""
         tasks = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
         return {task["task_id"]: task["duration"] or 0.0 for task in tasks}
 
     def delivered(self, run: dict[str, Any]) -> int:
-        """Transactions that a run delivered."""
+        """Return the transactions that a run delivered."""
         path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/reporting.delivered/xcomEntries"
         value = self.get(f"{path}/return_value")["value"]
         return int((json.loads(value) if isinstance(value, str) else value)["transactions"])
@@ -73,7 +73,7 @@ class Api:
 
 @contextmanager
 def connected(airflow: AirflowHome) -> Iterator[Api]:
-    """As the user that `password_of` made before the components were started."""
+    """Log in as the user that `password_of` made before the components were started."""
     base = f"http://127.0.0.1:{airflow.port}"
     user = {"username": USER, "password": password_of(airflow)}
     token = httpx.post(f"{base}/auth/token", json=user).raise_for_status().json()["access_token"]

@@ -33,7 +33,7 @@ _COMPONENTS: Mapping[str, tuple[str, ...]] = {
 
 
 def password_of(airflow: AirflowHome) -> str:
-    """The password of SimpleAuthManager's file, where it would write one of its own."""
+    """Write SimpleAuthManager's file where it would write one itself, and return the password in it."""
     file = airflow.home / "simple_auth_manager_passwords.json.generated"
     if not file.exists():
         file.touch(mode=0o600)

@@ -1,5 +1,4 @@
-"""An Airflow of one's own: a folder, a database (SQLite unless told), loopback, and the connections of one
-environment."""
+"""An Airflow of one's own: a folder, a database (SQLite by default), loopback and one environment's connections."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def metadata_on(database: Connection) -> dict[str, str]:
 
 
 def _ignore(line: str) -> None:
-    """Nobody reads along."""
+    """Ignore a line."""
 
 
 class CommandError(Exception):
@@ -45,7 +44,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AirflowHome:
-    """Where Airflow keeps its files, where it finds DAGs and plugins, and what it is told besides."""
+    """Where Airflow keeps its files, where it finds DAGs and plugins, and its further settings."""
 
     home: Path
     dags: Path
@@ -83,8 +82,9 @@ class AirflowHome:
         }
 
     def shell_variables(self) -> dict[str, str]:
-        """Those with which `airflow` and `tranrepl` in another shell find this Airflow. Its ports are not among them:
-        they are the servers' own."""
+        """Return the variables by which `airflow` and `tranrepl` in another shell find this Airflow. Its ports are not
+        among them: they are the servers' own.
+        """
         ports = ("AIRFLOW__API__", "AIRFLOW__CORE__EXECUTION_API")
         return {
             name: value for name, value in self.environment.items() if _is_ours(name) and not name.startswith(ports)
@@ -135,5 +135,5 @@ def _failure(command: list[str], status: int, log: Path) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a variable would make this Airflow another one."""
+    """Return whether a variable would make this Airflow another one."""
     return name.startswith(("AIRFLOW_", "AIRFLOW__", "_AIRFLOW")) or name == "PYTHONPATH"

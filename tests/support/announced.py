@@ -50,7 +50,7 @@ class Announcing:
         self.execute(f"SELECT pg_create_logical_replication_slot('{self._slot}', 'pgoutput')")
 
     def set_up(self, connection: Connection | None = None) -> list[str]:
-        """What setup does for schema changes."""
+        """Run the part of setup that is for schema changes."""
         with self.setup(connection) as setup:
             return setup.set_up()
 
@@ -61,7 +61,7 @@ class Announcing:
 
     @contextmanager
     def user(self, connection: Connection | None = None) -> Iterator[psycopg.Connection[Any]]:
-        """A session that executes each command by itself."""
+        """Yield a session that executes each command by itself."""
         parameters: dict[str, Any] = dict((connection or self.connection).libpq_parameters("user"))
         with psycopg.connect(**parameters, autocommit=True) as session:
             session.add_notice_handler(lambda notice: self.notices.append(notice.message_primary or ""))
@@ -75,16 +75,18 @@ class Announcing:
         execute(self.connection, *commands)
 
     def warnings(self) -> list[str]:
-        """What sessions were told of our event triggers."""
+        """Return the warnings that sessions got from our event triggers."""
         return [it for it in self.notices if it.startswith("tranrepl")]
 
     def told(self) -> list[Told]:
-        """The announcements since the log was last read, without the pads; what is not told is left out."""
+        """Return the announcements since the log was last read, without the pads; columns that are not announced are
+        left out.
+        """
         found = [_content(it) for it in self._read() if it[:1] == b"M"]
         return [{key: value for key, value in it.items() if value is not None} for it in found if it is not None]
 
     def kinds(self) -> list[str]:
-        """The kinds of messages in the log since it was last read."""
+        """Return the kinds of messages in the log since it was last read."""
         return [chr(it[0]) for it in self._read()]
 
     def _read(self) -> list[bytes]:

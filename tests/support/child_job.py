@@ -33,7 +33,7 @@ DISTRIBUTION: Job = deliver_stored
 
 
 def _deliver(site: Site) -> JobResult:
-    """The whole job, which divides what is stored at schema changes."""
+    """Run the whole job, which divides what is stored at schema changes."""
     return site.deliver()
 
 
@@ -41,7 +41,7 @@ STORED_DISTRIBUTION: Job = _deliver
 
 
 def _read_two_ranges(site: Site) -> JobResult:
-    """However short the log is: two batches."""
+    """Read the log in two batches, however short it is."""
     log_messages._WORTH_TWO_SESSIONS = 0
     return read_log_into_store(site)
 
@@ -71,7 +71,7 @@ _processes = multiprocessing.get_context("forkserver")
 
 @cache
 def _start_forkserver() -> None:
-    """Children are forked from a process that has imported what takes a second to import."""
+    """Fork children from a process that has imported what takes a second to import."""
     _processes.set_forkserver_preload(["conftest", "support.child_job", "tranrepl.log_reader.storing"])
     before = os.environ.get("PYTHONPATH")
     # Python 3.11 forgets to tell it where to look.
@@ -88,8 +88,9 @@ class JobKilledError(Exception):
 
 
 class ChildJob:
-    """One run of a job of a site, or of something else that can be pickled. `stop_at`, as `TRANREPL_FAILPOINT` has it,
-    is where it kills itself."""
+    """One run of a job of a site, or of something else that can be pickled. `stop_at`, in the form of
+    `TRANREPL_FAILPOINT`, is where it kills itself.
+    """
 
     def __init__(self, job: Callable[[Of], JobResult], site: Of, stop_at: str | None = None) -> None:
         _start_forkserver()
@@ -118,7 +119,7 @@ class ChildJob:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Stop it as it stands, until `go_on`; nothing where it has ended."""
+        """Stop it where it is, until `go_on`; do nothing where it has ended."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -140,7 +141,7 @@ class ChildJob:
         return JobResult.model_validate_json(text)
 
     def killed(self) -> bool:
-        """Wait for its end. Whether it was SIGKILL."""
+        """Wait for its end; return whether it was SIGKILL."""
         self._process.join(_PATIENCE_SECONDS)
         return self._process.exitcode == -signal.SIGKILL
 

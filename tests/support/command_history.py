@@ -33,7 +33,7 @@ class Column:
 
 
 def table_description(name: TableName, columns: Sequence[Column]) -> TableDescription:
-    """A table as a PostgreSQL Publisher's catalogue would describe it."""
+    """Describe a table as a PostgreSQL Publisher's catalogue would."""
     return TableDescription(
         name=name,
         object_id=1,
@@ -93,7 +93,7 @@ class History:
         return self._add(article, Operation.TRUNCATE, None, None)
 
     def schema(self, change: SchemaChange) -> History:
-        """A schema change as a command: what comes before is of the old definition, what comes after of the new one."""
+        """Add a schema change as a command: what comes before has the old definition, what comes after the new one."""
         if self.xact == 0:
             self.transaction()
         self.command_id += 1
@@ -152,7 +152,7 @@ def _changed(before: Image | None, after: Image | None) -> list[int]:
 
 
 def _line(article: RegisteredArticle, image: Image | None, travels: Values, changed: Sequence[int]) -> str | None:
-    """What of an image travels, in COPY's text format."""
+    """Return the part of an image that travels, in COPY's text format."""
     if image is None or travels is Values.NONE:
         return None
     kept = {

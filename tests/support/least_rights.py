@@ -14,7 +14,7 @@ _PART = re.compile(r"^-- ([^\n]+)\n(.*?)(?=^$|^```)", re.DOTALL | re.MULTILINE)
 
 
 def documented_rights(part: str, password: str, names: Mapping[str, str]) -> list[str]:
-    """The statements under `-- part`; `names` says what the page's tables, database and role are called here."""
+    """Return the statements under `-- part`; `names` replaces the page's tables, database and role."""
     page = _PAGE.read_text(encoding="utf-8")
     (text,) = (body for title, body in _PART.findall(page) if title == part)
     for documented, here in names.items():

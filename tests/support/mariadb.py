@@ -81,7 +81,7 @@ class MariaDbServer:
         )
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
-        """Execute, each statement by itself; the last one's rows."""
+        """Execute each statement by itself; return the last one's rows."""
         rows: list[tuple[Any, ...]] = []
         with self.connect(database) as session, session.cursor() as cursor:
             for statement in statements:
@@ -90,7 +90,7 @@ class MariaDbServer:
         return rows
 
     def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
-        """A session in autocommit mode."""
+        """Open a session in autocommit mode."""
         return pymysql.connect(
             host="127.0.0.1",
             port=self._port,
@@ -167,5 +167,7 @@ class MariaDbServer:
 
 
 def _as_user() -> list[str]:
-    """It runs as root only when told so; as anybody else its Aria tables break below a folder that is root's alone."""
+    """Return the options to run as root where we are: as anybody else its Aria tables break below a folder that is
+    root's alone.
+    """
     return ["--user=root"] if os.geteuid() == 0 else []

@@ -20,7 +20,7 @@ _ENOUGH_BYTES = 8 * 1024**3
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    """A folder as long as the context: in shared memory, or where temporary files go if the machine has too little."""
+    """Yield a folder in shared memory, or where temporary files go if the machine has too little."""
     _remove_left_behind()
     parent = _SHARED_MEMORY if _has_room() else None
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
@@ -45,7 +45,7 @@ def _available_memory() -> int:
 
 
 def _remove_left_behind() -> None:
-    """What runs that were killed have left: memory that nobody else frees."""
+    """Remove what runs that were killed have left: memory that nobody else frees."""
     for folder in _SHARED_MEMORY.glob(f"{_PREFIX}*-*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if not Path(f"/proc/{owner}").exists():

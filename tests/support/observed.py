@@ -42,7 +42,7 @@ CREATE TRIGGER audit_item AFTER INSERT OR UPDATE OR DELETE ON item FOR EACH ROW 
 
 
 def audits(site: Site) -> tuple[Rows, Rows]:
-    """The Publisher's and the Subscriber's audit."""
+    """Return the Publisher's and the Subscriber's audit."""
     query = "SELECT operation, id, xact FROM audit ORDER BY seq"
     return site.at_publisher(query), site.at_subscriber(query)
 
@@ -72,7 +72,7 @@ def insert_transactions(site: Site, *sizes: int) -> None:
 
 
 def commits(site: Site) -> list[list[int]]:
-    """For each commit at the Subscriber that inserted items, in order, the source transactions in it."""
+    """Return the source transactions in each commit at the Subscriber that inserted items, in order."""
     rows = site.at_subscriber("SELECT array_agg(DISTINCT xact ORDER BY xact) FROM item GROUP BY applied_in ORDER BY 1")
     return [[int(xact) for xact in xacts] for (xacts,) in rows]
 
@@ -86,7 +86,7 @@ def watermark(site: Site, subscription: str = "reporting") -> bytes:
 
 
 def slot_position(site: Site) -> int:
-    """`confirmed_flush_lsn` of the publication's slot."""
+    """Return `confirmed_flush_lsn` of the publication's slot."""
     rows = site.at_publisher(
         "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()"
     )
@@ -94,12 +94,12 @@ def slot_position(site: Site) -> int:
 
 
 def distribution_rows(site: Site, *queries: str) -> Rows:
-    """Rows of the distribution database: the last query's."""
+    """Return the last query's rows of the distribution database."""
     return execute(site.databases.distribution, *queries)
 
 
 def stored_commands(site: Site) -> list[BrowsedCommand]:
-    """All registered commands, in order."""
+    """Return all registered commands, in order."""
     with DistributionDatabase(site.databases.distribution) as database:
         record = database.publications.get(site.publication.publication)
         batches = database.batches.after(record, b"")
@@ -115,7 +115,7 @@ def assert_each_change_was_made_once(site: Site) -> None:
 
 
 def assert_each_change_was_made_once_in_any_order(site: Site) -> None:
-    """What several streams leave behind: within a commit batch, rows have no order among them."""
+    """Compare the audits by row: several streams leave the rows of a commit batch in any order."""
     published, received = audits(site)
     assert len(published) > 0
     assert sorted(published) == sorted(received)
@@ -134,7 +134,7 @@ def audited_site(
 ) -> Site:
     """Return a publication of `item` that is set up and audited at both ends.
 
-    It is read and delivered by `step` transactions; None: by as many as there are by default.
+    It is read and delivered by `step` transactions, None being the default.
     """
     subscription = {"name": "reporting", "connection": "subscriber", **subscription_settings}
     log_reader = {}
@@ -159,6 +159,6 @@ def wait_until(condition: Callable[[], bool], still_possible: Callable[[], bool]
 
 @contextmanager
 def watched(connection: Connection) -> Iterator[Callable[[str], Rows]]:
-    """A session to look into a database again and again."""
+    """Yield a session in which to query a database again and again."""
     with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
         yield lambda query: session.execute(query.encode()).fetchall()

@@ -14,15 +14,15 @@ class SetprivMissingError(Exception):
 
 
 def dying_with_owner(command: list[str], death_signal: Signals) -> list[str]:
-    """The command, sent a signal when the thread that starts it ends."""
+    """Return the command, sent a signal when the thread that starts it ends."""
     return [_setpriv(), "--pdeathsig", death_signal.name.removeprefix("SIG"), *command]
 
 
 def unprivileged(command: list[str]) -> list[str]:
-    """The command as nobody if we are root: PostgreSQL refuses to run as root.
+    """Return the command as nobody if we are root: PostgreSQL refuses to run as root.
 
-    With one capability, nobody still reaches folders below private ones. A death signal must be set inside, because
-    the kernel forgets it when the user changes.
+    With one capability, nobody still reaches folders below private ones. A death signal must be set inside, because the
+    kernel forgets it when the user changes.
     """
     if os.geteuid() != 0:
         return command

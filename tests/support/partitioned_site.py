@@ -58,7 +58,7 @@ def partitioned_site(
 
 
 def division(connection: Connection) -> Rows:
-    """Return how the table is divided, on all levels."""
+    """Return how the table is partitioned, on all levels."""
     return execute(
         connection,
         "SELECT relid::regclass::text, parentrelid::regclass::text, level, pg_get_partkeydef(relid), "
@@ -74,7 +74,7 @@ def run_without_snapshot(site: Site) -> None:
 
 
 def run_with_snapshot(site: Site) -> str:
-    """Bring the changes over where the log does not have them all; what the log reader said of it."""
+    """Bring the changes over where the log does not have them all; return what the log reader said of it."""
     (notice,) = run_with_snapshots(site)
     return notice
 

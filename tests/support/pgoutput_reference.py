@@ -37,7 +37,7 @@ Columns = Sequence[tuple[str, int, int]]
 
 
 def begin(commit_lsn: int, time: int) -> bytes:
-    """`time` in µs since 2000."""
+    """Return a Begin message; `time` is in µs since 2000."""
     return b"B" + struct.pack(">QqI", commit_lsn, time, 7)
 
 
@@ -58,7 +58,7 @@ def insert(object_id: int, new: Row) -> bytes:
 
 
 def update(object_id: int, old_kind: str, old: Row | None, new: Row) -> bytes:
-    """`old_kind` is O for the whole old row, K for its key, empty for neither."""
+    """Return an Update message; `old_kind` is O for the whole old row, K for its key, empty for neither."""
     before = old_kind.encode() + _row(old) if old is not None else b""
     return b"U" + struct.pack(">I", object_id) + before + b"N" + _row(new)
 
@@ -133,7 +133,7 @@ class _Cursor:
 
 @dataclass
 class ReferenceDecoder:
-    """Reads one message after the other; `stopped` tells why it read no further."""
+    """Reads one message after the other; `stopped` says why it read no further."""
 
     articles: Sequence[RegisteredArticle]
     limits: Limits

@@ -42,7 +42,7 @@ class ArticleModel:
     del_cmd: str
 
     def commands(self, transaction: Sequence[RowChange]) -> list[Command]:
-        """The commands of one transaction, in order."""
+        """Return the commands of one transaction, in order."""
         changes = [self._project(change) for change in transaction]
         changes = [it for it in changes if it.operation is not Operation.UPDATE or it.before != it.after]
         alone = len(changes) == 1
@@ -137,7 +137,7 @@ class ArticleModel:
                 return "UPDATE", self._key_of(before), only_changed, mask
 
     def _key_of(self, row: Row) -> Row:
-        """The key alone; what follows its last column is left off."""
+        """Return the key alone; what follows its last column is left off."""
         return tuple(value if at in self.key else None for at, value in enumerate(row[: max(self.key) + 1]))
 
 

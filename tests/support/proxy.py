@@ -58,11 +58,11 @@ class Proxy:
         self.break_down()
 
     def cut_at(self, cut: Cut) -> None:
-        """Break down at that message, once."""
+        """Cut at that message, once."""
         self._cut = cut
 
     def has_cut(self) -> bool:
-        """Whether `cut_at` has happened."""
+        """Return whether `cut_at` has happened."""
         return self._cut is None
 
     def break_down(self) -> None:
@@ -79,7 +79,7 @@ class Proxy:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def cut_due(self, message: bytes, seen: bytes) -> When | None:
-        """Whether to cut at this message, the last one of what a session has sent."""
+        """Return on which side to cut at this message, the last one of what a session has sent."""
         cut = self._cut
         if cut is None or cut.at not in message or cut.once_seen not in seen:
             return None
@@ -151,7 +151,7 @@ def _listener(port: int) -> socket.socket:
 
 
 def _close(end: socket.socket) -> None:
-    """Also for a thread that waits for it."""
+    """Close a socket, also for a thread that waits for it."""
     with suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
     end.close()

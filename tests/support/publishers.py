@@ -43,7 +43,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PublisherUnderTest:
-    """A database to publish from, in the words that any database has. A kind brings what differs.
+    """A database to publish from, in terms that every database has. Each kind fills in what differs.
 
     A table has `id`, an integer, as its key, and `name` and `note`, which are texts.
     """
@@ -69,7 +69,7 @@ class PublisherUnderTest:
         self.execute(f"CREATE TABLE {name} {columns} {partitioned}", *(it.format(name) for it in partitions))
 
     def rows(self, name: str) -> dict[str, Values]:
-        """By key, as texts."""
+        """Return the rows by key, as texts."""
         found = self.execute(f"SELECT id, name, note FROM {name}")
         return {str(row[0]): tuple(None if it is None else str(it) for it in row) for row in found}
 
@@ -103,7 +103,7 @@ class PublisherSite:
         return [(it, found[it.source]) for it in articles]
 
     def set_up(self, *tables: str, **settings: Any) -> list[str]:
-        """Publish the tables; what was done."""
+        """Publish the tables; return what was done."""
         with self.opened() as publisher:
             described = self.described(publisher, *tables, **settings)
             problems = [
@@ -130,7 +130,7 @@ class PublisherSite:
         return list(publisher.log_range(self.articles, first, last, limits).between(first, last).changes())
 
     def read(self, publisher: Publisher, start: Position | None = None, up_to: Position | None = None) -> list[Change]:
-        """All changes between the two, from where the log is kept to its end."""
+        """Return all changes between the two, from where the log is kept to its end."""
         return [it for part in self.parts(publisher, start, up_to) for it in changes_of(part.changes)]
 
 
@@ -225,7 +225,7 @@ def postgres_under_test(connection: Connection) -> PublisherUnderTest:
 
 
 def partitioned_under_test(connection: Connection) -> PublisherUnderTest:
-    """Some partitions have their columns in another order than their table."""
+    """Return a Publisher some of whose partitions have their columns in another order than their table."""
     return replace(
         postgres_under_test(connection),
         rows_in=(

@@ -159,7 +159,7 @@ def _update_orders(session: Session, random: Random, limit: int) -> int:
 
 
 def _update_unpublished(session: Session, random: Random, limit: int) -> int:
-    """Changes of a column that the article leaves out."""
+    """Change a column that the article leaves out."""
     return session.execute(
         "UPDATE purchasing.purchase_order_header SET employee_id = employee_id + 1 WHERE purchase_order_id = ANY(%s)",
         [_orders(session, random, limit)],
@@ -183,7 +183,7 @@ def _receive(session: Session, random: Random, limit: int) -> int:
 
 
 def _renumber_lines(session: Session, random: Random, limit: int) -> int:
-    """A change of part of the key, with another column in the same statement."""
+    """Change part of the key, with another column in the same statement."""
     return session.execute(
         "UPDATE purchasing.purchase_order_detail SET purchase_order_detail_id = purchase_order_detail_id + 100000, "
         "unit_price = unit_price + 1 WHERE purchase_order_id = ANY(%s)",
@@ -192,7 +192,7 @@ def _renumber_lines(session: Session, random: Random, limit: int) -> int:
 
 
 def _renumber_orders(session: Session, random: Random, limit: int) -> int:
-    """A key change that the Publisher's foreign key carries on to the lines."""
+    """Change a key that the Publisher's foreign key carries on to the lines."""
     orders = _orders_of(session, random, limit // 2)
     lines = session.execute(
         "SELECT count(*) FROM purchasing.purchase_order_detail WHERE purchase_order_id = ANY(%s)", [orders]
@@ -214,7 +214,7 @@ def _renumber(session: Session, table: str, key: str, ids: list[int]) -> int:
 
 
 def _replace_products(session: Session, random: Random, limit: int) -> int:
-    """The same keys go and come within one transaction."""
+    """Delete and insert the same keys within one transaction."""
     gone = session.execute(
         "DELETE FROM purchasing.product_vendor WHERE (product_id, vendor_id) IN (SELECT product_id, vendor_id "
         "FROM purchasing.product_vendor WHERE product_id >= %s ORDER BY 1, 2 LIMIT %s) RETURNING product_id, vendor_id",
@@ -269,7 +269,7 @@ def _orders(session: Session, random: Random, limit: int) -> list[int]:
 
 
 def _orders_of(session: Session, random: Random, lines: int) -> list[int]:
-    """Orders with at most so many lines together, from a random one on."""
+    """Return orders with at most so many lines together, from a random one on."""
     orders = keys(session, "purchase_order_header", "purchase_order_id")
     rows = session.execute(
         "SELECT purchase_order_id FROM (SELECT h.purchase_order_id, "
@@ -283,7 +283,7 @@ def _orders_of(session: Session, random: Random, lines: int) -> list[int]:
 
 
 def _idle_vendors(session: Session, limit: int) -> list[int]:
-    """Vendors to whom no row refers."""
+    """Return vendors to whom no row refers."""
     rows = session.execute(
         "SELECT vendor_id FROM purchasing.vendor v "
         "WHERE NOT EXISTS (SELECT FROM purchasing.purchase_order_header h WHERE h.vendor_id = v.vendor_id) "

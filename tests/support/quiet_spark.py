@@ -12,7 +12,7 @@ from tranrepl.spark.output import is_chatter
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """A JVM that is started meanwhile writes its standard error through a filter, as long as it lives."""
+    """Filter the standard error of a JVM that is started meanwhile, as long as it lives."""
     reading, writing = os.pipe()
     ours = os.dup(2)
     os.dup2(writing, 2)

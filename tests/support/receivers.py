@@ -39,7 +39,7 @@ class Hook:
 
 @contextmanager
 def mail_server() -> Iterator[Mailbox]:
-    """As much of SMTP (RFC 5321) as smtplib speaks without a login."""
+    """Yield a server that speaks as much of SMTP (RFC 5321) as smtplib uses without a login."""
     messages: list[EmailMessage] = []
 
     class Session(socketserver.StreamRequestHandler):
@@ -69,7 +69,7 @@ def mail_server() -> Iterator[Mailbox]:
 
 @contextmanager
 def web_server(status: int = 200) -> Iterator[Hook]:
-    """Answers every POST with `status`."""
+    """Yield a server that answers every POST with `status`."""
     posts: list[Posted] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ def web_server(status: int = 200) -> Iterator[Hook]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads along."""
+            """Log nothing."""
 
     with _served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         yield Hook(f"http://127.0.0.1:{port}/services/T0/hook", posts)

@@ -35,7 +35,7 @@ class Command:
         return f"{self.verb} FILE{self.options}"
 
     def option(self, *names: str) -> str | None:
-        """The value of an option."""
+        """Return the value of an option."""
         words = self.options.split()
         return next((words[at + 1] for at, word in enumerate(words[:-1]) if word in names), None)
 
@@ -44,7 +44,7 @@ RUN, SETUP = Command("run"), Command("setup")
 
 
 def commands_of(remedy: str | None) -> list[list[Command]]:
-    """The ways that a remedy names, each a sequence: commands with "then" between them belong together."""
+    """Return the ways that a remedy names, each a sequence: commands with "then" between them belong together."""
     ways: list[list[Command]] = []
     end = 0
     for found in _COMMAND.finditer(remedy or ""):
@@ -77,7 +77,7 @@ class Walk:
     _seen: set[tuple[str, str]] = field(default_factory=set)
 
     def until(self, goal: Command) -> list[str]:
-        """Walk until `goal` works. Returns what was met on the way."""
+        """Walk until `goal` works. Return what was met on the way."""
         left = [goal]
         for _ in range(_MOST_STEPS):
             if not left:
@@ -117,7 +117,7 @@ class Walk:
 
 
 def execute_command(site: Site, command: Command) -> list[ErrorReport]:
-    """What it ends with, in this process."""
+    """Run the command in this process, and return what it ends with."""
     try:
         return [it.error for it in _VERBS[command.verb](site, command).values() if it.error is not None]
     except ReplicationError as error:
@@ -125,7 +125,7 @@ def execute_command(site: Site, command: Command) -> list[ErrorReport]:
 
 
 def reinitialize_all(site: Site, rows: Rows) -> Mapping[str, JobResult]:
-    """`tranrepl reinitialize FILE`, for all subscriptions."""
+    """Run `tranrepl reinitialize FILE`, for all subscriptions."""
     checked = check(site.topology, PURPOSE_OF[rows])
     for problem in checked.blocking:
         raise problem

@@ -37,7 +37,7 @@ sys.exit(int(stream.readline() or 1))
 
 @contextmanager
 def resident_spark(spark: Any, folder: Path) -> Iterator[str]:
-    """Yields a PATH that has the spark-submit first. Jobs run one at a time: they set the session's configuration."""
+    """Yield a PATH that has the spark-submit first. Jobs run one at a time: they set the session's configuration."""
     one_at_a_time = threading.Lock()
 
     class Submission(socketserver.StreamRequestHandler):

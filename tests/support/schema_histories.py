@@ -219,7 +219,7 @@ class _Job:
 
 @dataclass
 class Player:
-    """Plays a history at a site; `told` is what happened, as one can type it again."""
+    """Plays a history at a site; `told` is what happened, as statements that can be typed again."""
 
     at: HistorySite
     writers: tuple[_Writer, ...]

@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 300.0
 
 
 def back_up(server: PostgresServer, folder: Path) -> Path:
-    """A file-level backup, taken while the server stands still."""
+    """Take a file-level backup while the server is stopped."""
     server.stop()
     _copy(server.settings.data, folder)
     server.start()
@@ -27,7 +27,7 @@ def back_up(server: PostgresServer, folder: Path) -> Path:
 
 
 def restore(server: PostgresServer, backup: Path) -> None:
-    """The server as it was then: on the same timeline, since no log is recovered from an archive."""
+    """Restore the server from it: on the same timeline, since no log is recovered from an archive."""
     server.stop()
     shutil.rmtree(server.settings.data)
     _copy(backup, server.settings.data)
@@ -36,7 +36,7 @@ def restore(server: PostgresServer, backup: Path) -> None:
 
 @contextmanager
 def clone(server: PostgresServer, home: Path, options: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
-    """Another server from the same files, with a port of its own."""
+    """Start another server from the same files, on a port of its own."""
     server.stop()
     home.mkdir()
     _copy(server.settings.data, home / "data")
@@ -52,7 +52,7 @@ def clone(server: PostgresServer, home: Path, options: Mapping[str, str] | None 
 
 @contextmanager
 def standby_of(server: PostgresServer, home: Path, database: str) -> Iterator[PostgresServer]:
-    """A physical standby, which streams through the slot `STANDBY_SLOT`; slots of `database` can be copied to it."""
+    """Yield a physical standby that streams through `STANDBY_SLOT`; slots of `database` can be copied to it."""
     with server.connect() as session:
         session.execute("SELECT pg_create_physical_replication_slot(%s, true)", [STANDBY_SLOT])
     connection = server.connection(database)
@@ -101,12 +101,12 @@ def promote(standby: PostgresServer) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """With owners and rights: the server's user is not ours."""
+    """Copy with owners and rights: the server's user is not ours."""
     subprocess.run(["/bin/cp", "-a", str(source), str(target)], check=True)
 
 
 def _make_standby(data: Path) -> None:
-    """As pg_basebackup leaves it: without the slots."""
+    """Make it a standby as pg_basebackup does, without the slots."""
     for slot in (data / "pg_replslot").iterdir():
         shutil.rmtree(slot)
     (data / "standby.signal").touch()

@@ -14,7 +14,7 @@ _SESSIONS = (
 
 
 def wait_for_sessions_to_end(connection: Connection) -> None:
-    """For ten seconds at most. Each tells its counts of rows when it ends, which may be after its client has gone."""
+    """Wait for at most ten seconds. A session reports its row counts when it ends, maybe after its client."""
     until = time.monotonic() + 10
     while execute(connection, _SESSIONS) != [(0,)] and time.monotonic() < until:
         time.sleep(0.01)

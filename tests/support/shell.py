@@ -63,8 +63,9 @@ def tranrepl(
 def in_a_terminal(
     *arguments: str | Path, environment: Mapping[str, str], columns: int = 100, answer: str = ""
 ) -> Iterator[Iterator[str]]:
-    """As `tranrepl`, in a terminal of its own, where `answer` is typed. Yields what it shows, as it comes, with the
-    terminal's control codes."""
+    """Run `tranrepl` in a terminal of its own, where `answer` is typed. Yields what it shows, as it comes, with the
+    terminal's control codes.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}
@@ -93,7 +94,7 @@ def _shown(terminal: int) -> Iterator[str]:
 
 
 def typed(*arguments: str | Path, environment: Mapping[str, str]) -> Outcome:
-    """As `tranrepl`, but within this process: where many are run, starting Python is what takes the time."""
+    """Run `tranrepl` within this process: where many are run, starting Python is what takes the time."""
     ours = {name: None for name in os.environ if name.startswith(("AIRFLOW", "TRANREPL"))}
     result = CliRunner().invoke(app, list(map(str, arguments)), env={**ours, **_NO_AIRFLOW, **environment})
     if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -27,9 +27,9 @@ Rows = list[tuple[Any, ...]]
 
 
 class Site:
-    """`articles` are written as in a publication's file; there is one subscription, `reporting`, unless told.
+    """`articles` are written as in a publication's file; there is one subscription, `reporting`, by default.
 
-    Both ends begin empty: subscriptions take no snapshot, and schema changes are not replicated, unless told.
+    Both ends begin empty: by default, subscriptions take no snapshot, and schema changes are not replicated.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Site:
         return Topology(self.publication, self.connections)
 
     def set_up(self) -> list[str]:
-        """`tranrepl setup`. Raises the first problem that keeps it from working."""
+        """Run `tranrepl setup`. Raises the first problem that keeps it from working."""
         checked = check(self.topology)
         for problem in checked.blocking:
             raise problem
@@ -74,15 +74,15 @@ class Site:
         return done
 
     def read_log(self) -> JobResult:
-        """`tranrepl log-reader`, its result with its error."""
+        """Run `tranrepl log-reader`; return its result with its error."""
         return self.probe_log() or self.run_log_reader()
 
     def probe_log(self) -> JobResult | None:
-        """Run the probe alone, before the Spark job: None where there is something to read."""
+        """Run the probe alone, before the Spark job; return None where there is something to read."""
         return log_reader_agent.idle_result(LogReaderRequest(publication=self.publication), self.topology)
 
     def run_log_reader(self) -> JobResult:
-        """The Spark job alone."""
+        """Run the Spark job of the log reader alone."""
         return log_reader_job.run(self.spark, LogReaderRequest(publication=self.publication), self.connections)
 
     def deliver(
@@ -91,7 +91,7 @@ class Site:
         committed_before: datetime | None = None,
         mode: ApplyMode = ApplyMode.STREAMS,
     ) -> JobResult:
-        """`tranrepl distribute`, its result with its error."""
+        """Run `tranrepl distribute`; return its result with its error."""
         request = DistributionRequest(
             publication=self.publication, subscription=subscription, committed_before=committed_before, mode=mode
         )
@@ -99,28 +99,28 @@ class Site:
         return idle or distribution_job.run(self.spark, request, self.connections)
 
     def probe_batches(self, subscription: str) -> JobResult | None:
-        """Run the probe alone, before the Spark job: None where there is something to deliver."""
+        """Run the probe alone, before the Spark job; return None where there is something to deliver."""
         request = DistributionRequest(publication=self.publication, subscription=subscription)
         return distribution_agent.idle_result(request, self.topology)
 
     def run_distribution(self, subscription: str) -> JobResult:
-        """The Spark job alone."""
+        """Run the Spark job of the delivery alone."""
         request = DistributionRequest(publication=self.publication, subscription=subscription)
         return distribution_job.run(self.spark, request, self.connections)
 
     def take_snapshot(self, *articles: str, subscription: str = "reporting") -> JobResult:
-        """`tranrepl snapshot`, in this process. Raises what stopped it."""
+        """Run `tranrepl snapshot` in this process. Raises what stopped it."""
         request = SnapshotRequest(publication=self.publication, subscription=subscription, articles=articles)
         taken = snapshot_agent.idle_result(request, self.topology)
         return taken or snapshot_job.run(self.spark, request, self.connections)
 
     def validate(self, subscription: str = "reporting", *, articles: tuple[str, ...] = (), **asked: Any) -> JobResult:
-        """`tranrepl validate`, its result with its error."""
+        """Run `tranrepl validate`; return its result with its error."""
         request = ValidationRequest(publication=self.publication, subscription=subscription, articles=articles, **asked)
         return validation_job.run(self.spark, request, self.connections)
 
     def run(self) -> JobResult:
-        """Read the log and deliver to every subscription; the last delivery's result. Raises what stopped a job."""
+        """Read the log, deliver to every subscription, and return the last result. Raises what stopped a job."""
         self.read_log().raise_error()
         results = [self.deliver(subscription.name) for subscription in self.publication.subscriptions]
         for result in results:
@@ -128,14 +128,14 @@ class Site:
         return results[-1]
 
     def at_publisher(self, *statements: str) -> Rows:
-        """Execute, each statement by itself; the last one's rows."""
+        """Execute each statement by itself; return the last one's rows."""
         return execute(self.databases.publisher, *statements)
 
     def at_subscriber(self, *statements: str) -> Rows:
         return execute(self.databases.subscriber, *statements)
 
     def differences(self) -> list[str]:
-        """Articles whose data differ between Publisher and Subscriber."""
+        """Return the articles whose data differ between Publisher and Subscriber."""
         comparisons = [
             compare(article, self.databases.publisher, self.databases.subscriber)
             for article in self.publication.articles
@@ -144,7 +144,7 @@ class Site:
 
 
 def execute(connection: Connection, *statements: str) -> Rows:
-    """Execute in autocommit; the last statement's rows."""
+    """Execute in autocommit; return the last statement's rows."""
     rows: Rows = []
     with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
         for statement in statements:

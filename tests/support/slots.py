@@ -15,12 +15,12 @@ def drop_slot(site: Site) -> None:
 
 
 def recreate_slot(site: Site, *meanwhile: str) -> None:
-    """At the log's end, after what was done while there was none."""
+    """Create the slot again at the log's end, after what was done while there was none."""
     name = slot_name(site)
     drop_slot(site)
     site.at_publisher(*meanwhile, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
 
 
 def advance_slot(site: Site) -> None:
-    """Past what was not read."""
+    """Advance the slot past what was not read."""
     site.at_publisher(f"SELECT pg_replication_slot_advance('{slot_name(site)}', pg_current_wal_flush_lsn())")

@@ -30,8 +30,9 @@ class Race:
 def racing_statements(
     site: Site, race: Race, statements: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Execute them at the Publisher when a job in this context comes to the point first; it waits until they are done,
-    or wait for it. See that they were executed, and did not wait for long."""
+    """Execute them at the Publisher when a job in this context comes to the point first; wait until they are done, or
+    wait for the job. See that they were executed, and did not wait for long.
+    """
     reached: list[Failpoint] = []
     with statement_beside(site.databases.publisher) as beside, monkeypatch.context() as patch:
 

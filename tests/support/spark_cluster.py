@@ -23,7 +23,7 @@ _REGISTERED = re.compile(r"Registering worker ")
 
 
 def short_lived() -> str:
-    """Options of a JVM that lives for one test."""
+    """Return options of a JVM that lives for one test."""
     # Without the options of this process, which keep Spark from saying what is waited for here.
     others = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
     return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {start_variables(others).get('SPARK_SUBMIT_OPTS', '')}".rstrip()
@@ -31,7 +31,7 @@ def short_lived() -> str:
 
 @contextmanager
 def spark_cluster(folder: Path, worker_environment: Mapping[str, str]) -> Iterator[str]:
-    """Yields the master's URL. `worker_environment` is what an operator of the cluster gives its workers."""
+    """Yield the master's URL. `worker_environment` is what an operator of the cluster gives its workers."""
     folder.mkdir()
     package = find_spec("pyspark")
     assert package is not None

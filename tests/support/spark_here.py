@@ -11,14 +11,14 @@ _Function = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class SparkHere:
-    """In the place of a `SparkSession`."""
+    """Stands in for a `SparkSession`."""
 
     def __init__(self) -> None:
         self.sparkContext = _Context()
 
 
 class _Partitions:
-    """Each is done when somebody asks for what comes of it."""
+    """Partitions, each computed when its result is read."""
 
     def __init__(self, partitions: Sequence[Sequence[Any]], function: _Function = iter) -> None:
         self._partitions = partitions

@@ -52,7 +52,7 @@ class SubmittedJob:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL to the driver and to everything around it, at once."""
+        """Send SIGKILL to the driver and to everything around it, at once."""
         while running := self._processes():
             for pid in running:
                 kill(pid)
@@ -61,23 +61,23 @@ class SubmittedJob:
         self._process.wait()
 
     def kill_driver(self) -> None:
-        """SIGKILL to the driver's JVM alone: its Python processes find out by themselves."""
+        """Send SIGKILL to the driver's JVM alone: its Python processes find out by themselves."""
         drivers = [pid for pid in self._processes() if name_of(pid) == "java"]
         assert len(drivers) == 1
         kill(drivers[0])
 
     def end(self) -> tuple[int, str]:
-        """Exit status and output of a job that ends by itself."""
+        """Return exit status and output of a job that ends by itself."""
         status = self._process.wait(PATIENCE_SECONDS)
         return status, self._log.read_text(encoding="utf-8")
 
     def _processes(self) -> list[int]:
-        """Living processes of the job's session."""
+        """Return the living processes of the job's session."""
         return [pid for pid in process_ids() if session_of(pid) == self._process.pid]
 
 
 def _leaving_nothing_outside(folder: Path) -> dict[str, str]:
-    """Where a job that gets no chance to clean up puts its temporary files."""
+    """Return variables that say where a job that gets no chance to clean up puts its temporary files."""
     return {
         "TMPDIR": str(folder),
         "SPARK_LOCAL_DIRS": str(folder),

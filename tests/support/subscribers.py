@@ -141,7 +141,7 @@ class Site:
         options: ApplierOptions = AS_CONFIGURED,
         own_order: frozenset[int] = frozenset(),
     ) -> JobResult:
-        """What a job would do with these commands, all of them after `watermark`."""
+        """Deliver these commands as a job would, all of them after `watermark`."""
         table = history.table() if isinstance(history, History) else history
         return self.delivery(table, watermark, transactions, options, own_order).run()
 

@@ -73,7 +73,9 @@ def deliver_in_threads(
     chosen: Sequence[int] | None = None,
     vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote,  # noqa: ARG005
 ) -> JobResult:
-    """`chosen` gives each command's stream, whatever the divider says. `vote` may change a stream's vote."""
+    """Deliver in threads; `chosen` gives each command's stream, whatever the divider says. `vote` may change a stream's
+    vote.
+    """
     divided = pa.Table.from_batches(list(divider(commands.to_batches())), STREAM_COMMANDS)
     if chosen is not None:
         divided = _with_streams(divided, chosen)

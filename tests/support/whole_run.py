@@ -11,7 +11,7 @@ from tranrepl.jobs.results import JobResult
 
 
 def whole_run(site: Site) -> dict[str, JobResult]:
-    """Results by step, with their errors."""
+    """Return the results by step, with their errors."""
     steps = Steps(
         lambda: _attempt(site.read_log),
         lambda name: _attempt(lambda: site.take_snapshot(subscription=name)),
@@ -21,7 +21,7 @@ def whole_run(site: Site) -> dict[str, JobResult]:
 
 
 def good_run(site: Site) -> dict[str, JobResult]:
-    """Results by step. Raises the first error."""
+    """Return the results by step. Raises the first error."""
     results = whole_run(site)
     for result in results.values():
         result.raise_error()

@@ -1,4 +1,4 @@
-"""What must hold of the deployment's Compose file, for Docker is not here to say it."""
+"""What must hold of the deployment's Compose file, checked without Docker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _airflow(services: dict[str, Any]) -> dict[str, Any]:
 
 
 def _volumes(service: dict[str, Any]) -> dict[str, str]:
-    """Target and source."""
+    """Return target and source."""
     return {target: source for source, target, *_ in (it.split(":") for it in service.get("volumes", []))}
 
 

@@ -1,4 +1,4 @@
-"""Connections as Airflow writes them, and what is never said of them."""
+"""Connections as Airflow writes them, and the secrets that no message shows."""
 
 from __future__ import annotations
 

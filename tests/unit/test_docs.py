@@ -36,7 +36,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
 def test_lines_of_a_page_are_short(page: Path) -> None:
-    """But in commands, which are pasted whole."""
+    # But in commands, which are pasted whole.
     lines = _BLOCK.sub("", page.read_text(encoding="utf-8")).splitlines()
     assert [line for line in lines if len(line) > 120] == []
 

@@ -19,7 +19,7 @@ _REPORTING = {"name": "reporting", "connection": "subscriber"}
 
 @pytest.fixture
 def spark() -> SparkHere:
-    """The jobs' tasks run in this process: nothing here is Spark's."""
+    """Run the jobs' tasks in this process: nothing here is Spark's."""
     return SparkHere()
 
 

@@ -39,7 +39,7 @@ def two_slots(server_folder: Path) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However short the log is, it is cut into two."""
+    """Cut the log in two, however short it is."""
     monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
 
 
@@ -53,7 +53,7 @@ def site(databases: DatabasesFactory, two_slots: PostgresServer, tmp_path: Path)
 
 @contextmanager
 def _slot(publisher: Connection, name: str, *, temporary: bool) -> Iterator[None]:
-    """Another's."""
+    """Create a slot that is not ours, for a while."""
     with psycopg.connect(**publisher.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
         session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', %s)", [name, temporary])
         yield
@@ -109,7 +109,7 @@ def test_two_sessions_are_one_where_the_last_slot_is_gone(site: Site) -> None:
 def test_a_second_range_without_a_free_slot_is_read_later(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another job takes what was free when the readings were planned."""
+    # Another job takes the slot that was free when the readings were planned.
     site = Site(databases(), tmp_path / "store", ["public.t"])
     site.at_publisher(_TABLE)
     site.set_up()
@@ -133,7 +133,7 @@ def test_a_second_range_without_a_free_slot_is_read_later(
 
 @contextmanager
 def _all_slots(server: PostgresServer, publisher: Connection) -> Iterator[None]:
-    """Taken, for a time."""
+    """Take all slots for a while."""
     with psycopg.connect(**publisher.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
         with server.connect() as owner:
             ((free,),) = owner.execute(

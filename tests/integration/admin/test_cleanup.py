@@ -28,7 +28,7 @@ _DAY = 24
 
 @pytest.fixture
 def spark() -> SparkHere:
-    """The jobs' tasks run in this process: nothing here is Spark's."""
+    """Run the jobs' tasks in this process: nothing here is Spark's."""
     return SparkHere()
 
 
@@ -45,7 +45,7 @@ def _clean_up(site: Site) -> Cleanup:
 
 
 def _age(site: Site, hours: int) -> None:
-    """Let all that is registered and recorded be older."""
+    """Make all that is registered and recorded older."""
     for table, column in {
         "msrepl_batches": "entry_time",
         "mslogreader_history": "time",
@@ -56,7 +56,7 @@ def _age(site: Site, hours: int) -> None:
 
 
 def _stored(site: Site) -> tuple[int, int]:
-    """Batches that are registered, and folders in the store."""
+    """Count the registered batches, and the folders in the store."""
     (rows,) = distribution_rows(site, "SELECT count(*) FROM msrepl_batches")
     store = Path(site.publication.distributor.store)
     return rows[0], len(list(store.iterdir())) if store.exists() else 0

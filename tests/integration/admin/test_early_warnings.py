@@ -1,4 +1,4 @@
-"""Early warnings: what will hurt is told, once while it stands."""
+"""Early warnings: `status` names each condition that will stop replication, once while it lasts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _new(site: Site) -> Sequence[tuple[str, str]]:
 
 
 def _wait(site: Site, since: str) -> None:
-    """Let what is stored have waited for so long."""
+    """Make what is stored look as if it had waited for so long."""
     distribution_rows(site, f"UPDATE msrepl_batches SET first_commit_time = now() - interval '{since}'")
 
 

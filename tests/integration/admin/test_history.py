@@ -1,4 +1,4 @@
-"""What history and status tell of runs that go on, succeed, idle and fail."""
+"""What history and status say of runs that go on, succeed, idle and fail."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_committed_is_told_while_a_delivery_goes_on(
     databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the history, and to whoever waits at a shell."""
+    """Look into the history and at the shell's progress while a delivery goes on."""
     subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
     subscription |= {"subscription_streams": streams, "lock_timeout": 60, "sync_type": "replication_support_only"}
     site = Site(databases(), tmp_path / "store", ["public.item"], spark, [subscription])

@@ -1,4 +1,4 @@
-"""`check` tells the rights that setup and the jobs will lack; its statements, run as they stand, are all it takes."""
+"""`check` names the rights that setup and the jobs will lack; its statements are enough when they are pasted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def _problems(site: Site) -> list[ReplicationError]:
 
 
 def _run_remedy(world: World, problem: ReplicationError, *, granting: bool) -> None:
-    """Its statements, as the owner. Where there are two ways, the one that grants, or the one that does not."""
+    """Run the remedy's statements as the owner. Where it offers two ways, take the one that grants, or the one that
+    does not.
+    """
     assert isinstance(problem, ConfigurationError)
     assert problem.report.shown_number == "229 (42501)"
     end = next(it for it in _ENDS if it in problem.message.lower().replace("database", ""))
@@ -124,7 +126,7 @@ def test_the_statements_of_check_are_all_that_setup_needs(world: World, granting
 
 
 def test_a_job_that_may_not_use_what_setup_made_is_told_before(world: World, tmp_path: Path) -> None:
-    """Another login set up."""
+    # Another login set up.
     owners = Site(world.owners, tmp_path / "store", _ARTICLES, subscriptions=[_SUBSCRIPTION])
     owners.set_up()
     site = world.site(tmp_path)

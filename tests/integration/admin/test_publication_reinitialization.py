@@ -46,7 +46,7 @@ def _recreate_slot(site: Site) -> None:
 
 
 def _restore_distribution_database(site: Site) -> None:
-    """As it was before the last run."""
+    """Put the distribution database back to before the last run."""
     tables = ("mspublications", "msrepl_batches")
     kept = [f"CREATE TABLE kept_{it} AS SELECT * FROM {it}" for it in tables]
     execute(site.databases.distribution, *kept)
@@ -128,7 +128,7 @@ def test_reinitialization_is_refused_where_rows_must_stay(site: Site, tmp_path: 
 def test_nothing_is_delivered_before_an_interrupted_beginning_ends(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between any two of its steps; then it is done again."""
+    """Kill `reinitialize` between any two of its steps, deliver, and repeat it."""
     for step in ("forget_log", "set_up", "start_watermark"):
         insert(site, 4, 6, "not read")
         site.at_publisher("DELETE FROM item WHERE id IN (4, 5, 6)")
@@ -180,7 +180,7 @@ def test_a_slot_that_was_invalidated(own_server: PostgresServer, databases: Data
 
 @pytest.fixture
 def upgraded(own_server: PostgresServer, server_folder: Path, tmp_path: Path) -> Iterator[Callable[[], PostgresServer]]:
-    """`pg_upgrade` to a new cluster, with the slot."""
+    """Yield a function that upgrades the server with its slot to a new cluster, by `pg_upgrade`."""
     new = PostgresServer(ServerSettings(server_folder / f"{tmp_path.name}_new", fsync=False))
 
     def upgrade() -> PostgresServer:

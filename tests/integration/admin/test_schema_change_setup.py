@@ -1,5 +1,6 @@
-"""Setup makes what announces schema changes where its role may, says what is left to do where not, and teardown removes
-it with the last publication."""
+"""Setup creates the event triggers that announce schema changes where its role may, prints what is left to do where
+not, and teardown removes them with the last publication.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def _triggers(databases: Databases) -> list[str]:
 
 @pytest.fixture
 def owner(made: Databases) -> Iterator[Databases]:
-    """The Publisher by a login that owns the published table, and may create no event trigger."""
+    """Yield the Publisher by a login that owns the published table, and may create no event trigger."""
     login, password = f"owner_{uuid4().hex[:8]}", uuid4().hex
     execute(
         made.publisher,

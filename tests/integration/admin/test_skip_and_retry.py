@@ -17,7 +17,7 @@ from tranrepl.errors import ConfigurationError
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """Three stored transactions of one item each; the second one's item is at the Subscriber already."""
+    """Store three transactions of one item each; the second one's item is at the Subscriber already."""
     subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
     site = Site(databases(), tmp_path / "store", ["public.item"], None, [subscription])
     site.at_publisher(ITEM)

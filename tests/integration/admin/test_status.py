@@ -1,4 +1,4 @@
-"""What `tranrepl status` tells: whichever server gives no answer, inside a batch, after errors, of several files."""
+"""What `tranrepl status` says: when a server is down, inside a batch, after errors, of several files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SUBSCRIPTIONS = (
 
 @pytest.fixture
 def site(databases: DatabasesFactory, database: DatabaseFactory, tmp_path: Path) -> Site:
-    """One Publisher and two Subscribers."""
+    """Return a site of one Publisher and two Subscribers."""
     site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), _SUBSCRIPTIONS)
     site.connections["archive"] = database("archive")
     site.at_publisher(ITEM)
@@ -82,7 +82,7 @@ _AWAY = {
 
 @contextmanager
 def _away(site: Site, names: tuple[str, ...]) -> Iterator[None]:
-    """Behind a network that is down."""
+    """Put these databases behind a network that is down."""
     with ExitStack() as stack:
         proxies = {name: stack.enter_context(Proxy(site.connections[name])) for name in names}
         before = dict(site.connections)
@@ -172,7 +172,7 @@ def test_what_is_undelivered_is_counted_inside_a_batch(site: Site) -> None:
 
 
 def test_a_transaction_of_many_pieces_is_counted_once(site: Site) -> None:
-    """Stored commands are read a thousand at a time."""
+    # Stored commands are read a thousand at a time.
     insert_transactions(site, 1, 2500, 1)
     site.read_log().raise_error()
     ((first,),) = distribution_rows(site, "SELECT first_xact_seqno FROM msrepl_batches")

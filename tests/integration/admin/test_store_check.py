@@ -39,7 +39,7 @@ def test_a_store_that_only_spark_reaches_is_tried_by_a_job(site: Site, tmp_path:
 
 @pytest.mark.spark
 def test_a_store_is_tried_in_sparks_way_and_left_as_it_was(site: Site, tmp_path: Path, spark: Any) -> None:
-    """A folder stands in for another file system: what writes is Spark's own."""
+    # A folder stands for another file system: what writes is Spark's own code.
     store = tmp_path / "store"
     assert _problem(site, f"file://{store}", spark) is None
     assert [it for it in store.rglob("*") if it.is_file()] == []

@@ -55,7 +55,7 @@ _IDENTITIES = "SELECT relname, relreplident::text FROM pg_class WHERE relname IN
 
 
 def _catalogue(*connections: Connection) -> list[Rows]:
-    """What a database's catalogue has of tables, indexes, procedures, publications and slots."""
+    """Return the tables, indexes, procedures, publications and slots in a database's catalogue."""
     return [execute(connection, query) for connection in connections for query in _CATALOGUE]
 
 
@@ -69,7 +69,7 @@ def _site(databases: Databases, folder: Path, articles: Any = ARTICLES, **settin
 
 @pytest.fixture
 def databases_with_tables(databases: DatabasesFactory) -> Databases:
-    """Both ends have the tables; the distribution database is empty."""
+    """Create the tables at both ends; the distribution database is empty."""
     made = databases(migrated=False)
     execute(made.publisher, TABLES)
     execute(made.subscriber, TABLES)
@@ -78,7 +78,7 @@ def databases_with_tables(databases: DatabasesFactory) -> Databases:
 
 @pytest.fixture
 def site(databases_with_tables: Databases, tmp_path: Path) -> Site:
-    """Not set up yet."""
+    """Return a site that is not set up yet."""
     return _site(databases_with_tables, tmp_path)
 
 
@@ -164,7 +164,7 @@ def test_an_answer_at_the_terminal_decides(site: Site, tmp_path: Path, answer: s
 
 
 def test_only_this_publication_goes(databases_with_tables: Databases, tmp_path: Path) -> None:
-    """Both have a table at the Publisher and one at the Subscriber, and its procedures, together."""
+    # Both publications share a table at the Publisher, and one at the Subscriber with its procedures.
     ours = _site(databases_with_tables, tmp_path / "ours", ARTICLES[:2])
     theirs = _site(databases_with_tables, tmp_path / "theirs", ARTICLES[1:3], publication="their-s")
     ours.set_up()

@@ -34,7 +34,7 @@ _AT_SUBSCRIBER = (
 
 @pytest.fixture
 def ends(databases: DatabasesFactory) -> Databases:
-    """Both ends have the tables; the distribution database is empty."""
+    """Create the tables at both ends; the distribution database is empty."""
     made = databases(migrated=False)
     execute(made.publisher, TABLES)
     execute(made.subscriber, TABLES)

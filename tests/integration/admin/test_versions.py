@@ -25,7 +25,7 @@ _REMEDY = "pip install 'tranrepl>=9.9.9'"
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """One stored transaction that waits for delivery."""
+    """Store one transaction that waits for delivery."""
     site = Site(databases(migrated=False), tmp_path / "store", ["public.item"])
     site.at_publisher(ITEM)
     site.set_up()

@@ -78,7 +78,7 @@ def shared(postgres: PostgresServer) -> Iterator[SharedDatabases]:
 
 @dataclass(frozen=True)
 class Case:
-    """What is wrong, and what is said of it."""
+    """A mistake, and the message it must get."""
 
     said: str
     environment: Callable[[SharedDatabases], Mapping[str, str]] = lambda _: {}

@@ -22,7 +22,7 @@ from tranrepl.connections import Connection
 
 @pytest.fixture(scope="module")
 def second_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a second cluster lives, started with other options by each test that needs one."""
+    """Return the home of a second cluster, which each test that needs one starts with other options."""
     return tmp_path_factory.mktemp("second")
 
 

@@ -1,4 +1,4 @@
-"""What stands there after a batch has failed is pasted, as it stands: the block's commands, and the runbook's."""
+"""What `status` prints after a batch has failed is pasted as it stands: its commands, and the runbook's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MENDED = "DELETE FROM item WHERE note = 'mine'"
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A subscription whose batch has failed at the second of three transactions, and what the shell says of it."""
+    """A subscription whose batch has failed at the second of three transactions, and the shell's output about it."""
 
     site: Site
     file: Path
@@ -102,7 +102,7 @@ def test_a_transaction_that_was_skipped_is_repaired(failed: Failed) -> None:
 
 
 def _blocks(heading: str) -> list[str]:
-    """The commands below a heading."""
+    """Return the commands below a heading."""
     (section,) = re.findall(rf"^### {re.escape(heading)}\n(.*?)(?=^##|\Z)", _RUNBOOK, re.MULTILINE | re.DOTALL)
     return [line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
 

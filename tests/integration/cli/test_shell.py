@@ -40,14 +40,14 @@ NOWHERE = ("--master", "spark://127.0.0.1:1")
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """Databases with tables; what is done to them is done by the command."""
+    """Return databases with tables; the rest is done by the command."""
     site = Site(databases(migrated=False), tmp_path / "store", ARTICLES)
     site.at_publisher(TABLES)
     return site
 
 
 def _done(outcome: Outcome) -> str:
-    """What it said. Where it took long, how far it was stands on standard error: that alone."""
+    """Return what it printed. Only progress may stand on standard error, where it took long."""
     told = [line for line in outcome.err.splitlines() if not re.search(r": [\d,]+( of [\d,]+)? commands", line)]
     assert (outcome.status, told) == (0, []), outcome
     return outcome.out
@@ -256,7 +256,7 @@ _SPELLINGS = {_MARKER, quote(_MARKER), quote(_MARKER, safe=""), quote_plus(_MARK
 
 @pytest.fixture
 def marked(site: Site) -> Iterator[Databases]:
-    """The databases by a role with a password that can be looked for."""
+    """Yield the databases by a role with a password that can be searched for."""
     ends = (site.databases.publisher, site.databases.subscriber, site.databases.distribution)
     execute(ends[0], f"CREATE ROLE marked SUPERUSER LOGIN PASSWORD '{_MARKER}'")
     yield Databases(*(replace(it, login="marked", password=_MARKER) for it in ends))
@@ -265,7 +265,7 @@ def marked(site: Site) -> Iterator[Databases]:
 
 @contextmanager
 def _argument_lists() -> Iterator[set[str]]:
-    """Collect the argument lists of every process that is seen meanwhile."""
+    """Collect the argument lists of every process seen meanwhile."""
     seen: set[str] = set()
     done = threading.Event()
 
@@ -288,7 +288,7 @@ def _argument_lists() -> Iterator[set[str]]:
 def test_a_run_goes_all_the_way_through_spark_submit(
     site: Site, marked: Databases, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """One run, with all that a person and Spark could get wrong on the way; its passwords show nowhere."""
+    # One run with all that a person and Spark could get wrong on the way; its passwords show nowhere.
     temporary = tmp_path_factory.mktemp("temporary")
     file = publication_file(tmp_path, ARTICLES)
     environment = {

@@ -1,4 +1,4 @@
-"""`tranrepl validate`: what it tells, by its exit status, at the terminal, in JSON and in the history."""
+"""`tranrepl validate`: its exit status, and its report at the terminal, in JSON and in the history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def shell(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """`tranrepl validate`, its job on the shared Spark session instead of one of its own."""
+    """Return `tranrepl validate` with its job on the shared Spark session instead of one of its own."""
     monkeypatch.setattr(
         "tranrepl.cli.validating.submit", lambda request, _: job.run(site.spark, request, site.connections)
     )
@@ -93,7 +93,7 @@ def test_what_cannot_be_asked_is_refused(shell: Callable[..., Outcome]) -> None:
 
 
 def _history(site: Site) -> list[tuple[int, str | None, str]]:
-    """Validations, the newest first: status, error number, the first words."""
+    """Return the validations, newest first: status, error number, the first words."""
     rows = execute(
         site.databases.distribution,
         "SELECT runstatus, error_code, substring(comments from '^\\w+ \\w+') FROM msdistribution_history h "

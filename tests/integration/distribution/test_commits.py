@@ -71,7 +71,7 @@ def test_a_trigger_of_the_subscribers_own_finds_its_tables_in_every_commit(
 def test_a_transaction_larger_than_every_limit_stays_one_transaction(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    """Larger than a batch of the log reader, than a commit batch, and than what is staged at once."""
+    # Larger than a batch of the log reader, than a commit batch, and than what is staged at once.
     limits = {"commit_batch_size": 1, "commit_batch_threshold": 1}
     smallest = {"read_batch_size": 1, "read_batch_bytes": 1}
     site = commit_site(databases(), tmp_path, smallest, **limits)

@@ -127,7 +127,7 @@ def test_one_session_goes_on_over_schema_changes(databases: DatabasesFactory, tm
 def test_commands_behind_a_schema_change_go_as_its_table_wants_it_then(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    """The Subscriber's own event trigger puts a trigger on the table that the schema change alters."""
+    # The Subscriber's own event trigger creates a trigger on the table that the schema change alters.
     site = _site(databases, tmp_path, SparkHere())
     site.at_subscriber(
         "CREATE TABLE seen (number serial, id integer)",

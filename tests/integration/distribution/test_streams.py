@@ -44,7 +44,7 @@ def test_streams_are_as_many_as_spark_has_cores(
 def test_a_batch_that_fails_over_streams_is_delivered_over_one_connection(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
-    """Parents and children in different streams, under the Subscriber's foreign key."""
+    # Parents and children are in different streams, under the Subscriber's foreign key.
     site = _parents_and_children(databases, tmp_path, spark, StreamAssignment.KEY)
     failed = site.deliver()
     assert failed.error is not None
@@ -65,7 +65,7 @@ def test_a_batch_that_fails_over_streams_is_delivered_over_one_connection(
 def test_referring_rows_are_deleted_over_a_single_connection(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
-    """By one statement at the Publisher: the streams cannot, nor can the log's order."""
+    # One statement at the Publisher deletes them: streams cannot, nor can one connection in the log's order.
     subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2, "lock_timeout": 1}
     site = Site(databases(), tmp_path / "store", ["public.part"], spark, [subscription])
     site.at_publisher("CREATE TABLE part (id int PRIMARY KEY, within int REFERENCES part)")

@@ -174,7 +174,7 @@ def test_a_token_is_registered_once_though_the_log_reader_dies(
 def test_a_distribution_database_that_records_no_arrival_stops_no_delivery(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection that records it as it happens is refused; the job itself does at the end."""
+    # The connection that records arrivals as they happen is refused; the job records them at its end.
 
     def refuse(*_: object, **__: object) -> None:
         raise OperationalError("refused")

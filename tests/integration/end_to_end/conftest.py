@@ -15,7 +15,7 @@ from support.site import Site
 
 @pytest.fixture
 def site_of(databases: DatabasesFactory, tmp_path: Path) -> SiteFactory:
-    """A factory of sites whose articles have one style."""
+    """Return a factory of sites whose articles have one style."""
 
     def create(*articles: Mapping[str, object] | str, style: str = "procedures") -> Site:
         return styled_site(databases(), tmp_path, *articles, style=style)
@@ -25,7 +25,7 @@ def site_of(databases: DatabasesFactory, tmp_path: Path) -> SiteFactory:
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """A publication that is audited at both ends, and transactions that no job has read."""
+    """Return a publication that is audited at both ends, with transactions that no job has read."""
     site = audited_site(databases(), tmp_path / "store")
     make_transactions(site, TRANSACTIONS_MADE)
     return site

@@ -91,7 +91,7 @@ def _columns_at_both_ends(site: Site, source: str) -> list[str]:
 
 
 def _assert_computed_as_in_the_files(site: Site) -> None:
-    """The Subscriber computes for itself what the files hold computed."""
+    """Check that the Subscriber's own computed columns equal those in the files."""
     headers = site.at_subscriber(
         "SELECT purchase_order_id::text, total_due::text FROM purchasing.purchase_order_header"
     )

@@ -82,7 +82,7 @@ def test_jobs_killed_at_random_make_every_change_once(
 
 
 def _make_load(postgres: PostgresServer, site: Site, script: Path) -> None:
-    """Its clients' transactions overlap; those that deadlock are tried again."""
+    """Run clients whose transactions overlap; those that deadlock are retried."""
     postgres.run(
         "pgbench",
         *("--no-vacuum", "--client=4", "--max-tries=100", f"--rate={_RATE}", f"--time={_SECONDS:.0f}"),
@@ -92,7 +92,9 @@ def _make_load(postgres: PostgresServer, site: Site, script: Path) -> None:
 
 
 def _audit_by_row(execute_there: Any) -> Rows:
-    """Transactions that overlap write to the audit in any order, but those that change one row come one by one."""
+    """Return the audit by row: transactions that overlap write to it in any order, but those that change one row come
+    one by one.
+    """
     rows: Rows = execute_there("SELECT id, operation, xact FROM audit ORDER BY id, seq")
     assert len(rows) > 0
     return rows
@@ -105,11 +107,11 @@ class _Chaos:
         self.outcomes: Counter[str] = Counter()
 
     def has_happened(self) -> bool:
-        """Whether jobs were killed, and jobs went on where those had ended."""
+        """Return whether jobs were killed, and jobs went on where those had ended."""
         return self.outcomes["killed"] > 0 and self.outcomes["done"] > 0
 
     def round(self) -> None:
-        """Some jobs at once, and something that happens to them."""
+        """Start some jobs at once, and let something happen to them."""
         verbs = self._random.choice([[LOG_READER], [DISTRIBUTION], [LOG_READER, DISTRIBUTION], *_TWO_OF_A_KIND])
         with ExitStack() as stack:
             jobs = [stack.enter_context(ChildJob(it, self._site, self._failpoint(it))) for it in verbs]
@@ -130,13 +132,13 @@ class _Chaos:
         self._random.choice(jobs).kill()
 
     def _end_sessions(self, _jobs: list[ChildJob]) -> None:
-        """As an administrator would, or a firewall."""
+        """End sessions as an administrator would, or a firewall."""
         databases = self._site.databases
         place = self._random.choice([databases.subscriber, databases.subscriber, databases.publisher])
         execute(place, _END_SESSIONS)
 
     def _stop(self, jobs: list[ChildJob]) -> None:
-        """One stands still for a while."""
+        """Stop one job for a while."""
         job = self._random.choice(jobs)
         job.stop()
         time.sleep(self._random.uniform(0, 0.5))
@@ -151,7 +153,7 @@ _END_SESSIONS = (
 
 
 def _outcome(job: ChildJob) -> str:
-    """Whatever happens to a job, it says nothing worse than that it should be tried again."""
+    """Wait for a job; whatever happened to it, its error must be one that may be retried."""
     try:
         error = job.result().error
     except JobKilledError:

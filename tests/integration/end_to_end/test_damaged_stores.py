@@ -51,7 +51,7 @@ def test_a_store_that_is_full_stops_the_log_reader_and_loses_nothing(site: Site,
 
 @contextmanager
 def _small(store: Path) -> Iterator[None]:
-    """A store with room for little: a file system of its own, or, where we may not mount one, of small files."""
+    """Put the store on a small file system of its own, or, where we may not mount one, limit the size of files."""
     store.mkdir(exist_ok=True)
     mounted = subprocess.run(
         [_program("mount"), "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(store)], capture_output=True, check=False
@@ -88,7 +88,7 @@ def _cut_file(folder: Path) -> None:
 
 
 def _overwrite_data(folder: Path) -> None:
-    """The file's end, which tells where its columns are, stays whole."""
+    """Overwrite the data, and keep the file's end, which says where its columns are."""
     content = bytearray(_file(folder).read_bytes())
     content[4 : len(content) // 2] = b"?" * (len(content) // 2 - 4)
     _file(folder).write_bytes(content)
@@ -113,7 +113,7 @@ _DAMAGES = [_remove_folder, _remove_file, _cut_file, _overwrite_data, _take_from
 
 @dataclass(frozen=True, slots=True)
 class _Batches:
-    """Three of them that a site has registered, in order, by their folders."""
+    """A site's three registered batches, in order, by their folders."""
 
     site: Site
     folders: Sequence[Path]

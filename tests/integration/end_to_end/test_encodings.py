@@ -29,7 +29,7 @@ Encoded = Callable[[str, str], Connection]
 
 @pytest.fixture
 def encoded(postgres: PostgresServer) -> Iterator[Encoded]:
-    """A factory of databases of an encoding."""
+    """Yield a factory of databases of an encoding."""
     names: list[str] = []
 
     def create(end: str, encoding: str) -> Connection:

@@ -115,7 +115,7 @@ def test_streams_killed_anywhere_make_every_change_once_when_run_again(
 
 @pytest.fixture(scope="module")
 def crashing_server(server_folder: Path) -> Iterator[PostgresServer]:
-    """A server of its own: where one backend is killed, all of them end."""
+    """Yield a server of its own: where one backend is killed, all of them end."""
     with PostgresServer(ServerSettings(server_folder / "crashing", fsync=False)) as server:
         server.make_logins_cheap()
         yield server
@@ -191,7 +191,9 @@ def _run(job: Job, site: Site) -> None:
 
 
 def _finishes(job: Job, site: Site) -> bool:
-    """Not while the server recovers: it may take connections until it knows that a backend was killed."""
+    """Return whether the job succeeds. While the server recovers it may not, and the server takes connections until it
+    notices that a backend was killed.
+    """
     result = ChildJob(job, site).result()
     if result.error is not None and result.error.kind is ErrorKind.TRANSIENT:
         return False

@@ -33,7 +33,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 
 
 def _in_small_steps(site: Site, **subscription_settings: object) -> Site:
-    """The same publication, whose jobs take long enough to be met in the middle."""
+    """Return the same publication, with jobs that take long enough to be killed halfway."""
     return Site(
         site.databases,
         Path(site.publication.distributor.store),
@@ -48,8 +48,9 @@ _MOVED = "SELECT FROM msreplication_subscriptions WHERE transaction_timestamp > 
 
 
 def _rerun(job: Callable[[], JobResult]) -> JobResult:
-    """Run a job until it has nothing left to do, as a schedule does. What the killed one left running at a server may
-    hold it up for a moment: the slot is in use, or the other one still delivers."""
+    """Run a job until it has nothing left to do, as a schedule does. What a killed one left running at a server may
+    delay it for a moment: the slot is in use, or the other one still delivers.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -147,7 +148,7 @@ def test_killed_streams_deliver_everything_once_when_rerun(
 def test_a_batch_is_finished_after_one_stream_committed_and_died(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
-    """The other stream's process lives on: Spark tells it that the stage has failed."""
+    # The other stream's process lives on: Spark reports to it that the stage has failed.
     site = audited_site(databases(), tmp_path / "store", spark, subscription_streams=2)
     make_transactions(site, 200)
     site.read_log().raise_error()
@@ -164,7 +165,7 @@ def test_a_batch_is_finished_after_one_stream_committed_and_died(
 
 
 def _many_commands(site: Site) -> bytes:
-    """Stored, and still to be delivered; the last one's `xact_seqno`."""
+    """Store commands without delivering them; return the last one's `xact_seqno`."""
     make_transactions(site, 1000)
     site.read_log().raise_error()
     return bytes.fromhex(stored_commands(site)[-1].xact_seqno)

@@ -165,7 +165,7 @@ def _problems(site: Site) -> list[str]:
 
 
 def test_publications_of_similar_names_keep_apart(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """A slot's name has neither capital letters nor hyphens."""
+    # A slot's name has neither capital letters nor hyphens.
     shared = databases()
     names = ["a-b", "a_b", "A-b"]
     sites = [

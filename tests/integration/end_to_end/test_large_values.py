@@ -63,7 +63,7 @@ def test_what_is_too_long_in_text_is_read_in_binary(
 def test_what_comes_before_a_row_that_is_too_long_is_delivered(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often one reads, the answer is the same, and nothing is read twice."""
+    # However often one reads, the answer is the same, and nothing is read twice.
     site = Site(databases(), tmp_path / "store", ["public.t"])
     site.at_publisher("CREATE TABLE t (id integer PRIMARY KEY, note text, large bytea)")
     site.set_up()
@@ -112,7 +112,7 @@ _HELD = "CREATE TABLE held (id integer PRIMARY KEY, place integer UNIQUE DEFERRA
 
 @pytest.fixture
 def small_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers of the size of some thousand rows."""
+    """Shrink the buffers to some thousand rows."""
     monkeypatch.setattr(log_messages, "FETCH_BYTES", 10_000)
     monkeypatch.setattr(log_range, "HELD_BYTES", 20_000)
     monkeypatch.setattr(whole_transactions, "MOST_HELD_BYTES", 100_000)
@@ -133,8 +133,8 @@ def _delivered(site: Site) -> None:
 
 @pytest.mark.usefixtures("small_holds")
 def test_a_transaction_larger_than_what_is_held_of_it(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Beside the article with a DEFERRABLE key another one is changed, as much as one pleases: values change hands at
-    the transaction's end."""
+    # Beside the article with a DEFERRABLE key another one changes without limit: values change hands at the
+    # transaction's end.
     site = _held_and_free(databases(), tmp_path)
     site.at_publisher("INSERT INTO held SELECT n, n FROM generate_series(1, 300) n")
     _delivered(site)
@@ -151,7 +151,7 @@ def test_a_transaction_larger_than_what_is_held_of_it(databases: DatabasesFactor
 
 @pytest.mark.usefixtures("small_holds")
 def test_a_transaction_of_which_more_must_be_held(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """It is refused, and what its remedy says helps."""
+    """Refuse the transaction, and deliver it after what the remedy says."""
     site = _held_and_free(databases(), tmp_path)
     site.at_publisher(
         "INSERT INTO held VALUES (0, 0)",
@@ -174,7 +174,7 @@ def test_a_transaction_of_which_more_must_be_held(databases: DatabasesFactory, t
 def test_a_command_that_no_buffer_takes_is_named(
     apply: str, databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where commands are made into text, Arrow's offsets overflow: no traceback, but article, key and what to do."""
+    # Arrow's offsets overflow where commands are made into text.
     subscription = {"name": "reporting", "connection": "subscriber", "apply": apply}
     site = Site(databases(), tmp_path / "store", ["public.t"], subscriptions=[subscription])
     site.at_publisher("CREATE TABLE t (id integer PRIMARY KEY, note text)")
@@ -205,7 +205,7 @@ def test_a_command_that_no_buffer_takes_is_named(
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get(_ON_DEMAND), reason=f"takes a minute and 4 GB: {_ON_DEMAND}=1 runs it")
 def test_a_row_of_which_the_text_is_too_long_for_a_message(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Before and after its change it is longer than 1 GB in hexadecimal, and in binary it is not."""
+    # Before and after its change it is longer than 1 GB in hexadecimal, and in binary it is not.
     site = Site(databases(), tmp_path / "store", ["public.t"])
     site.at_publisher(
         "CREATE TABLE t (id integer PRIMARY KEY, bytes bytea STORAGE EXTERNAL)",
@@ -222,7 +222,7 @@ def test_a_row_of_which_the_text_is_too_long_for_a_message(databases: DatabasesF
 
 @pytest.mark.slow
 def test_a_row_that_is_too_long_for_a_message(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """In any form: what was committed before it is delivered, and it is named."""
+    """Deliver what was committed before it, and name the row, in text and in binary."""
     site = Site(databases(), tmp_path / "store", ["public.t"])
     site.at_publisher(
         "CREATE TABLE t (id integer PRIMARY KEY, a text, b text)",

@@ -46,7 +46,7 @@ def test_each_article_keeps_to_itself(
 
 
 def _changes(chance: random.Random, names: list[str]) -> Iterator[str]:
-    """Transactions, each of several tables."""
+    """Yield transactions, each over several tables."""
     for number in range(_TRANSACTIONS):
         statements = [_change(chance, chance.choice(names), number) for _ in range(10)]
         yield "; ".join(["BEGIN", *statements, "COMMIT"])

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.new_sessions
 
 @contextmanager
 def _network(site: Site) -> Iterator[dict[str, Proxy]]:
-    """A proxy before each database of the site's jobs."""
+    """Put a proxy before each database of the site's jobs."""
     with ExitStack() as stack:
         proxies = {name: stack.enter_context(Proxy(it)) for name, it in site.connections.items()}
         direct, site.connections = site.connections, {name: proxy.connection for name, proxy in proxies.items()}
@@ -155,7 +155,7 @@ def test_a_python_worker_that_is_killed_is_a_transient_error(
 
 
 def _kill_python_workers() -> None:
-    """Kill those of this process's Spark: they are children of its daemon, that one is the JVM's."""
+    """Kill the Python workers of this process's Spark: they are children of its daemon, which is the JVM's child."""
     for pid in process_ids():
         daemon = parent_of(pid)
         if _is_pyspark(pid) and _is_pyspark(daemon) and parent_of(parent_of(daemon)) == os.getpid():

@@ -41,7 +41,7 @@ _END_JOBS = (
 
 
 def test_a_delivery_that_goes_on_where_another_one_has_delivered_is_fenced(site: Site) -> None:
-    """It stands after it has read its watermark, before its first transaction."""
+    # It stops after it has read its watermark, before its first transaction.
     read_log_into_store(site).raise_error()
     with ChildJob(DISTRIBUTION, site) as job:
         with locked(site.databases.distribution, "msrepl_batches") as held_up:
@@ -57,7 +57,7 @@ def test_a_delivery_that_goes_on_where_another_one_has_delivered_is_fenced(site:
 
 
 def test_a_delivery_changes_nothing_after_its_transaction_was_ended(site: Site) -> None:
-    """It stands inside its transaction; the server ends sessions whose client it believes dead."""
+    # It stops inside its transaction; the server ends sessions whose client it believes dead.
     read_log_into_store(site).raise_error()
     with ChildJob(DISTRIBUTION, site) as job:
         with locked(site.databases.subscriber, "item") as held_up:
@@ -74,7 +74,7 @@ def test_a_delivery_changes_nothing_after_its_transaction_was_ended(site: Site) 
 
 
 def test_a_log_reader_goes_on_after_one_that_overtook_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads how far the log is registered; the other one registers more, and advances; it looks at the slot."""
+    # It reads how far the log is registered; another registers more, and advances; then it looks at the slot.
     original = Publications.get
 
     def overtaken(publications: Publications, name: str) -> PublicationRecord:
@@ -110,7 +110,8 @@ def test_of_two_deliveries_at_once_one_delivers_and_the_other_does_nothing(
 @contextmanager
 def _locked_watermark(site: Site) -> Iterator[Callable[[], int]]:
     """Hold up deliveries where they read their watermark, so that they go on from the same one. Yields how many wait
-    there."""
+    there.
+    """
     subscriber = site.databases.subscriber
     waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     with watched(subscriber) as look, psycopg.connect(**subscriber.libpq_parameters("test")) as lock:  # type: ignore[arg-type]
@@ -121,7 +122,7 @@ def _locked_watermark(site: Site) -> Iterator[Callable[[], int]]:
 def test_of_two_log_readers_at_once_one_stores_and_the_other_is_fenced(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    """The second one reads and registers all while the first one is about to register the same."""
+    # The second one reads and registers all while the first one is about to register the same.
     site = audited_site(databases(), tmp_path / "store", SparkHere(), step=None)
     make_transactions(site, 60)
     original, faster = Batches.register, threading.Event()

@@ -17,7 +17,7 @@ from tranrepl.admin.check import check
 
 @pytest.fixture(params=["postgres", "debian_postgres"])
 def site(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """The Subscriber's table is divided as the Publisher's."""
+    """Return a site whose table at the Subscriber is partitioned as the Publisher's."""
     server: PostgresServer = request.getfixturevalue(request.param)
     ends = databases(publisher=server, subscriber=server)
     return partitioned_site(ends, tmp_path, partitions="same")

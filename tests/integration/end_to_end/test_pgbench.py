@@ -49,7 +49,7 @@ def test_pgbench_is_equal_at_both_ends(
 
 
 def _copy_first_rows(site: Site) -> None:
-    """What `pgbench --initialize` made before setup; nobody writes meanwhile."""
+    """Copy what `pgbench --initialize` made before setup; nobody writes meanwhile."""
     source, target = site.databases.publisher, site.databases.subscriber
     for article in site.publication.articles:
         table = article.destination_table

@@ -1,4 +1,4 @@
-"""Remedies lead on: each that names a command is walked until it works, and none leads back to where it came from."""
+"""Remedies lead on: each that names a command is followed until it works, and none leads back to where it came from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Situation:
 
 
 def _of(site: Site, **article: Any) -> Site:
-    """The same, of a file with another article."""
+    """Return the same site, of a file with another article."""
     first = {**site.publication.articles[0].model_dump(mode="json", exclude_unset=True), **article}
     rest = [it.model_dump(mode="json", exclude_unset=True) for it in site.publication.articles[1:]]
     subscriptions = [it.model_dump(mode="json", exclude_unset=True) for it in site.publication.subscriptions]
@@ -87,7 +87,7 @@ def _all(*acts: ByHand) -> ByHand:
 
 
 def _read(site: Site) -> None:
-    """So that something is undelivered."""
+    """Read the log, so that something is undelivered."""
     site.read_log().raise_error()
 
 
@@ -96,7 +96,7 @@ def _set_up(site: Site) -> None:
 
 
 def _read_in_part(site: Site) -> None:
-    """Up to where the table changed."""
+    """Read the log up to where the table changed."""
     assert site.read_log().error is not None
 
 
@@ -296,7 +296,7 @@ def ends(databases: DatabasesFactory) -> Databases:
 
 
 def _site(ends: Databases, tmp_path: Path, situation: Situation) -> Site:
-    """Ten vendors at both ends, and changes after them."""
+    """Return a site with ten vendors at both ends, and changes after them."""
     vendor = {"source": "public.vendor", "pre_creation_cmd": "delete", **situation.article}
     other = {"source": "public.other", "pre_creation_cmd": "delete"}
     subscription = {"name": "reporting", "connection": "subscriber", **situation.subscription}
@@ -332,7 +332,7 @@ def test_every_remedy_leads_to_where_it_works(
 
 
 def _walk(answers: Mapping[str, list[str | None]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Through commands that fail with these remedies, one after the other; None: it works."""
+    """Follow remedies through commands that fail with these answers, one after the other; None stands for success."""
 
     def execute(_: object, command: Command) -> list[ErrorReport]:
         remedy = answers[command.verb].pop(0)
@@ -381,7 +381,7 @@ _NOT_OF_A_FILE = ("class-archive", "schema", "script")
 
 
 def test_every_command_that_the_library_names_can_be_pasted() -> None:
-    """`tranrepl VERB FILE …`, in backticks."""
+    # Commands are `tranrepl VERB FILE …`, in backticks.
     named = re.compile(r"`tranrepl (?P<verb>[a-z-]+)(?P<file>(?: FILE| \{file\})?)")
     folder = Path(tranrepl.__file__).parent
     wrong = [

@@ -52,7 +52,7 @@ def _certificate(folder: Path, name: str) -> Path:
 
 @pytest.fixture
 def certificates(debian_postgres: PostgresServer, tmp_path: Path) -> Iterator[Certificates]:
-    """PostgreSQL 15 takes TLS connections only, until the test ends. (The embedded one is built without TLS.)"""
+    """Let PostgreSQL 15 take TLS connections only, until the test ends. (The embedded one is built without TLS.)"""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     server = _certificate(tmp_path, "server")

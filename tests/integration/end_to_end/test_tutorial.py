@@ -1,4 +1,4 @@
-"""The tutorial's commands, typed as they stand into a bash that knows nothing of ours."""
+"""The tutorial's commands, typed as they stand into a bash with nothing of ours in its environment."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def _fenced(language: str) -> list[str]:
 
 
 def _shown() -> list[str]:
-    """Lines that the tutorial says are shown."""
+    """Return the lines of output that the tutorial shows."""
     (text,) = _fenced("text")
     return text.splitlines()
 
 
 def _checkout(folder: Path) -> None:
-    """A checkout whose environment is built."""
+    """Make a checkout whose environment is built."""
     (folder / "dags" / "publications").mkdir(parents=True)
     (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
 
 
 def _type(script: str, folder: Path) -> str:
-    """What is shown. Raises AssertionError for a command that fails."""
+    """Run a script in bash, and return its output. Raises AssertionError for a command that fails."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
     process = subprocess.run(
@@ -102,7 +102,7 @@ def test_the_tutorial_works_when_typed(own_server: PostgresServer, tmp_path: Pat
 
 
 def test_the_demos_server_does_for_the_tutorial(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Up to what is set up: from there on nothing differs."""
+    # Up to setup: from there on nothing differs.
     _checkout(tmp_path)
     made = databases(migrated=False)
     site = DemoSite(tmp_path / ".demo", tmp_path)

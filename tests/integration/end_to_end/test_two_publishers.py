@@ -25,7 +25,7 @@ _TABLE = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
 
 
 def _site(databases: Databases, folder: Path) -> Site:
-    """Its Subscriber's rows are there already, or there are none."""
+    """Return a site that is not set up, with its table at the Publisher."""
     folder.mkdir(exist_ok=True)
     site = Site(databases, folder / "store", [{"source": "public.item", "pre_creation_cmd": "truncate"}])
     site.at_publisher(_TABLE)
@@ -34,7 +34,7 @@ def _site(databases: Databases, folder: Path) -> Site:
 
 @pytest.fixture
 def shards(own_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path) -> tuple[Site, Site]:
-    """Equal names at two servers, each with a distribution database of its own, and one Subscriber."""
+    """Return equal names at two servers, each with a distribution database of its own, and one Subscriber."""
     here, there = databases(), databases()
     own_server.create_database(here.publisher.database or "")
     publisher = own_server.connection(here.publisher.database or "", "publisher")
@@ -85,7 +85,7 @@ def test_a_second_publisher_of_one_name_is_refused(shards: tuple[Site, Site], tm
 
 @pytest.fixture
 def moved(shards: tuple[Site, Site]) -> Site:
-    """Its Publisher was moved to another server, by dump and restore, after everything was delivered."""
+    """Move a Publisher to another server, by dump and restore, after everything was delivered."""
     one, two = shards
     one.set_up()
     insert(one, 1, 3, "before")
@@ -128,7 +128,7 @@ def test_a_publisher_that_was_moved_begins_anew(moved: Site, tmp_path: Path) -> 
 
 
 def _as_before(site: Site, statements: Sequence[str]) -> None:
-    """What an earlier version left, which did not know whose log it read."""
+    """Leave the tables as an earlier version did, which did not record whose log it read."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     engine = sa.create_engine(site.databases.distribution.sqlalchemy_url())

@@ -23,7 +23,7 @@ _PUBLISHED = {"customer": "*", "orders": "order_id, customer_id, total"}
 
 @pytest.fixture
 def site(server_folder: Path, tmp_path: Path) -> Iterator[EarlierSite]:
-    """Under the server's folder, which its user reaches."""
+    """Unpack the site under the server's folder, which its user can reach."""
     site = unpacked(server_folder / tmp_path.name)
     with site.server:
         yield site
@@ -64,7 +64,7 @@ def test_a_site_of_an_earlier_version_goes_on_without_loss(
 
 
 def _refuse_to_work(site: EarlierSite) -> None:
-    """Before setup, jobs say what to type."""
+    """See that jobs name the command to type before setup has run."""
     file = str(site.file("shop"))
     refused = typed("distribute", file, environment=site.environment)
     assert refused.status == 1

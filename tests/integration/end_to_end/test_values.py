@@ -61,7 +61,7 @@ def test_every_type_is_read_in_binary_as_in_text(databases: DatabasesFactory, tm
 def test_every_type_arrives_out_of_an_array(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As commands of tables do that are too wide for a staging table."""
+    # Tables too wide for a staging table travel so.
     monkeypatch.setattr(staging, "_MOST_ARGUMENTS", 0)
     site = every_type_site(databases(), tmp_path, apply="serial")
     site.set_up()
@@ -106,7 +106,7 @@ _XML = ["'<a b=\"c\">&amp; <![CDATA[x]]></a>'", "'text <b/> more'", "'<?xml vers
 
 
 def test_xml_arrives_as_it_left(databases: DatabasesFactory, debian_postgres: PostgresServer, tmp_path: Path) -> None:
-    """The embedded server is built without libxml."""
+    # The embedded server is built without libxml.
     ends = databases(publisher=debian_postgres, subscriber=debian_postgres)
     site = Site(ends, tmp_path / "store", ["public.x"], SparkHere())
     site.at_publisher("CREATE TABLE x (id int PRIMARY KEY, v xml, vs xml[])")

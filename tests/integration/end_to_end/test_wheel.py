@@ -78,7 +78,7 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """This environment's packages but ours, and the wheel as hatchling builds it here."""
+    """Install the wheel, as hatchling builds it here, beside this environment's packages but ours."""
     folder = tmp_path_factory.mktemp("wheel")
     home, wheels = folder / "environment", folder / "wheels"
     venv.create(home, symlinks=True, with_pip=False)
@@ -100,7 +100,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 
 @pytest.fixture(scope="module")
 def file(installation: Installation) -> str:
-    """The publication that `tranrepl init` writes, with its DAG file."""
+    """Return the publication that `tranrepl init` writes, with its DAG file."""
     dags = installation.home / "airflow" / "dags"
     dags.mkdir(parents=True)
     installation.run("tranrepl", "init", str(dags), "--store", str(installation.home / "store"))

@@ -20,7 +20,7 @@ _ROWS = 12
 
 
 def _site(databases: Databases, tmp_path: Path, apply: str, **widths: tuple[int, str]) -> Site:
-    """A table for each name, of so many columns of a type beside its key."""
+    """Return a site with a table for each name, of so many columns of a type beside its key."""
     articles = [{"source": f"public.{name}", **BY_STATEMENTS} for name in widths]
     subscription = {"name": "reporting", "connection": "subscriber", "apply": apply}
     site = Site(databases, tmp_path / "store", articles, subscriptions=[subscription])
@@ -32,7 +32,7 @@ def _site(databases: Databases, tmp_path: Path, apply: str, **widths: tuple[int,
 
 
 def _work(table: str, width: int) -> Iterator[str]:
-    """Rows that come, change in one column, in some, in all and in their key, and go."""
+    """Yield statements that insert rows, change one column, some, all and the key, and delete."""
     values = ", ".join(["n % 2", "NULL", *["n"] * (width - 3)])
     yield f"INSERT INTO {table} SELECT n, {values} FROM generate_series(1, {_ROWS}) n"
     yield f"UPDATE {table} SET c5 = c5 || '1'" if table == "texts" else f"UPDATE {table} SET c5 = c5 + 1"
@@ -61,7 +61,7 @@ def _replicated(site: Site) -> JobResult:
 def test_as_many_columns_as_a_table_has(
     width: int, type_name: str, apply: str, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    """999 numbers of eight bytes, and one NULL, fill a page: with anything beside them, a row is too long for one."""
+    # 999 numbers of eight bytes, and one NULL, fill a page: with anything beside them, a row is too long for one.
     site = _site(databases(), tmp_path, apply, t=(width, type_name))
     for statement in _work("t", width):
         site.at_publisher(statement)
@@ -71,7 +71,7 @@ def test_as_many_columns_as_a_table_has(
 
 @pytest.mark.slow
 def test_together_tables_are_wider_than_a_table(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Their types differ, so that no column of a staging table serves both."""
+    # Their types differ, so that no column of a staging table serves both.
     site = _site(databases(), tmp_path, "serial", numbers=(900, "integer"), texts=(900, "text"))
     for table in ("numbers", "texts"):
         site.at_publisher(*_work(table, 900))

@@ -19,5 +19,5 @@ def ends(databases: DatabasesFactory) -> Databases:
 
 @pytest.fixture
 def site(ends: Databases, tmp_path: Path) -> Site:
-    """Twenty vendors at both ends, and changes after them."""
+    """Return a site with twenty vendors at both ends, and changes after them."""
     return begun(vendor_site(ends, tmp_path))

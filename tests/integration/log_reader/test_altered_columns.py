@@ -19,7 +19,7 @@ from tranrepl.jobs.results import JobResult
 
 @dataclass(frozen=True, slots=True)
 class _Alteration:
-    """A table is altered at the Publisher: how, how the Subscriber follows, and what goes on there afterwards."""
+    """An ALTER of a table at the Publisher: how, how the Subscriber follows, and what goes on there afterwards."""
 
     statement: str
     column: str
@@ -165,7 +165,7 @@ _REPLACED = {
 def test_a_table_recreated_under_its_name_stops_the_publication(
     statements: tuple[str, ...], problem: str, ends: Databases, tmp_path: Path
 ) -> None:
-    """The log does not tell; without a stop the Subscriber would keep what is gone, and nobody would know."""
+    # The log does not show it; without a stop the Subscriber would silently keep the rows that are gone.
     site = _site_of(ends, tmp_path)
     site.at_publisher(VENDOR)
     site.set_up()

@@ -27,7 +27,9 @@ from tranrepl.errors import TransientError
 
 @pytest.fixture(scope="module", params=["same-postgres", pytest.param("none-debian_postgres", marks=pytest.mark.slow)])
 def items(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The table at both ends, divided alike or not, for tests that leave these equal and nothing to be delivered."""
+    """Yield the table at both ends, partitioned alike or not, for tests that leave them equal and nothing to be
+    delivered.
+    """
     partitions, server = request.param.split("-")
     with shared_databases(request.getfixturevalue(server), "announced") as ends:
         yield partitioned_site(ends, tmp_path_factory.mktemp("announced"), replicate_ddl=True, partitions=partitions)
@@ -38,7 +40,7 @@ def _is_divided(site: Site) -> bool:
 
 
 def _follow(site: Site) -> None:
-    """Bring the changes over by the log alone; a table that is divided alike stays so."""
+    """Bring the changes over by the log alone; a table that is partitioned alike stays so."""
     run_without_snapshot(site)
     if _is_divided(site):
         assert division(site.databases.subscriber) == division(site.databases.publisher)

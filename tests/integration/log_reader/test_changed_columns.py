@@ -50,7 +50,7 @@ def test_a_column_that_went_is_told_before_its_table_changes_again(site: Site) -
 
 
 def test_setup_of_what_is_undelivered_says_run_and_run_delivers_it(site: Site, ends: Databases, tmp_path: Path) -> None:
-    """With the changed file, too."""
+    # With the changed file, too.
     changed = vendor_site(ends, tmp_path, columns=["id", "name"])
     site.at_publisher("UPDATE vendor SET name = 'before'")
     site.read_log().raise_error()

@@ -50,7 +50,7 @@ def site(server: PostgresServer, databases: DatabasesFactory, tmp_path: Path) ->
 
 @pytest.fixture
 def backup(server: PostgresServer, site: Site, tmp_path: Path) -> Path:
-    """A backup of the server with three rows; six more have been delivered since."""
+    """Take a backup of the server with three rows; six more have been delivered since."""
     insert(site, 1, 3, "before")
     run(site)
     backup = back_up(server, tmp_path / "backup")
@@ -136,7 +136,7 @@ def test_a_crashed_publisher_forgets_only_where_its_slot_was(server: PostgresSer
 def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
     server: PostgresServer, site: Site, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is restored between the probe of its log and the reading."""
+    # It is restored between the probe of its log and the reading.
     registered = watermark(site)
     site.at_publisher("CREATE TABLE other (filler text)")
     original = _LogReader._write
@@ -157,7 +157,7 @@ def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
 def test_a_publisher_restored_from_before_a_snapshot_is_refused(
     server: PostgresServer, site: Site, tmp_path: Path
 ) -> None:
-    """Nothing was read since; the Subscriber has the rows all the same."""
+    # Nothing was read since; the Subscriber has the rows all the same.
     backup = back_up(server, tmp_path / "backup")
     insert(site, 1, 3, "lost")
     # More than the probes to come write: hints, where pages have checksums.
@@ -208,7 +208,7 @@ def test_a_killed_delivery_goes_on_though_no_run_recorded_its_end(site: Site) ->
 
 @pytest.fixture
 def standby(server: PostgresServer, site: Site, server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
-    """A standby with the publication's slot, as it was when the first rows were delivered."""
+    """Yield a standby with the publication's slot, as it was when the first rows were delivered."""
     insert(site, 1, 3, "before")
     run(site)
     with standby_of(server, server_folder / f"{tmp_path.name}_standby", DATABASE) as standby:

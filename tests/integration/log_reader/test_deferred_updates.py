@@ -21,7 +21,7 @@ POLICIES = ("pairs", "singleton_update", "always_pairs")
 
 
 def _site(databases: Databases, tmp_path: Path, table: str, *statements: str, **settings: object) -> Site:
-    """A set-up publication of one table, whose log begins after `statements`."""
+    """Return a set-up publication of one table, whose log begins after `statements`."""
     site = Site(databases, tmp_path / "store", [{"source": f"public.{table}", **settings}])
     site.at_publisher(*statements)
     site.set_up()
@@ -224,7 +224,7 @@ def test_truncate_may_be_an_error_after_what_came_before_it(databases: Databases
 
 @pytest.fixture(scope="module")
 def one_table(postgres: PostgresServer) -> Iterator[Databases]:
-    """Databases that a refused setup leaves as they are: a table at the Publisher, and nothing else."""
+    """Yield databases that a refused setup leaves as they are: a table at the Publisher, and nothing else."""
     with shared_databases(postgres, "one_table") as ends:
         execute(ends.publisher, TABLE1)
         yield ends

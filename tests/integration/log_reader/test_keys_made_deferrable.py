@@ -20,7 +20,7 @@ _SERIAL = {"name": "reporting", "connection": "subscriber", "apply": "serial"}
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A table whose Subscriber's has each place once at every moment; buffers of the size of some hundred rows."""
+    """Return a table whose places are unique at the Subscriber, always; buffers hold some hundred rows."""
     monkeypatch.setattr(log_messages, "FETCH_BYTES", 10_000)
     monkeypatch.setattr(log_range, "HELD_BYTES", 20_000)
     monkeypatch.setattr(whole_transactions, "MOST_HELD_BYTES", 100_000)

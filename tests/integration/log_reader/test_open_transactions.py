@@ -1,4 +1,4 @@
-"""Schema changes of transactions that are open beside one another: each tells the table as it sees it."""
+"""Schema changes of transactions that are open beside one another: each announces the table as it sees it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _KINDS: dict[str, tuple[str, Mapping[str, Any]]] = {
 
 @pytest.fixture(scope="module", params=_KINDS.values(), ids=list(_KINDS))
 def items(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The table at both ends. Schema changes are announced by event triggers, or nobody tells of them."""
+    """Yield the table at both ends. Event triggers announce schema changes, or nothing does."""
     server, settings = request.param
     with shared_databases(request.getfixturevalue(server), "histories") as ends:
         yield partitioned_site(ends, tmp_path_factory.mktemp("histories"), **settings)
@@ -50,7 +50,7 @@ def _update(random: Random) -> str:
 
 
 def _move(random: Random) -> str:
-    """To another partition, mostly; it fails where the row is there already, or no partition takes it."""
+    """Move a row, mostly to another partition; it fails where the row is there already, or no partition takes it."""
     first = random.randrange(1000)
     return f"UPDATE item SET id = (id + {random.randrange(1000)}) % 1000 WHERE id BETWEEN {first} AND {first + 20}"
 
@@ -76,7 +76,7 @@ def _create(random: Random) -> str:
 
 
 def _attach(random: Random) -> str:
-    """A new one, with or without rows, or one that was detached."""
+    """Attach a new partition, with or without rows, or one that was detached."""
     slot = random.choice(_SLOTS)
     rows = f"INSERT INTO part_{slot} SELECT '!', n, 'a' FROM generate_series({slot * 100}, {slot * 100 + 9}) n; "
     made = f"CREATE TABLE part_{slot} (note text, id int NOT NULL, kind text NOT NULL); " + random.choice([rows, ""])

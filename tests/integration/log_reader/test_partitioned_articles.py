@@ -1,4 +1,4 @@
-"""What an article may be, it may be of a partitioned table; and rights are asked of each partition."""
+"""Every kind of article may be of a partitioned table; and rights are checked on each partition."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def owners(databases: DatabasesFactory) -> Databases:
 
 @pytest.fixture
 def reader(owners: Databases, tmp_path: Path) -> Iterator[Site]:
-    """The publication of a login that owns none of the tables at the Publisher, and may read none."""
+    """Yield the publication of a login that owns none of the tables at the Publisher, and may read none."""
     name, password = f"reader_{uuid4().hex[:8]}", uuid4().hex
     execute(
         owners.publisher,

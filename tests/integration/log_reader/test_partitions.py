@@ -25,7 +25,7 @@ from tranrepl.errors import ConfigurationError
 
 @pytest.fixture(scope="module", params=["postgres", "debian_postgres"])
 def items(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The table at both ends, for tests that leave these equal and nothing to be delivered."""
+    """Yield the table at both ends, for tests that leave them equal and nothing to be delivered."""
     server: PostgresServer = request.getfixturevalue(request.param)
     with shared_databases(server, "partitions") as ends:
         yield partitioned_site(ends, tmp_path_factory.mktemp("partitions"))

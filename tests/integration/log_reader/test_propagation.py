@@ -1,7 +1,7 @@
 """Random histories at a real Publisher, read from its real log: the commands are those of the reference model, and the
 Subscriber ends with the rows that the Publisher publishes.
 
-What happened row by row is told by the Publisher itself, by a trigger that writes an audit table.
+The Publisher itself records what happened row by row, by a trigger that writes an audit table.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _World:
                 pass
 
     def told(self, table: str) -> list[list[RowChange]]:
-        """Transactions in commit order."""
+        """Return the transactions in commit order, as the audit has them."""
         rows = self.publisher.execute(
             "SELECT xact::text, operation, before, after FROM audit WHERE relation = %s ORDER BY seq", [table]
         ).fetchall()
@@ -299,7 +299,7 @@ def _command(row: dict[str, Any]) -> Command:
 
 
 def _drop_publication(world: _World) -> None:
-    """Slots are few, and hold the log."""
+    """Drop the publication: slots are few, and hold the log."""
     world.publisher.execute(
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
         "WHERE database = current_database() AND NOT temporary"

@@ -1,4 +1,4 @@
-"""A table whose rows were written anew: a copy of them raises no alarm, other values come by a snapshot."""
+"""Rewritten tables: where the rows are the same no alarm is raised, other values come by a snapshot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tranrepl.jobs.requests import Repair
 
 @pytest.fixture(scope="module")
 def vendors(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Twenty vendors at both ends, for tests that leave the ends equal and nothing to be delivered."""
+    """Yield twenty vendors at both ends, for tests that leave the ends equal and nothing to be delivered."""
     with shared_databases(postgres, "rewritten") as ends:
         yield begun(vendor_site(ends, tmp_path_factory.mktemp("rewritten")))
 
@@ -130,7 +130,7 @@ def test_a_table_that_was_rewritten_gets_a_snapshot(vendors: Site, statements: s
 
 
 def test_a_table_that_was_rewritten_is_noticed_by_setup(site: Site) -> None:
-    """Who sets up first must not make it forgotten."""
+    # Whoever sets up first must not make the change forgotten.
     site.at_publisher("ALTER TABLE vendor ALTER COLUMN rating TYPE bigint USING rating * 10")
     site.at_subscriber("ALTER TABLE vendor ALTER COLUMN rating TYPE bigint")
     assert any("its table was rewritten" in it for it in site.set_up())

@@ -154,7 +154,7 @@ def test_another_version_of_postgres_judges_alike(
 
 @pytest.fixture
 def role(ends: Databases) -> Iterator[str]:
-    """One that may read the table, and nothing else."""
+    """Yield a role that may read the table, and nothing else."""
     name = f"reader_{uuid4().hex[:8]}"
     database = ends.publisher.database
     execute(
@@ -229,7 +229,7 @@ def test_a_filter_without_a_column_lets_all_rows_through_or_none(
 def test_texts_are_ordered_as_their_column_says(
     databases: DatabasesFactory, debian_postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    """The log reader's answers are those of the snapshot: capitals first, or among the small letters."""
+    # The log reader's answers are those of the snapshot: capitals first, or among the small letters.
     articles = [
         {"source": "public.here", "filter": "who < 'b'"},
         {"source": "public.there", "filter": "who < 'b' AND who <> 'x' AND days[1] < 'b'"},

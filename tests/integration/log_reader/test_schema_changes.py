@@ -53,7 +53,7 @@ def _in_one(site: Site, *statements: str) -> None:
 
 
 def _stored(site: Site) -> list[dict[str, object]]:
-    """All stored commands, in order."""
+    """Return all stored commands, in order."""
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
         folders = [folder_path(record, it.folder) for it in database.batches.after(record, bytes(8))]
@@ -68,7 +68,7 @@ def _stored(site: Site) -> list[dict[str, object]]:
 
 
 def _shown(site: Site) -> list[str]:
-    """Commands as `transaction.command article_id operation after`, transactions counted from 1."""
+    """Return the commands as `transaction.command article_id operation after`, transactions counted from 1."""
     rows = _stored(site)
     seqnos = sorted({row["xact_seqno"] for row in rows})  # type: ignore[type-var]
     ids = sorted({int(str(row["article_id"])) for row in rows} | {it.article_id for it in _articles(site)})

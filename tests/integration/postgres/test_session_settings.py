@@ -79,7 +79,7 @@ def owners(databases: DatabasesFactory) -> Databases:
 
 @pytest.fixture
 def roles(owners: Databases) -> Iterator[Mapping[str, Connection]]:
-    """A superuser for each end, whose settings are the server's as yet."""
+    """Yield a superuser for each end, whose settings are still the server's."""
     suffix = uuid4().hex[:8]
     ends = ("publisher", "subscriber", "distribution")
     for end in ends:
@@ -97,7 +97,7 @@ def _give(owners: Databases, role: Connection, settings: Mapping[str, str]) -> N
 
 @contextmanager
 def _locked(owner: Connection, *tables: str) -> Iterator[None]:
-    """For a time, nobody else gets at these tables."""
+    """Lock these tables against everybody else for a while."""
     session = psycopg.connect(**owner.libpq_parameters("test"))  # type: ignore[arg-type]
     session.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE".encode())
 
@@ -114,7 +114,7 @@ def _locked(owner: Connection, *tables: str) -> Iterator[None]:
 def _site(
     owners: Databases, roles: Mapping[str, Connection], tmp_path: Path, subscription: Mapping[str, object]
 ) -> Site:
-    """Its jobs log in as `roles`, the test itself as the owner."""
+    """Return a site whose jobs log in as `roles`, the test itself as the owner."""
     site = Site(
         owners,
         tmp_path / "store",

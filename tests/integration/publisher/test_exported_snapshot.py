@@ -55,7 +55,7 @@ def _read(site: Site, name: str) -> str:
 
 @contextmanager
 def _writers(site: Site, ids: Iterator[int]) -> Iterator[None]:
-    """Small transactions, some with savepoints, some prepared first, without a pause."""
+    """Commit small transactions, some with savepoints, some prepared first, without a pause."""
     stop = threading.Event()
 
     def write(number: int) -> None:

@@ -31,7 +31,7 @@ def site(own_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
 
 @pytest.fixture
 def standby(own_server: PostgresServer, site: Site, server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
-    """What restore.md says to configure; besides, a commit waits for the standby, so that none is lost."""
+    """Yield a standby configured by restore.md; besides, a commit waits for it, so that none is lost."""
     with standby_of(own_server, server_folder / f"{tmp_path.name}_standby", DATABASE) as standby:
         site.at_publisher(
             f"ALTER SYSTEM SET synchronized_standby_slots = '{STANDBY_SLOT}'",
@@ -68,7 +68,7 @@ def test_a_crash_under_load_loses_nothing_and_the_next_run_goes_on(
 
 
 def _both_hosts(primary: PostgresServer, standby: PostgresServer) -> Connection:
-    """As restore.md writes it."""
+    """Return a connection to both hosts, as restore.md writes it."""
     one = primary.connection(DATABASE)
     return from_environment(
         "publisher",
@@ -89,7 +89,7 @@ def _both_hosts(primary: PostgresServer, standby: PostgresServer) -> Connection:
 
 @contextmanager
 def _load(connection: Connection, committed: set[int]) -> Iterator[None]:
-    """An application that inserts, and connects again when it is thrown out; it remembers what was committed."""
+    """Insert like an application that reconnects when its session is ended; it remembers what was committed."""
     ended = threading.Event()
 
     def insert() -> None:

@@ -1,4 +1,4 @@
-"""Whose log it is, and on which timeline, asked in the session that there is or by the replication protocol."""
+"""Which server's log it is, and on which timeline, asked in the session at hand or by the replication protocol."""
 
 from __future__ import annotations
 

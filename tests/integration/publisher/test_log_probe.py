@@ -1,5 +1,6 @@
-"""A look at the log says whether a run has anything to read, and does not decode a large transaction for it, nor with
-each look what the run before has read."""
+"""A probe of the log says whether a run has anything to read. It does not decode a large transaction for that, nor
+decode again what the run before has read.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SiteAt = Callable[[str], Site]
 
 @pytest.fixture
 def site_at(databases: DatabasesFactory, tmp_path: Path, request: pytest.FixtureRequest) -> SiteAt:
-    """A factory of sites whose Publisher is on this server."""
+    """Return a factory of sites whose Publisher is on this server."""
 
     def create(server: str) -> Site:
         site = Site(databases(publisher=request.getfixturevalue(server)), tmp_path / "store", ["public.t"])
@@ -39,7 +40,7 @@ def site_at(databases: DatabasesFactory, tmp_path: Path, request: pytest.Fixture
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All that were taken."""
+    """Collect all probes of the log."""
     taken: list[Any] = []
     look = log_probe._look
 
@@ -151,7 +152,7 @@ _LONG_LOG = "SELECT pg_logical_emit_message(false, 'test', repeat('x', 1000000))
 
 
 def _before_confirmed(site: Site) -> int:
-    """Bytes of log that each reading of the slot goes through before it comes to what is new."""
+    """Return the bytes of log that each reading of the slot goes through before it comes to what is new."""
     ((distance,),) = execute(
         site.databases.publisher,
         "SELECT (confirmed_flush_lsn - restart_lsn)::bigint FROM pg_replication_slots "
@@ -161,7 +162,7 @@ def _before_confirmed(site: Site) -> int:
 
 
 def _read_a_long_log(site: Site) -> None:
-    """Readings to come begin before it: an advance moves `restart_lsn` to the first checkpoint that it meets."""
+    """Read a long log that is read again: an advance moves `restart_lsn` no further than its first checkpoint."""
     site.at_publisher("INSERT INTO t VALUES (0, 'w')", "CHECKPOINT", _LONG_LOG)
     site.at_publisher("CHECKPOINT", "INSERT INTO t VALUES (1, 'x')")
     assert len(read_commands(site).commands) == 2

@@ -68,7 +68,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However short the log is."""
+    """Cut the log in two ranges, however short it is."""
     monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
 
 
@@ -94,7 +94,7 @@ def test_a_log_read_in_many_ranges_is_the_same_log(site: Site, monkeypatch: pyte
 
 
 def _twin(site: Site, tmp_path: Path) -> Site:
-    """Another publication of the same table: what is read of its log at once is what ranges of the log must give."""
+    """Return another publication of the same table: read in one piece, its log gives what the ranges must give."""
     twin = Site(site.databases, tmp_path / "twin", ["public.t"], publication="twin")
     twin.set_up()
     return twin
@@ -107,7 +107,7 @@ def _read_at_once(site: Site) -> JobResult:
 
 
 def _commands(site: Site) -> list[tuple[object, ...]]:
-    """All that is registered, in order."""
+    """Return all that is registered, in order."""
     return [(it.xact_seqno, it.command_id, it.operation, it.command) for it in stored_commands(site)]
 
 
@@ -181,7 +181,7 @@ def test_a_table_altered_in_either_range_stops_there(inserted: tuple[int, int], 
 
 @contextmanager
 def _overtaken_once_registered(other: Callable[[], JobResult]) -> Iterator[None]:
-    """Another log reader is at work as soon as the first registration is committed, before its caller hears of it."""
+    """Start another log reader as soon as the first registration is committed, before its caller hears of it."""
     begin, register = DistributionDatabase.transaction, Batches.register
     registering: list[Batches] = []
     results: list[JobResult] = []

@@ -29,7 +29,7 @@ def owners(databases: DatabasesFactory) -> Databases:
 
 @pytest.fixture
 def login(owners: Databases) -> Iterator[Connection]:
-    """The login of an ordinary role that owns the Publisher's table."""
+    """Yield the login of an ordinary role that owns the Publisher's table."""
     name, password = f"publisher_{uuid4().hex[:8]}", uuid4().hex
     execute(
         owners.publisher,
@@ -77,7 +77,7 @@ def test_the_attribute_alone_is_not_believed(owners: Databases, login: Connectio
 def test_what_a_session_may_a_replication_connection_may_not(
     owners: Databases, login: Connection, tmp_path: Path
 ) -> None:
-    """The session becomes a role that may; the server judges a replication connection by its login."""
+    # The session becomes a role that may; the server judges a replication connection by its login.
     execute(
         owners.publisher,
         f"ALTER ROLE {login.login} SET role = '{login.login}_other'",

@@ -1,5 +1,6 @@
-"""`synchronized_standby_slots`: no Subscriber gets what the Publisher's standby does not have, and nobody waits for it
-without an end or a word."""
+"""`synchronized_standby_slots`: no Subscriber gets what the Publisher's standby does not have, and waiting for it is
+bounded and reported.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def site(own_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
 
 @pytest.fixture
 def standby(own_server: PostgresServer, site: Site, server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
-    """The one that the Publisher waits for."""
+    """Yield the standby that the Publisher waits for."""
     with standby_of(own_server, server_folder / f"{tmp_path.name}_standby", DATABASE) as standby:
         _wait_for(site, STANDBY_SLOT)
         catch_up(own_server, standby)
@@ -39,7 +40,7 @@ def standby(own_server: PostgresServer, site: Site, server_folder: Path, tmp_pat
 
 
 def _wait_for(site: Site, slots: str) -> None:
-    """The setting, once it holds."""
+    """Change the setting, and return once it holds."""
     site.at_publisher(f"ALTER SYSTEM SET synchronized_standby_slots = '{slots}'", "SELECT pg_reload_conf()")
     while site.at_publisher("SHOW synchronized_standby_slots") != [(slots,)]:
         time.sleep(0.01)

@@ -26,13 +26,13 @@ Owner = Callable[[Announcing], Connection]
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Announcing:
-    """On the server that the test names, PostgreSQL 18 where it names none."""
+    """Return a Publisher on the server that the test names, PostgreSQL 18 where it names none."""
     return Announcing(database("publisher", request.getfixturevalue(getattr(request, "param", "postgres")))).create()
 
 
 @pytest.fixture
 def owner() -> Iterator[Owner]:
-    """A factory of logins that own the tables and have no right of ours."""
+    """Yield a factory of logins that own the tables and have no rights on what is ours."""
     made: list[tuple[Announcing, str]] = []
 
     def create(site: Announcing) -> Connection:
@@ -178,7 +178,7 @@ def test_a_command_costs_a_few_milliseconds(site: Announcing) -> None:
 
 
 def _cost(site: Announcing) -> float:
-    """Seconds that an ALTER of a published table of 20 columns takes, at the median."""
+    """Return the median seconds of an ALTER of a published table of 20 columns."""
     taken: list[float] = []
     with site.user() as session:
         for number in range(20):

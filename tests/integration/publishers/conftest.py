@@ -14,7 +14,7 @@ KINDS = ("postgres", "partitioned")
 
 @pytest.fixture(params=KINDS)
 def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> PublisherSite:
-    """Every database that a Publisher may be in."""
+    """Return a site for every kind of database that a Publisher may be in."""
     match request.param:
         case "postgres":
             return PublisherSite(postgres_under_test(database("publisher")))

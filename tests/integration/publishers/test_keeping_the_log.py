@@ -1,4 +1,4 @@
-"""The log is kept from where it is registered, no further and no longer; a probe says whether anything is there."""
+"""The log is retained from where it is registered, no further and no longer; a probe says whether there is more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What set-up makes is made once, taken away without a trace, and refused with a way out where it cannot be."""
+"""What setup creates is created once, removed without a trace, and refused with a remedy where it cannot be created."""
 
 from __future__ import annotations
 

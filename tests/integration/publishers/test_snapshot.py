@@ -14,7 +14,7 @@ _NULL = "\\N"
 
 
 def _rows(session: SnapshotSession, site: PublisherSite, bytes_each: int | None = None) -> dict[str, Values]:
-    """By key, of all ranges, each of which has some of the rows."""
+    """Return the rows of all ranges by key; each range has some of them."""
     found: dict[str, Values] = {}
     for chosen in session.ranges(site.articles[0], bytes_each):
         for line in b"".join(session.lines(chosen)).decode().splitlines():
@@ -26,7 +26,7 @@ def _rows(session: SnapshotSession, site: PublisherSite, bytes_each: int | None 
 
 @contextmanager
 def _writers(site: PublisherSite, first_id: int) -> Iterator[None]:
-    """Transactions of two changes each, without a pause."""
+    """Commit transactions of two changes each, without a pause."""
     stop = threading.Event()
 
     def write(first: int) -> None:

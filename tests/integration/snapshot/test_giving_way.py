@@ -1,4 +1,4 @@
-"""A snapshot and a validation give way to a statement that waits for a table they read, and begin anew."""
+"""A snapshot and a validation give way to a statement that waits for a table they read, and start again."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _once(point: Failpoint, act: Callable[[], None]) -> Callable[..., None]:
 def _interrupted_snapshot(
     site: Site, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[TransientError, list[float]]:
-    """Take a snapshot; the statement comes while the first table is copied, and the second is not."""
+    """Take a snapshot; the statement comes while the first table is copied and the second is not yet."""
     with statement_beside(site.databases.publisher) as beside, monkeypatch.context() as patch:
         patch.setattr(loading, "reach", _once(Failpoint.RANGE_COMMITTED, lambda: beside.start(statement)))
         with pytest.raises(TransientError) as stopped:
@@ -112,7 +112,7 @@ def test_a_snapshot_by_a_login_in_another_role_gives_way_too(site: Site, monkeyp
 def test_a_transaction_that_alters_tables_in_another_order_gets_no_deadlock(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins when the snapshot is exported, which waits for older ones, and goes on when the first table is held."""
+    # It begins when the snapshot is exported, which waits for older ones, and goes on when the first table is locked.
     with ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(1))
         parameters: dict[str, Any] = dict(site.databases.publisher.libpq_parameters("migration"))

@@ -45,7 +45,7 @@ CREATE TRIGGER audit BEFORE INSERT ON account FOR EACH ROW EXECUTE FUNCTION note
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """An account table of some ten ranges, and an audit of rows that come twice."""
+    """Return a site with an account table of some ten ranges, and an audit of rows that come twice."""
     articles = [{"source": "public.account", "pre_creation_cmd": "truncate"}]
     site = automatic_site(databases(), tmp_path, articles)
     site.at_publisher(
@@ -57,7 +57,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 
 def _write(session: psycopg.Connection[tuple[object, ...]], random: Random) -> None:
-    """One transaction that changes, moves, removes and adds rows."""
+    """Commit one transaction that changes, moves, removes and adds rows."""
     old, new = random.randint(1, _ACCOUNTS), random.randint(_ACCOUNTS, 100_000)
     with session.transaction():
         session.execute("UPDATE account SET balance = balance + 1 WHERE id BETWEEN %s AND %s + 20", [old, old])
@@ -133,7 +133,7 @@ _ROUNDS = 4
 
 @contextmanager
 def _pgbench(server: PostgresServer, database: str, script: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """TPC-B at full speed by two clients, one transaction of six with changes of keys."""
+    """Run TPC-B at full speed by two clients; one transaction in six changes keys."""
     options = ("--no-vacuum", "--client=2", "--time=3600", "--random-seed=6", "--builtin=tpcb-like@5")
     with server.started("pgbench", *options, f"--file={script}@1", database=database) as process:
         yield process
@@ -143,7 +143,6 @@ def _pgbench(server: PostgresServer, database: str, script: Path) -> Iterator[su
 def test_pgbench_runs_through_snapshot_four_rounds_and_validation(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    """About 10 s."""
     site = automatic_site(databases(), tmp_path, _PGBENCH_ARTICLES)
     publisher = site.databases.publisher.database or ""
     postgres.run("pgbench", "--initialize", "--init-steps=dtgp", "--quiet", database=publisher)

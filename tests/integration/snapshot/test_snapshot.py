@@ -107,7 +107,7 @@ def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: 
 
 
 def test_rows_in_the_way_are_told_by_check(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Those of tables that a snapshot would be taken of, and no others."""
+    """Compare the warnings with the tables that a snapshot would be taken of, and no others."""
     site = vendors_and_orders(databases(), tmp_path, ["public.vendor"])
 
     def told(*sources: str, **subscription: object) -> list[str | None]:
@@ -172,7 +172,7 @@ def test_a_job_on_spark_goes_on_where_a_worker_was_killed(
 
 
 def _dying_worker(copy: RangeCopy) -> Any:
-    """A task's process ends with its third range, as one that is out of memory."""
+    """End a task's process at its third range, as one that is out of memory."""
 
     def copy_until_then(chosen: Iterable[TableRange]) -> Iterator[CopiedRange]:
         for it in chosen:

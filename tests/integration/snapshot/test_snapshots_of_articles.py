@@ -1,4 +1,4 @@
-"""Snapshots of some articles: one joins or is reinitialized alone, and a Subscriber of before its snapshot is known."""
+"""Snapshots of some articles: one joins or is reinitialized alone, and an older Subscriber is noticed."""
 
 from __future__ import annotations
 

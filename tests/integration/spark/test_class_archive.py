@@ -19,13 +19,13 @@ from tranrepl.spark.submission import spark_submit_binary
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Python is installed, as far as these tests go: a name with a blank in it."""
+    """Return a folder in the place of Python's prefix, with a blank in its name."""
     return tmp_path_factory.mktemp("my python")
 
 
 @pytest.fixture
 def environment(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """One without an archive; what is made for it is made of a JVM that does next to nothing."""
+    """Return an environment without an archive; one made for it is of a JVM that does next to nothing."""
     monkeypatch.setattr(sys, "prefix", str(prefix))
     monkeypatch.setattr(class_archive, "_TRAINING", Path("--version"))
     given = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
@@ -33,7 +33,7 @@ def environment(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]
 
 
 def _version(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """A JVM of spark-submit with the class path of a job's."""
+    """Start spark-submit's JVM with the class path of a job's."""
     options = environment.get("SPARK_SUBMIT_OPTS", "")
     return subprocess.run(
         [spark_submit_binary(), "--version"],

@@ -73,7 +73,7 @@ def test_log_reader_and_streams_run_on_a_cluster_and_tell_it_no_secret(
 
 
 def _event_log(folder: Path) -> Path:
-    """Where Spark writes down all it does, its configuration among it; Spark's settings stand beside."""
+    """Return where Spark logs all it does, its configuration included; Spark's own settings stand beside."""
     settings, events = folder / "conf", folder / "conf" / "events"
     events.mkdir(parents=True)
     (settings / "spark-defaults.conf").write_text(
@@ -87,7 +87,7 @@ def _event_log(folder: Path) -> Path:
 
 @contextmanager
 def _watched_arguments() -> Iterator[set[str]]:
-    """The arguments of every process on this machine, as anyone sees them."""
+    """Collect the arguments of every process on this machine, as anyone sees them."""
     seen: set[str] = set()
     over = threading.Event()
 

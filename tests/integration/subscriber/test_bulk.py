@@ -82,7 +82,7 @@ _ARGUMENTS = "c1 integer, c2 integer, c3 text, c4 integer, pkc1 integer"
 
 @pytest.fixture(autouse=True, scope="module")
 def what_pays_with_many_commands() -> Iterator[None]:
-    """Masks have statements of their own, and the first commit batch comes in two pieces."""
+    """Apply few commands in bulk too: each mask has its own statement, and the first batch comes in two pieces."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staging, "WORTH_A_STATEMENT", 1)
         patch.setattr(delivery, "FIRST_PIECE_COMMANDS", 5)
@@ -91,7 +91,7 @@ def what_pays_with_many_commands() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Change:
-    """`blind` changes are made whatever the rows are, so that the Subscriber may have to refuse them."""
+    """A change to a row; a `blind` one is made whatever the rows are: the Subscriber may have to refuse it."""
 
     table: int
     kind: str
@@ -138,7 +138,7 @@ _own = st.lists(st.sampled_from(sorted([*CONSTRAINTS, *OTHERS])), max_size=2, un
 
 
 def _order_of_its_own_is_right(world: World) -> bool:
-    """Where the tables have nothing to do with each other."""
+    """Return whether the tables have nothing to do with each other."""
     referring = any("REFERENCES" in {**CONSTRAINTS, **OTHERS}[name] for own in world.own for name in own)
     return not (world.own_order and referring)
 
@@ -175,7 +175,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def subscribers(postgres: PostgresServer) -> tuple[Site, Site, Site]:
-    """One for bulk, one for serial apply, one for serial apply without constraints of its own."""
+    """Return a Subscriber for bulk, one for serial apply, and one for serial apply without constraints of its own."""
     sites = []
     for name in ("auto", "serial", "unconstrained"):
         postgres.create_database(f"bulk_{name}")
@@ -233,7 +233,7 @@ _IN_BULK = {
 
 @pytest.mark.parametrize("own", [None, *_IN_BULK])
 def test_most_of_what_may_go_in_bulk_does(subscribers: tuple[Site, Site, Site], own: str | None) -> None:
-    """And what may not, goes serially: everything else in this file would pass without any bulk."""
+    """Count the commands that went in bulk: without it, all in this file could pass serially."""
     outcome = _deliver(subscribers[0], next(_numbers), _steady_world(*filter(None, [own])), Apply.AUTO)
     assert (outcome.result.commands, outcome.result.in_bulk, outcome.error) == (62, _IN_BULK.get(own or "", 62), None)
     assert outcome.result.fallbacks == {}
@@ -255,7 +255,7 @@ END $$"""
 
 
 def test_what_bulk_lacks_memory_for_goes_serially(subscribers: tuple[Site, Site, Site]) -> None:
-    """The retry over a single connection would come to the same end again and again."""
+    # The retry over a single connection would come to the same end again and again.
     subscribers[0].execute(_STARVED)
     outcome = _deliver(subscribers[0], next(_numbers), _steady_world("starves"), Apply.AUTO)
     assert (outcome.error, outcome.result.in_bulk, outcome.result.fallbacks) == (None, 0, {"error 701 (53200)": 1})
@@ -271,7 +271,7 @@ def test_a_trigger_plans_as_it_did_before_bulk(subscribers: tuple[Site, Site, Si
 
 
 def _steady_world(*own: str) -> World:
-    """Each row is updated twenty times; another one comes, and one goes."""
+    """Return a world whose rows are updated twenty times each; another one is inserted, and one deleted."""
     updates = [("update", number, str(turn % 2 + 2)) for turn in range(20) for number in (1, 2, 3)]
     made = [
         Change(0, kind, number, (None, None, amount), blind=False)

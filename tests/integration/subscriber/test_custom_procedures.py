@@ -31,7 +31,7 @@ CALLED = "CREATE TABLE called (seq int GENERATED ALWAYS AS IDENTITY, arguments t
 
 
 def _recorder(name: str, parameters: str, count: int) -> str:
-    """A procedure that writes down what it was called with."""
+    """Return a procedure that records what it was called with."""
     values = ", ".join(f"(${at})::text" for at in range(1, count + 1))
     return (
         f"CREATE PROCEDURE {name}({parameters}) LANGUAGE plpgsql AS $$ BEGIN "
@@ -200,7 +200,7 @@ def test_a_procedure_that_commits_is_named_and_nothing_of_its_batch_stays(
 
 
 def _skeletons(site: Site) -> list[Procedure]:
-    """What `tranrepl script --custom` prints."""
+    """Return what `tranrepl script --custom` prints."""
     with open_log_reader(site.topology) as opened, connect(site.databases.subscriber, "test") as session:
         articles = opened.database.articles.active(site.publication, opened.record)
         targets = find_targets(session, "Subscriber reporting", articles)
@@ -253,14 +253,14 @@ _AUDITED = {"ins_cmd": "CALL", "upd_cmd": "XCALL", "del_cmd": "XCALL"}
 
 
 def _audited(source: str) -> dict[str, object]:
-    """Every change through a custom procedure that also writes it down; no pairs, so that one is one."""
+    """Return an article with all changes by a custom procedure that also records them; no pairs, so that one is one."""
     table = source.split(".")[1]
     calls = {option: f"{syntax} {option[:3]}_{table}" for option, syntax in _AUDITED.items()}
     return {"source": source, **calls}
 
 
 def _install_audit(site: Site) -> None:
-    """Publisher: triggers. Subscriber: the skeletons, which also write down what they were passed."""
+    """Create triggers at the Publisher, and at the Subscriber the skeletons, which also record what they are passed."""
     site.at_publisher(_PUBLISHER_AUDIT)
     site.at_subscriber(_SUBSCRIBER_AUDIT)
     for article in site.publication.articles:

@@ -108,7 +108,7 @@ _CASCADES = ("ON DELETE CASCADE", "ON DELETE SET NULL", "ON DELETE RESTRICT")
 def test_a_foreign_key_that_would_act_on_the_delete_stops_it(
     action: str, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    """Nothing of the children is touched. With not_for_replication no foreign key acts, and the UPDATE goes through."""
+    # Nothing of the children is touched. With not_for_replication no foreign key acts, and the UPDATE goes through.
     ends = databases()
     site = _site(ends, tmp_path, {})
     site.at_publisher(_HERE)
@@ -188,7 +188,7 @@ def test_a_repair_corrects_identities(
 
 
 def test_a_key_that_is_an_identity_is_updated(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """As an UPDATE, and as the DELETE and INSERT that it is by default."""
+    # As an UPDATE, and as the DELETE and INSERT that it is by default.
     for policy in ("pairs", "singleton_update"):
         site = _site(databases(), tmp_path / policy, {"update_policy": policy})
         site.at_publisher(_HERE)
@@ -209,7 +209,7 @@ def test_a_key_that_is_an_identity_is_updated(databases: DatabasesFactory, tmp_p
 
 
 def test_a_table_with_heirs_is_left_alone(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """The row may be an heir's, with columns that its parent does not have."""
+    # The row may be in a child table, with columns that its parent does not have.
     site = _site(databases(), tmp_path, {})
     site.at_publisher(_HERE)
     site.at_subscriber(_THERE, "CREATE TABLE heir (more text) INHERITS (item)")

@@ -68,7 +68,9 @@ def undelivered(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def site(undelivered: Site) -> Iterator[Site]:
-    """A large site whose commands are read and not delivered; the Publisher's rows are put back after the test."""
+    """Yield a large site with commands that are read but not delivered; the Publisher's rows are restored after the
+    test.
+    """
     yield undelivered
     undelivered.at_publisher("TRUNCATE t, named", *_PUBLISHED)
     read_commands(undelivered)
@@ -76,7 +78,7 @@ def site(undelivered: Site) -> Iterator[Site]:
 
 @contextmanager
 def _prefetch(site: Site, read: ReadCommands, connect_to: Callable[[], Session] | None = None) -> Iterator[Prefetch]:
-    """One that has been asked once already."""
+    """Yield a prefetch that has read once."""
     subscriber = partial(connect, site.databases.subscriber, "test", autocommit=True)
     prefetch = Prefetch(connect_to or subscriber, _KEY, read.articles)
     prefetch.read(read.commands)
@@ -87,7 +89,7 @@ def _prefetch(site: Site, read: ReadCommands, connect_to: Callable[[], Session] 
 
 
 def _counts(site: Site, table: str) -> tuple[int, int]:
-    """How many rows were found by an index, and pages of the table itself asked for."""
+    """Return how many rows an index found, and how many pages of the table itself were read."""
     ((rows, pages),) = site.at_subscriber(
         "SELECT idx_tup_fetch, heap_blks_read + heap_blks_hit FROM pg_stat_user_tables JOIN pg_statio_user_tables "
         f"USING (relid) WHERE pg_stat_user_tables.relname = '{table}'"
@@ -96,7 +98,7 @@ def _counts(site: Site, table: str) -> tuple[int, int]:
 
 
 def _read_ahead(site: Site, commands: ReadCommands, table: str = "t") -> tuple[int, int]:
-    """What these commands cause to be read, by the server's own count."""
+    """Prefetch for these commands, and return what was read, by the server's own count."""
     before = _counts(site, table)
     with _prefetch(site, commands) as prefetch:
         prefetch.read(commands.commands)

@@ -153,7 +153,7 @@ def test_an_article_that_ends_leaves_its_table(world: World) -> None:
 
 
 def test_a_change_that_the_table_has_had_is_passed_over(world: World) -> None:
-    """As a snapshot of its article leaves it."""
+    # A snapshot of its article leaves the table so.
     site, history = world.site, world.history
     first = site.article("t", [ID])
     second = site.next_definition(first, [ID, A])

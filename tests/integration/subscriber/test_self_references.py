@@ -1,5 +1,6 @@
 """Statements at the Publisher over rows that refer to one another, where the Subscriber's own foreign key acts at once:
-in the log's order, row by row, it refuses them; as one statement, it does not."""
+row by row, in the log's order, it refuses them; as one statement, it does not.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 
 def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any = None, **settings: object) -> Site:
-    """A tree of parts, each within one that came before it, delivered up to here; the next delivery is over streams."""
+    """Return a tree of parts, each within an earlier one, delivered up to here; the next delivery is over streams."""
     subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2, "lock_timeout": 1}
     articles = ["public.part", "public.note"]
     site = Site(databases(), tmp_path / "store", articles, spark, [{**subscription, **settings}])
@@ -42,7 +43,7 @@ def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any = None, **sett
 
 
 def _fails_over_streams(site: Site, *statements: str) -> None:
-    """What they did is stored, and the first attempt has left nothing of it."""
+    """Store what was done, and fail over streams without leaving anything of it."""
     before = site.at_subscriber("SELECT * FROM part ORDER BY id")
     site.at_publisher(*statements)
     read_log_into_store(site).raise_error()
@@ -53,7 +54,7 @@ def _fails_over_streams(site: Site, *statements: str) -> None:
 
 
 def _retried(site: Site) -> JobResult:
-    """The whole job over a single connection, as the retry runs it."""
+    """Run the whole job over a single connection, as the retry does."""
     request = DistributionRequest(
         publication=site.publication, subscription="reporting", mode=ApplyMode.SINGLE_CONNECTION
     )
@@ -164,7 +165,7 @@ def test_a_row_that_is_missing_alone_is_skipped(databases: DatabasesFactory, tmp
 
 
 def test_what_streams_that_died_among_their_commits_left_is_finished(site: Site) -> None:
-    """A batch with a TRUNCATE is one stream's, which had applied it in bulk and was about to commit."""
+    # A batch with a TRUNCATE is one stream's, which had applied it in bulk and was about to commit.
     site.at_publisher(_STATEMENTS["deleted"], "TRUNCATE note", "UPDATE part SET name = 'late' WHERE id = 1")
     read_log_into_store(site).raise_error()
     died = deliver_stored(site, lambda vote, stream: DyingVote(vote) if stream == 0 else vote)

@@ -1,4 +1,4 @@
-"""Statements in one message, and what is told where one of them fails."""
+"""Several statements in one message, and the error where one of them fails."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _ONE_OF_EACH = [kind for kind in KINDS if "," not in kind.name]
 
 @pytest.fixture(scope="session")
 def mariadb(server_folder: Path) -> Iterator[MariaDbServer]:
-    """The run's MariaDB."""
+    """Yield the run's MariaDB."""
     if not installed():
         pytest.skip("mariadbd is not installed; on Debian, as root: apt-get install mariadb-server-core")
     with MariaDbServer(server_folder / "mariadb") as server:
@@ -45,7 +45,7 @@ def mariadb(server_folder: Path) -> Iterator[MariaDbServer]:
 
 @pytest.fixture
 def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
-    """A fresh database's name."""
+    """Yield a fresh database's name."""
     name = f"subscriber_{uuid4().hex[:8]}"
     mariadb.execute(f"CREATE DATABASE {name}")
     yield name
@@ -54,8 +54,9 @@ def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
 
 @pytest.fixture
 def mssql_login() -> Iterator[str]:
-    """The name of a login that a test makes. To be asked for before the database, which goes first: a login whose user
-    has rights there stays."""
+    """Yield the name of a login that a test creates. Request it before the database, which is dropped first: a login
+    whose user has rights there stays.
+    """
     server, name = _mssql_server(), f"repl_{uuid4().hex[:8]}"
     yield name
     if mssql_execute(server, f"select 1 from sys.server_principals where name = N'{name}'"):
@@ -64,22 +65,23 @@ def mssql_login() -> Iterator[str]:
 
 @pytest.fixture
 def mssql_database() -> Iterator[Connection]:
-    """A fresh database of the server that TRANREPL_TEST_MSSQL names, as in mssql://sa:password@127.0.0.1:1433/master"""
+    """Yield a fresh database of the server in TRANREPL_TEST_MSSQL, as in mssql://sa:password@127.0.0.1:1433/master."""
     with _fresh_mssql_database() as connection:
         yield connection
 
 
 @pytest.fixture(scope="module")
 def shared_mssql_database() -> Iterator[Connection]:
-    """One for all tests of a module."""
+    """Yield one database for all tests of a module."""
     with _fresh_mssql_database() as connection:
         yield connection
 
 
 @pytest.fixture
 def mssql_site(shared_mssql_database: Connection) -> Site:
-    """SQL Server, by procedures, where no subscription stands. Each test's tables and procedures have their own names:
-    a database of its own would take seconds."""
+    """Return a SQL Server Subscriber by procedures, without a subscription. Each test's tables and procedures have
+    their own names: a database for each test would take seconds.
+    """
     connection, kind = shared_mssql_database, Kind("mssql", {}, "mssql procedures")
     site = Site(kind, connection, lambda *statements: mssql_execute(connection, *statements), "dbo")
     site.execute(
@@ -118,7 +120,7 @@ too."""
 
 
 def _succeeds(server: Connection, statement: str) -> bool:
-    """Execute it; not yet where another session is in its way."""
+    """Return whether it executes; it does not as long as another session blocks it."""
     try:
         mssql_execute(server, statement)
     except pymssql.Error as error:
@@ -130,19 +132,19 @@ def _succeeds(server: Connection, statement: str) -> bool:
 
 @pytest.fixture(params=_parameters(KINDS))
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """Every database, by every way there."""
+    """Return a site for every database and every way to it."""
     return _site(request, request.param, tmp_path)
 
 
 @pytest.fixture(params=_parameters(_ONE_OF_EACH))
 def plain_site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """Every database by procedures and by statements, in one call syntax."""
+    """Return a site for every database, by procedures and by statements, in one call syntax."""
     return _site(request, request.param, tmp_path)
 
 
 @pytest.fixture
 def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Site]:
-    """A Subscriber of the kind that is named so."""
+    """Return a function that makes a Subscriber of the named kind."""
     return lambda name: _site(request, next(it for it in KINDS if it.name == name), tmp_path)
 
 

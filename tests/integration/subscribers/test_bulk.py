@@ -41,7 +41,7 @@ NINE: Image = ["9", "nine", None, r"back\slash 'quoted' %s :p"]
 
 @pytest.fixture(params=[it.name for it in KINDS if it.database in ("postgres", "mariadb", "mssql")])
 def bulk_site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
-    """Every database that applies in bulk, by every way there."""
+    """Return a site for every database that applies in bulk, and every way to it."""
     return make_site(request.param)
 
 
@@ -49,7 +49,7 @@ def bulk_site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
     params=["postgres procedures", "mariadb procedures", "mariadb statements", "mssql procedures", "mssql statements"]
 )
 def plain_bulk_site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
-    """In one call syntax."""
+    """Return a site for every database that applies in bulk, in one call syntax."""
     return make_site(request.param)
 
 
@@ -59,14 +59,14 @@ def _bulk_operations(site: Site, options: ApplierOptions = AS_CONFIGURED) -> dic
 
 
 def _deliver_anew(site: Site, history: History, apply: Apply, before: Sequence[str]) -> JobResult:
-    """From the start, after `before` has put the tables into their first state."""
+    """Deliver from the start, after `before` has put the tables into their first state."""
     zeros = _NO_TRANSACTION[site.kind.database]
     site.execute(f"UPDATE msreplication_subscriptions SET transaction_timestamp = {zeros}", *before)
     return site.deliver(history, options=ApplierOptions(apply=apply))
 
 
 def _both_ways(site: Site, history: History, *before: str, tables: Sequence[str] = ("vendor",)) -> JobResult:
-    """What the bulk way came to, after the other one has come to the same rows and the same error."""
+    """Return the bulk way's result, after both ways have come to the same rows and the same error."""
     outcomes: list[tuple[list[Rows], Any]] = []
     results = []
     for apply in (Apply.SERIAL, Apply.AUTO):
@@ -87,7 +87,7 @@ def _told(error: ErrorReport | None) -> tuple[object, ...]:
 
 
 def _random_history(article: RegisteredArticle, seed: int, rows: dict[str, Image]) -> History:
-    """No key changes; `rows` are there before."""
+    """Return a history in which no key changes; `rows` are there before."""
     chance, history = Random(seed), History()
     for _ in range(400):
         if chance.random() < 0.3:
@@ -170,7 +170,7 @@ def _too_long(vendor: RegisteredArticle) -> History:
 
 
 def _swapped(vendor: RegisteredArticle) -> History:
-    """In order they go through a third value; at once, no database here checks them."""
+    """Return a swap that goes through a third value in order; at once, no database here checks it."""
     history = History().insert(vendor, ["5", "five", "50", None])
     history.update(vendor, TWO, ["2", "two", "99", None])
     history.update(vendor, ["5", "five", "50", None], ["5", "five", "20", None])

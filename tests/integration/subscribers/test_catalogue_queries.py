@@ -1,4 +1,4 @@
-"""How often a SQL Server Subscriber's catalogue is asked: as often for fifty articles as for one."""
+"""How often a SQL Server Subscriber's catalogue is queried: as often for fifty articles as for one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_many_articles_ask_a_sql_server_catalogue_as_often_as_one(
 
 
 def _asked(ends: Databases, subscriber: Connection, folder: Path, count: int) -> dict[str, list[str]]:
-    """Return what each command asks the Subscriber's catalogue, for so many articles of a database of their own."""
+    """Return each command's queries of the Subscriber's catalogue, for so many articles of a database of their own."""
     folder.mkdir()
     names = [f"t{number}" for number in range(count)]
     execute(ends.publisher, *(f"CREATE TABLE {it} (id int PRIMARY KEY, name text)" for it in names))
@@ -72,7 +72,7 @@ def _asked(ends: Databases, subscriber: Connection, folder: Path, count: int) ->
 
 @contextmanager
 def _questions() -> Iterator[list[str]]:
-    """Collect what a SQL Server's catalogue is asked."""
+    """Collect the queries of a SQL Server's catalogue."""
     asked: list[str] = []
     with sent_statements("mssql") as sent:
         yield asked

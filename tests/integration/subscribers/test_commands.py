@@ -135,7 +135,7 @@ def test_a_refused_null_names_its_command(site: Site) -> None:
 
 
 def test_commands_are_not_applied_twice(site: Site) -> None:
-    """A job that died after a commit: the next one starts from the watermark; a second one is fenced off."""
+    # A job died after a commit: the next one starts from the watermark; a second one is fenced off.
     vendor = site.article("vendor", VENDOR)
     history = History().insert(vendor, ONE)
     history.transaction().insert(vendor, TWO)

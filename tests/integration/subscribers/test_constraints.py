@@ -74,7 +74,7 @@ class Place:
         ]
 
     def foreign_keys(self) -> int:
-        """How many the Subscriber has."""
+        """Count the Subscriber's foreign keys."""
         schema = self.site.publication.articles[0].destination_table.schema
         found = self.execute(
             "SELECT constraint_name FROM information_schema.table_constraints "
@@ -92,7 +92,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def _place(request: pytest.FixtureRequest, kind: str, **subscription: Any) -> Place:
-    """The tables at the Publisher, and setup done."""
+    """Create the tables at the Publisher, and set up."""
     place = _not_set_up(request, kind, **subscription)
     place.site.set_up()
     return place
@@ -385,7 +385,7 @@ def test_a_stream_waits_for_a_lock_as_long_as_it_is_told(request: pytest.Fixture
 
 
 def _locking(request: pytest.FixtureRequest, place: Place) -> Any:
-    """A session that holds the watermark."""
+    """Yield a session that locks the watermark."""
     statement = "SELECT * FROM msreplication_subscriptions FOR UPDATE"
     if place.site.databases.subscriber.kind == "mariadb":
         server: MariaDbServer = request.getfixturevalue("mariadb")

@@ -29,7 +29,7 @@ SELECT a.attname FROM pg_index i, unnest(i.indkey) k, pg_attribute a
 
 
 def _site(ends: Databases, folder: Path, rows: Sequence[DecisionRow], schema: str, *others: Connection) -> Site:
-    """A publication of a table for each row, with a PostgreSQL Subscriber and `others`; all have row 1."""
+    """Return a publication of a table for each row, with a PostgreSQL Subscriber and `others`; all have row 1."""
     subscriptions = [
         {"name": it.connection_id, "connection": it.connection_id, "sync_type": "automatic"} for it in others
     ]
@@ -73,7 +73,7 @@ def _change_all(site: Site, rows: Iterable[DecisionRow]) -> list[str]:
 
 
 def _waiting(site: Site) -> set[str]:
-    """Sources of the articles that wait for a snapshot at the PostgreSQL Subscriber."""
+    """Return the sources of the articles that wait for a snapshot at the PostgreSQL Subscriber."""
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
         (reporting,) = (it for it in database.subscriptions.living(record) if it.subscription == "reporting")

@@ -1,5 +1,6 @@
-"""Names and values that try to be SQL, where the file's text and the Publisher's values meet it: row filters,
-custom procedures, TRUNCATE."""
+"""Names and values that try to be SQL, wherever the file's text and the Publisher's values reach SQL: row filters,
+custom procedures, TRUNCATE.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def test_names_and_values_are_no_sql(
 def test_a_commands_text_names_the_procedure_that_is_called(
     request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, kind: str, letters: int
 ) -> None:
-    """PostgreSQL counts bytes, and cuts; MariaDB counts characters, and has room."""
+    # PostgreSQL counts bytes, and cuts; MariaDB counts characters, and has room.
     ends, schema = databases(), "public"
     run: Execute = _executing(ends.subscriber)
     if kind == "mariadb":
@@ -120,7 +121,7 @@ def _of_mariadb(server: MariaDbServer, database: str) -> Execute:
 
 
 def _custom_procedures(site: Site) -> list[str]:
-    """As `tranrepl script --custom` prints them."""
+    """Return custom procedures, as `tranrepl script --custom` prints them."""
     ((article, table),) = check(site.topology).tables
     with site.topology.subscriber("reporting", None, "test") as opened:
         return opened.scripts(registered_article(article, table), table, Scripted.CUSTOM)

@@ -76,7 +76,7 @@ def _site(ends: Databases, tmp_path: Path, spark: Any = None) -> Site:
 
 
 def _set_up(roles: Roles, tmp_path: Path) -> None:
-    """By the documented steps: the Publisher's and the Distributor's roles, a Subscriber's owner, a Publisher's."""
+    """Set up by the documented steps: roles at Publisher and Distributor, owners at Subscriber and Publisher."""
     execute(roles.owners.publisher, *TABLES)
     roles.grant("publisher", "Publisher")
     roles.grant("distribution", "Distributor")
@@ -122,14 +122,14 @@ def test_jobs_run_with_the_least_rights_and_show_no_password(
 
 
 def _raised(site: Site, kind: type[Exception]) -> str:
-    """What a run raised, with its causes."""
+    """Return what a run raised, with its causes."""
     with pytest.raises(kind) as caught:
         site.run()
     return "".join(traceback.format_exception(caught.value)) + repr(caught.value)
 
 
 def _dump(connection: Connection) -> str:
-    """Every row of every table that is not the server's own."""
+    """Return every row of every table that is not the server's own."""
     tables = execute(
         connection,
         "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text "
@@ -170,7 +170,7 @@ def test_a_mariadb_subscriber_needs_no_more_than_documented(
 
 
 def _in_bulk(site: Site) -> dict[str, set[Operation]]:
-    """What of each article goes in bulk with the rights of the site's login."""
+    """Return the operations of each article that go in bulk with the rights of the site's login."""
     with open_distribution(site.topology, "reporting") as opened:
         articles = opened.database.articles.by_id(opened.record)
         with dialect_of(opened.connection).applier(opened.connection, opened.key, articles) as applier:

@@ -163,7 +163,7 @@ def test_settings_of_a_server_stop_nothing(
 
 
 def _with(site: Site, commands: Mapping[str, str], subscription: Mapping[str, object]) -> Site:
-    """The same site by other ways."""
+    """Return the same site with other ways to apply."""
     (article,) = site.publication.articles
     changed = Site(
         site.databases,
@@ -185,7 +185,7 @@ def test_a_session_that_waits_is_not_ended(site: Site) -> None:
 
 
 def test_constraints_act_whatever_the_server_leaves_out(site: Site, strange: MariaDbServer) -> None:
-    """A value that comes twice, or that a check refuses, is an error and no row."""
+    """Give a value that comes twice and one that a check refuses, and find an error and no row."""
     site.set_up()
     name = site.connections["mariadb"].database or ""
     strange.execute(

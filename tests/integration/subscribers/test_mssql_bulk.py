@@ -82,14 +82,14 @@ _EXACT: Mapping[str, tuple[Sequence[str | None], str]] = {
 
 
 def _images(article: RegisteredArticle) -> list[Image]:
-    """As many rows as the longest list of values needs; shorter ones begin again."""
+    """Return as many rows as the longest list of values needs; shorter ones begin again."""
     rows = max(len(values) for values, _ in _EXACT.values())
     columns = [values for values, _ in _EXACT.values()]
     return [[str(row), *(values[row % len(values)] for values in columns)] for row in range(rows)]
 
 
 def test_bulk_copy_changes_no_value(by_statements: Site) -> None:
-    """Empty is not NULL, blanks stay, and so does every digit, byte and letter."""
+    """Keep empty apart from NULL, blanks at the end, and every digit, byte and letter."""
     site = by_statements
     columns = [Column("id", "integer", key=1), *(Column(f"c{at}", name) for at, name in enumerate(_EXACT))]
     article = site.article("exact", columns)
@@ -286,7 +286,7 @@ def test_an_error_that_ends_the_transaction_names_its_command(site: Site) -> Non
 
 
 def test_what_an_ended_transaction_had_applied_is_applied_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the step in bulk that ends it, commands went serially, one of which was skipped."""
+    # Before the step in bulk that ends it, commands went serially, one of which was skipped.
     item, watched = site.article("item", ITEM), site.article("watched", ITEM)
     site.execute(
         "create table seen (id int)",
@@ -309,13 +309,13 @@ def test_what_an_ended_transaction_had_applied_is_applied_again(site: Site, monk
 
 
 def _fail(bulk: SqlServerBulk, step: BulkStep) -> None:
-    """Meet an error of the server's that ends the transaction with its savepoints."""
+    """Raise an error of the server's that ends the transaction with its savepoints."""
     del step
     bulk.execute("select convert(int, N'none')")
 
 
 def test_the_failing_one_of_many_statements_is_known(site: Site) -> None:
-    """They travel together, whatever their shapes; the one that fails is named, and the others can be kept."""
+    # They travel together, whatever their shapes; the one that fails is named, and the others can be kept.
     item = site.article("item", ITEM)
     history = History()
     for at in range(1, 120):
@@ -364,7 +364,7 @@ def test_what_only_an_agents_session_could_do_is_refused(by_statements: Site, se
 
 
 def test_what_is_not_for_replication_acts_on_a_delivery(by_statements: Site) -> None:
-    """Its sessions are no replication agent's for the server."""
+    # The sessions of a delivery are no replication agent's for the server.
     site = by_statements
     site.execute(
         *allowing(site.connection),

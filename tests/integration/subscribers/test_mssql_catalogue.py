@@ -1,4 +1,4 @@
-"""What is read from SQL Server's catalogue: of each kind of object one question for all tables."""
+"""What is read from SQL Server's catalogue: one query for each kind of object, for all tables."""
 
 from __future__ import annotations
 

@@ -38,13 +38,13 @@ def _run_script(site: Site, name: str) -> None:
 
 
 def _texts(site: Site) -> dict[str, str]:
-    """What the catalogue has of every procedure."""
+    """Return the catalogue's text of every procedure."""
     rows = site.execute("select name, object_definition(object_id) from sys.procedures")
     return dict(rows)
 
 
 def _problems(site: Site, table: str, columns: list[Column], **settings: str) -> list[str]:
-    """What `check` finds of the article's custom procedures."""
+    """Return what `check` finds wrong with the article's custom procedures."""
     name = TableName("public", table)
     article = Article.model_validate({"source": name, "destination": TableName("dbo", table), **settings})
     described = table_description(name, columns)

@@ -20,7 +20,7 @@ _SKIPPED = ApplierOptions(skip_errors=frozenset({"2627"}))
 
 
 def _item(site: Site, body: str) -> RegisteredArticle:
-    """An empty table whose INSERT goes through a procedure with this body."""
+    """Return an empty table whose INSERT goes through a procedure with this body."""
     site.execute(
         "if object_id('item') is not null delete from item",
         "if object_id('item_insert') is not null drop procedure item_insert",

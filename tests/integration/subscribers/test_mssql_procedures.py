@@ -37,7 +37,7 @@ def _wide_row(number: int, **changed: str | None) -> list[str | None]:
 
 
 def _as_stored(row: list[str | None]) -> tuple[int | str | None, ...]:
-    """The row as the driver gives it: odd columns are integers."""
+    """Return the row as the driver gives it: odd columns are integers."""
     return tuple(int(it) if it is not None and at % 2 == 0 else it for at, it in enumerate(row))
 
 
@@ -109,8 +109,9 @@ def test_the_servers_own_words_of_20598_name_table_and_key(mssql_site: Site) -> 
 
 
 def _identities(site: Site) -> tuple[RegisteredArticle, RegisteredArticle, RegisteredArticle]:
-    """Tables whose key is an identity, by procedures (beside a computed column) and by statements; and one with an
-    identity beside its key."""
+    """Return tables whose key is an identity, by procedures (beside a computed column) and by statements, and one with
+    an identity beside its key.
+    """
     site.execute(
         "create table ident (id int identity primary key, name nvarchar(40), doubled as len(name) * 2, code int)",
         "create table ident_sql (id int identity primary key, name nvarchar(40), code int)",

@@ -1,4 +1,4 @@
-"""Rights at SQL Server: the documented ones are enough, and what is missing is told with its GRANT."""
+"""Rights at SQL Server: the documented ones are enough, and a missing one is reported with its GRANT."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def password() -> str:
 
 
 def _site(ends: Databases, subscriber: Connection, tmp_path: Path) -> Site:
-    """A subscription that takes a snapshot; its jobs run in this process."""
+    """Return a subscription that takes a snapshot; its jobs run in this process."""
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
     return Site(
         replace(ends, subscriber=subscriber), tmp_path / "store", _ARTICLES, SparkHere(), subscriptions=[subscription]
@@ -101,7 +101,7 @@ def test_sql_server_jobs_need_no_more_than_the_documented_rights(
 def test_the_owner_of_a_sql_server_database_sets_up_and_delivers_in_bulk(
     databases: DatabasesFactory, mssql_login: str, mssql_database: Connection, password: str, tmp_path: Path
 ) -> None:
-    """It needs no right at the server."""
+    # A database's owner needs no right at the server.
     mssql_execute(
         mssql_database,
         f"CREATE LOGIN {mssql_login} WITH PASSWORD = '{password}'",
@@ -131,7 +131,7 @@ def _let_see(database: Connection, login: str, *tables: str) -> None:
 
 
 def _lines(connection: Connection, tables: PublishedTables) -> list[str]:
-    """The statements that are printed, without the user's name."""
+    """Return the statements that are printed, without the user's name."""
     with dialect_of(connection).subscriber(connection, KEY, "test") as subscriber:
         problems = list(subscriber.right_problems(tables))
     to = f" TO [{connection.login}];"

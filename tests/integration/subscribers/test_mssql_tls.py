@@ -18,7 +18,7 @@ _CA_VARIABLE = "TRANREPL_TEST_MSSQL_CA"
 
 @pytest.fixture
 def encrypted(mssql_database: Connection) -> Connection:
-    """The server, whose certificate that of TRANREPL_TEST_MSSQL_CA has signed."""
+    """Return the server by TLS, whose certificate that of TRANREPL_TEST_MSSQL_CA has signed."""
     if not os.environ.get(_CA_VARIABLE):
         pytest.skip(f"{_CA_VARIABLE} names no file of certificates")
     return replace(mssql_database, options={"cafile": os.environ[_CA_VARIABLE]})

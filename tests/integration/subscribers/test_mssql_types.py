@@ -172,7 +172,7 @@ def test_a_key_of_a_collation_without_case_meets_letters_of_both(apply: Apply, m
 
 
 def test_a_key_that_setup_made_tells_letters_apart_but_not_blanks(make_site: MakeSite) -> None:
-    """SQL Server compares texts of unlike length with blanks added, in every collation."""
+    # SQL Server pads texts of unlike length with blanks before it compares them, in every collation.
     site = make_site("mssql statements")
     made = site.article("t", [Column("code", "text", key=1), Column("name")])
     site.deliver(History().insert(made, ["a", None]).insert(made, ["A", None])).raise_error()

@@ -64,7 +64,7 @@ def test_values_of_sql_servers_own_types_are_compared(
 def test_rows_keyed_by_uniqueidentifier_are_copied_changed_and_repaired(
     databases: DatabasesFactory, mssql_database: Connection, tmp_path: Path
 ) -> None:
-    """SQL Server sorts them by their last bytes first, PostgreSQL by the first: nothing may go by that."""
+    # SQL Server sorts them by their last bytes first, PostgreSQL by the first: nothing may rely on either order.
     article = {"source": "public.item", "destination": "dbo.item", **STATEMENTS}
     ends = replace(databases(), subscriber=mssql_database)
     subscriptions = [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}]

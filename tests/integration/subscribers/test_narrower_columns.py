@@ -103,7 +103,7 @@ _MARIADB = {
 
 
 def _warned(site: Site, pairs: dict[tuple[str, str], str | None]) -> dict[tuple[str, str], str | None]:
-    """What is said of columns of these types."""
+    """Return the warnings about columns of these types."""
     columns = [Column(f"c{at}", source) for at, (source, _) in enumerate(pairs)]
     there = ", ".join(f"c{at} {found}" for at, (_, found) in enumerate(pairs))
     options = "CHARACTER SET utf8mb4" if site.kind.database == "mariadb" else ""

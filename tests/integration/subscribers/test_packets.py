@@ -26,7 +26,7 @@ _START = (0x1234_5678).to_bytes(8, "big")
 
 @pytest.fixture(scope="module")
 def small_packets(server_folder: Path) -> Iterator[MariaDbServer]:
-    """A MariaDB that takes packets of 1 MB."""
+    """Yield a MariaDB that takes packets of 1 MB."""
     if not installed():
         pytest.skip("mariadbd is not installed; on Debian, as root: apt-get install mariadb-server-core")
     with MariaDbServer(server_folder / "mariadb_packets", [f"--max-allowed-packet={_PACKET}"]) as server:

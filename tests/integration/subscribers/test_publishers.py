@@ -17,7 +17,7 @@ _OTHER_ADDRESS = replace(KEY, publisher="10.0.0.9:5432")
 
 
 def _set_up(site: Site, key: SubscriptionKey) -> bytes:
-    """As setup does; the watermark it stands at then."""
+    """Set up as `tranrepl setup` does; return the watermark."""
     with dialect_of(site.connection).subscriber(site.connection, key, "test") as subscriber:
         subscriber.set_up_tables()
         subscriber.set_up_watermark()
@@ -58,7 +58,7 @@ def test_a_new_publisher_leaves_an_earlier_versions_watermark_alone(plain_site: 
 
 
 def _make_as_before(site: Site) -> None:
-    """The model's tables without `publisher_system`."""
+    """Create the tables at the Subscriber without `publisher_system`, as an earlier version did."""
     for table, last in (
         ("msreplication_subscriptions", "stream"),
         ("msreplication_snapshots", "article, range_number"),

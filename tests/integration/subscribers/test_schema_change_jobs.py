@@ -84,7 +84,7 @@ def test_rows_behind_a_schema_change_go_in_bulk_at_mariadb(
 def test_an_article_waits_for_a_snapshot_where_its_values_are_written_otherwise(
     databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
 ) -> None:
-    """Only at the Subscriber that keeps them as text; its other articles go on."""
+    # Only at the Subscriber that keeps them as text; its other articles go on.
     articles = [
         {"source": f"public.{name}", "destination": f"{mariadb_database}.{name}", "pre_creation_cmd": "delete"}
         for name in ("host", "other")

@@ -1,5 +1,6 @@
-"""Schema changes where DDL ends the transaction: killed between any two steps, or met by another job, they are made
-once, and so is every row."""
+"""Schema changes where DDL ends the transaction: killed between any two steps, or met by another job, they are applied
+once, and so is every row.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def _position(site: Site) -> SubscriptionPosition:
 
 
 def _rest(delivery: DeliveryOfCommands, site: Site) -> DeliveryOfCommands:
-    """What a job delivers after what is there: whole transactions."""
+    """Return what a job delivers next: whole transactions."""
     return site.delivery(delivery.commands.filter(_after(delivery, site.watermark())), site.watermark(), 1)
 
 
@@ -106,7 +107,7 @@ def test_a_job_stopped_within_a_change_ends_fenced_where_another_one_made_it(sit
 
 
 def test_a_statement_that_a_killed_job_left_to_the_server_is_waited_for(site: Site, mariadb: MariaDbServer) -> None:
-    """What the table is like is decided once that statement has ended: two columns would swap twice."""
+    # The table's shape is read only once that statement has ended: two columns would swap twice.
     delivery = _swapping(site)
     delivery_before = site.delivery(delivery.commands.slice(0, 1), transactions=1)
     assert delivery_before.run().error is None

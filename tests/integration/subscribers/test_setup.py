@@ -1,4 +1,4 @@
-"""What check finds and setup makes at Subscribers that are not PostgreSQL."""
+"""What check finds and setup creates at Subscribers that are not PostgreSQL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PASSWORD = "s3cr3t-wrong"  # noqa: S105 — of nobody
 
 @pytest.fixture
 def procedures(mariadb: MariaDbServer, mariadb_database: str) -> Site:
-    """MariaDB, by procedures."""
+    """Return a MariaDB site that applies by procedures."""
     connection = mariadb.connection(mariadb_database)
     kind = Kind("mariadb", {}, "mariadb procedures")
     return Site(kind, connection, lambda *it: mariadb.execute(*it, database=mariadb_database), mariadb_database)

@@ -49,7 +49,7 @@ def _is_sqlite(site: Site) -> bool:
 
 
 def test_only_the_failing_commands_are_skipped(plain_site: Site) -> None:
-    """A missing row, a row that is there already: the rest of their transactions and what follows is applied."""
+    """Skip a missing row and a row that is there already; apply the rest of their transactions and what follows."""
     site, recorded = plain_site, _Recorded()
     vendor = site.article("vendor", VENDOR)
     site.execute("INSERT INTO vendor VALUES (5, 'mine')")
@@ -143,7 +143,7 @@ _WARNING = {
 
 
 def test_skipping_in_pieces_keeps_each_commands_place(plain_site: Site) -> None:
-    """Commands arrive a few at a time; the one that is skipped is named by its own place."""
+    # Commands arrive a few at a time; the one that is skipped is named by its own place.
     site, recorded = replace(plain_site, chunk=2), _Recorded()
     vendor = site.article("vendor", VENDOR)
     history = History()

@@ -93,7 +93,7 @@ def _fails_in_streams_and_not_alone(
     chosen: Sequence[int],
     vote: Callable[[Vote, int], Vote] = lambda vote, stream: vote,  # noqa: ARG005
 ) -> JobResult:
-    """The first attempt rolls all back; its result. The retry over a single connection delivers all."""
+    """Return the first attempt's result, which rolls all back. The retry over a single connection delivers all."""
     failed = _in_streams(site, history, chosen, vote=vote)
     assert failed.error is not None
     assert (failed.commands, _position(site)) == (0, SubscriptionPosition(FIRST_XACT_SEQNO))
@@ -138,7 +138,7 @@ def _random_history(*articles: object) -> tuple[History, list[dict[str, str]]]:
 
 
 def test_the_documented_case_of_a_key_that_moves_twice(stream_site: Site) -> None:
-    """`pk = 2 where pk = 1` and `pk = 3 where pk = 2` in different streams, and the second one first."""
+    # `pk = 2 where pk = 1` and `pk = 3 where pk = 2` are in different streams, and the second one comes first.
     site = stream_site
     vendor = site.article("vendor", VENDOR)
     site.execute("INSERT INTO vendor VALUES (1, 'one')")
@@ -215,7 +215,7 @@ def test_dependencies_keep_a_unique_value_in_one_stream(stream_site: Site) -> No
 
 
 def test_two_streams_that_block_each_other_give_up(stream_site: Site) -> None:
-    """No database sees it: one waits for a row, the other one for the vote."""
+    # No database sees it: one waits for a row, the other one for the vote.
     site = stream_site
     require(site.connection, Requirement.LOCK_TIMEOUT_NUMBER)
     vendor = site.article("vendor", VENDOR)

@@ -1,4 +1,4 @@
-"""The tables at a Subscriber know the version that made them, whatever the database."""
+"""The tables at a Subscriber carry the version that created them, whatever the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Teardown at Subscribers of every kind: what setup made goes, the tables and their rows stay."""
+"""Teardown at Subscribers of every kind: what setup created goes, the tables and their rows stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER = replace(KEY, publication="other")
 
 
 def _tear_down(site: Site, others: Destinations | None = None) -> SubscriberRemoval:
-    """What was found, and removed."""
+    """Tear down; return what was found and removed."""
     with dialect_of(site.connection).teardown(site.connection, KEY, "test") as teardown:
         found = teardown.find(others or {})
         teardown.remove(found)

@@ -35,7 +35,7 @@ LIMITS = CommitLimits(1000, 10_000)
 
 
 def _tables(site: Site, *more: str) -> list[RegisteredArticle]:
-    """With rows, each inside one of the table before."""
+    """Return tables with rows, each row within one of the table before."""
     site.execute(
         "CREATE TABLE area (id int PRIMARY KEY, inside int)",
         "CREATE TABLE shelf (id int PRIMARY KEY, inside int, FOREIGN KEY (inside) REFERENCES area (id))",
@@ -55,7 +55,7 @@ def _row(number: int, inside: int | None) -> Image:
 
 
 def _emptied_and_filled(articles: Sequence[RegisteredArticle]) -> History:
-    """Parents first, as `TRUNCATE area CASCADE` has them, among changes that go in bulk."""
+    """Return a history that empties parents first, as `TRUNCATE area CASCADE` does, among changes that go in bulk."""
     area, shelf, item = articles
     history = History().insert(area, _row(4, 4)).insert(shelf, _row(4, 4)).insert(item, _row(4, 4))
     history.transaction().update(item, _row(4, 4), _row(4, 1))
@@ -83,7 +83,7 @@ def test_streams_empty_them_together(plain_site: Site) -> None:
 
 
 def test_streams_that_died_among_their_commits_are_finished(plain_site: Site) -> None:
-    """However the commands arrive then."""
+    """Finish them, however the commands arrive then."""
     site, history, delivery, divider = _over_streams(plain_site)
     died = deliver_in_threads(
         delivery, history.table(), divider, vote=lambda vote, stream: DyingVote(vote) if stream == 0 else vote
@@ -109,7 +109,7 @@ def _over_streams(site: Site) -> tuple[Site, History, Delivery, Divider]:
 
 
 def test_of_tables_that_are_not_emptied_whole_the_same_rows_go(plain_site: Site) -> None:
-    """A row filter says which rows are the article's."""
+    # A row filter says which rows are the article's.
     site = plain_site
     _tables(site)
     site.articles.clear()
@@ -162,7 +162,7 @@ def test_of_several_the_one_that_fails_is_skipped(plain_site: Site) -> None:
 
 
 def test_tables_that_do_not_refer_to_one_another_are_emptied_in_order(plain_site: Site) -> None:
-    """What a trigger of the Subscriber's writes meanwhile is emptied after it."""
+    # What a trigger of the Subscriber's writes meanwhile is emptied after it.
     site = plain_site
     site.execute(
         "CREATE TABLE area (id int PRIMARY KEY, inside int)",
@@ -203,7 +203,7 @@ class _Place:
     execute: Execute
 
     def differing(self) -> list[str]:
-        """Tables that are not as they are at the Publisher."""
+        """Return the tables that differ from the Publisher's."""
         tables = [it.source.table for it in self.site.publication.articles]
         query = "SELECT * FROM {} ORDER BY 1"
         return [it for it in tables if self.site.at_publisher(query.format(it)) != self.execute(query.format(it))]
@@ -220,7 +220,7 @@ _WITHIN_ITSELF = "ALTER TABLE item ADD CONSTRAINT item_after FOREIGN KEY (after)
 def _place(
     request: pytest.FixtureRequest, kind: str, settings: Sequence[Mapping[str, object]] = ({}, {}, {}), **more: Any
 ) -> _Place:
-    """The tables are there at both ends, with equal rows and foreign keys."""
+    """Return a place whose tables are at both ends, with equal rows and foreign keys."""
     databases: DatabasesFactory = request.getfixturevalue("databases")
     home: Path = request.getfixturevalue("tmp_path")
     ends, schema = databases(), "public"

@@ -84,7 +84,7 @@ def publisher(database: DatabaseFactory) -> Iterator[Session]:
 
 
 def _texts(publisher: Session, type_name: str, values: Sequence[str]) -> list[str]:
-    """Text forms, as the log has them."""
+    """Return text forms, as the log has them."""
     row = publisher.execute(
         "SELECT " + ", ".join(f"(SELECT v::text FROM (SELECT ({value})::{type_name} AS v) q)" for value in values)
     ).fetchone()
@@ -95,7 +95,7 @@ def _texts(publisher: Session, type_name: str, values: Sequence[str]) -> list[st
 
 
 def _back(value: Any) -> str:
-    """What a reader of the Subscriber would write to PostgreSQL."""
+    """Return what a reader of the Subscriber would write to PostgreSQL."""
     match value:
         case bytes():
             return f"\\x{value.hex()}"
@@ -149,7 +149,7 @@ def test_every_value_comes_back_equal(unlike_site: Site, publisher: Session) -> 
 
 
 def test_every_value_is_found_as_a_key(unlike_site: Site, publisher: Session) -> None:
-    """What is a row by PostgreSQL's equality is that row at the Subscriber."""
+    # Values that PostgreSQL's equality calls one row are that row at the Subscriber.
     site, kept = unlike_site, [it for it in VALUES if it not in _WITHOUT_KEYS]
     columns = {name: [Column("value", name, key=1), Column("note")] for name in kept}
     articles = site.set_up({f"k{at}": it for at, it in enumerate(columns.values())})

@@ -54,7 +54,7 @@ _SQL_SERVER = {
 
 @pytest.fixture(params=["mariadb", "mssql"])
 def vendor(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, spark: Any) -> ComparedVendor:
-    """A table whose rows are at the Publisher alone."""
+    """Return a table whose rows are at the Publisher alone."""
     asked: Subscriber = request.getfixturevalue(f"{request.param}_end")
     return compared_vendor(databases(), tmp_path / "store", spark, asked)
 
@@ -73,7 +73,7 @@ def mssql_end(mssql_database: Connection) -> Subscriber:
 
 @pytest.fixture
 def moments(databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path) -> Site:
-    """A table of dates and times whose rows are not replicated: each end has its own."""
+    """Return a table of dates and times whose rows are not replicated: each end has its own."""
     destination = f"{mariadb_database}.moment"
     article = {"source": "public.moment", "destination": destination, **STATEMENTS, "ins_cmd": "NONE"}
     site = Site(
@@ -113,7 +113,7 @@ def test_the_first_and_last_moments_that_mariadb_holds_are_compared(
 def test_a_moment_that_mariadb_cannot_hold_differs_from_all_that_it_holds(
     moments: Site, mariadb: MariaDbServer, mariadb_database: str
 ) -> None:
-    """A year before Christ is not the same year after, and infinity is not NULL."""
+    # A year before Christ is not the same year after, and infinity is not NULL.
     moments.at_publisher(
         "INSERT INTO moment (id, opened) VALUES (1, '0044-03-15 BC'), (2, 'infinity'), (3, '5874897-12-31')",
         "INSERT INTO moment (id, widened) VALUES (4, '0044-03-15 BC'), (5, '-infinity'), (6, '300000-01-01')",
@@ -167,7 +167,7 @@ def test_what_is_delivered_while_rows_are_compared_is_not_seen(
 def test_a_table_altered_at_mariadb_ends_its_validation_and_no_session_waits_for_ever(
     moments: Site, mariadb: MariaDbServer, mariadb_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The statement waits for the session that has read the table, and the next one waits for the statement."""
+    # The statement waits for the session that has read the table, and the next one waits for the statement.
     moments.at_publisher("INSERT INTO moment (id) VALUES (1)")
     buckets_of = comparison._buckets
     with ThreadPoolExecutor(1) as executor:

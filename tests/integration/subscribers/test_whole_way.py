@@ -96,7 +96,7 @@ def test_changes_reach_mariadb_by_procedures_and_a_missing_row_stops_them(
 def test_the_shell_goes_all_the_way_to_a_sql_server(
     databases: DatabasesFactory, mssql_database: Connection, tmp_path: Path
 ) -> None:
-    """A snapshot, changes by procedures, a missing row, and what `validate` says of it."""
+    """Take a snapshot, deliver changes by procedures, remove a row, and validate."""
     ends = replace(databases(migrated=False), subscriber=mssql_database)
     file = publication_file(
         tmp_path,

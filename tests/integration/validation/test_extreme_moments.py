@@ -40,7 +40,7 @@ def _named(result: JobResult) -> set[tuple[str, str]]:
 
 @pytest.fixture(params=list(Checksum), ids=lambda it: it.name.lower())
 def checksum_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Checksum:
-    """Both ways a row becomes a number."""
+    """Return each of the two ways in which a row becomes a number."""
     monkeypatch.setattr("tranrepl.validation.comparison_targets._checksum", lambda *_: request.param)
     chosen: Checksum = request.param
     return chosen
@@ -51,7 +51,7 @@ def checksum_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_the_first_and_last_moments_of_each_type_are_compared(
     server: str, databases: DatabasesFactory, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Each value is a row; the row after it has the same value, and another one at the Subscriber."""
+    # Each value is a row; the row after it has the same value, and another one at the Subscriber.
     home: PostgresServer = request.getfixturevalue(server)
     site = Site(databases(publisher=home, subscriber=home), tmp_path / "store", ["public.moment"], SparkHere())
     columns = [f"c{at}" for at in range(len(_EXTREMES))]
@@ -82,7 +82,6 @@ def test_the_first_and_last_moments_of_each_type_are_compared(
 
 @pytest.mark.usefixtures("checksum_by")
 def test_dates_that_lie_far_apart_find_their_rows(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """As keys."""
     site = Site(databases(), tmp_path / "store", ["public.era"], SparkHere())
     site.at_publisher("CREATE TABLE era (id date PRIMARY KEY, name text)")
     site.set_up()

@@ -112,7 +112,7 @@ def test_rows_that_a_subscriber_without_a_key_has_twice_are_extra(site: Site) ->
 
 
 def test_a_repair_corrects_only_what_still_differs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between comparison and repair the Publisher changes rows, and a delivery brings one of them."""
+    # Between comparison and repair the Publisher changes rows, and a delivery brings one of them.
     site.at_publisher(f"CREATE TABLE item ({COLUMNS})")
     site.set_up()
     site.at_publisher("INSERT INTO item SELECT g, 1, 'name' FROM generate_series(1, 9) g")

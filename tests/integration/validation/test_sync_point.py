@@ -42,7 +42,6 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 
 def test_nothing_is_found_under_load(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """About 5 s: the jobs' tasks run in this process."""
     articles = [{"source": "public.item", "filter": "region <> 0"}, {"source": "public.pair"}]
     site = Site(databases(), tmp_path / "store", articles, SparkHere())
     site.at_publisher(

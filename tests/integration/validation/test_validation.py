@@ -22,7 +22,6 @@ def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
 
 
 def test_planted_differences_are_found_exactly_and_repaired(site: Site) -> None:
-    """About 5 s."""
     rows = (
         f"SELECT g AS id, g % 3 AS region, 'name ' || g, CASE WHEN g % 2 = 0 THEN 'note' END, g / 7.0, "
         f"CASE WHEN g = 100000 THEN repeat('x', {_MIB}) END FROM generate_series(1, {_ROWS}) g"
@@ -105,7 +104,7 @@ _TYPES = {
 def test_every_column_is_compared_in_the_publishers_text_form(
     databases: DatabasesFactory, tmp_path: Path, spark: Any
 ) -> None:
-    """The table has another name at the Subscriber, columns of its own, and some of other types."""
+    # The table has another name at the Subscriber, columns of its own, and some of other types.
     names = [f"c{number}" for number in range(len(_TYPES))]
     columns = ["day", "Näme", *names]
     article = {"source": "public.every", "destination": "copy.Every", "columns": columns}

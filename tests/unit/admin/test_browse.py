@@ -17,7 +17,7 @@ _DEFAULTS = Article(source=TableName("dbo", "t"))
 
 
 def _article(table: str, types: list[str], key: list[int], command: str | None = None) -> RegisteredArticle:
-    """`key` counts from 1. `command` replaces all three."""
+    """Return an article; `key` counts from 1, `command` replaces all three."""
     article = _DEFAULTS
     if command is not None:
         fields = {"source": "dbo.t", "ins_cmd": command, "upd_cmd": command, "del_cmd": command}
@@ -49,12 +49,12 @@ def _text(article: RegisteredArticle, operation: Operation, row: dict[str, Any])
 
 
 def _line(image: list[str | None]) -> str:
-    """Values with nothing to escape but backslashes."""
+    """Return a line of values with nothing to escape but backslashes."""
     return "\t".join("\\N" if value is None else value.replace("\\", "\\\\") for value in image)
 
 
 def _update(article: RegisteredArticle, key: dict[int, str], changed: dict[int, str | None]) -> dict[str, Any]:
-    """A stored UPDATE: old key and new values, by column from 1."""
+    """Return a stored UPDATE: old key and new values, by column from 1."""
     count = len(article.columns)
     return {
         "before": _line([key.get(number) for number in range(1, count + 1)]),

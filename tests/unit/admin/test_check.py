@@ -22,7 +22,7 @@ from tranrepl.spark.java import require_java
 
 
 def _java(folder: Path, says: str) -> Path:
-    """A Java home whose `java -version` prints this on stderr."""
+    """Return a Java home whose `java -version` prints this on stderr."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\n", encoding="utf-8")
@@ -139,7 +139,7 @@ def test_a_full_store_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def _spark(folder: Path, version: str) -> Path:
-    """A Spark, as far as `check` looks at one."""
+    """Return a folder that `check` takes for a Spark."""
     for name in (
         "bin/spark-submit",
         "bin/spark-class",

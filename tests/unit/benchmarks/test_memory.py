@@ -26,7 +26,7 @@ def test_an_earlier_peak_is_forgotten() -> None:
 
 
 def test_a_process_below_counts_by_its_role() -> None:
-    """As Spark's workers do: their command says what they are."""
+    # Spark's workers do so: their command says what they are.
     program = f"held = b'x' * {200 * _MB}; del held; print('held', flush=True); input()"
     command = [sys.executable, "-c", program, "pyspark.daemon"]
     # Workers of the test run's own Spark session may be there already.

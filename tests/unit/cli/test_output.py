@@ -1,4 +1,4 @@
-"""How the shell explains itself, and how it tells of an error."""
+"""How the shell formats help and errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ VERBS += ["cleanup", "reinitialize", "schema"]
 
 
 def _words(text: str) -> str:
-    """Without what a terminal draws, and with single spaces."""
+    """Return the text without what a terminal draws, and with single spaces."""
     return " ".join(re.sub(r"[^\w\s.,:;/{}()\[\]'\"<>=|%-]", " ", text).split())
 
 
@@ -70,7 +70,7 @@ def test_help_shows_an_example(verb: str) -> None:
 
 
 def test_no_line_of_a_help_text_is_broken_at_80_columns() -> None:
-    """The paragraphs after the first are shown as they are written."""
+    # The paragraphs after the first are shown as they are written.
     verbs = typer.main.get_command(cli.app)
     assert isinstance(verbs, TyperGroup)
     lines = [line for verb in verbs.commands.values() for line in (verb.help or "").splitlines()]

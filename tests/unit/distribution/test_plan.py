@@ -39,7 +39,7 @@ def _batch(transactions: Transactions, commands: int = 1) -> Batch:
 
 @st.composite
 def _backlogs(draw: st.DrawFn) -> list[Transactions]:
-    """Batches in commit order; a Publisher's clock may go back."""
+    """Return batches in commit order; a Publisher's clock may go back."""
     number = 0
     batches = []
     for size in draw(st.lists(st.integers(1, 4), max_size=5)):

@@ -1,4 +1,4 @@
-"""What is made while other things are in use, and in which order it comes out."""
+"""Preparing the next commit batch while others are in use, and the order in which batches come out."""
 
 from __future__ import annotations
 

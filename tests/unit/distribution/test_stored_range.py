@@ -1,4 +1,4 @@
-"""Stored commands as a worker reads them: in order, and at no time more than it can hold."""
+"""Stored commands as a worker reads them: in order, and never more than it can hold at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def _stored(store: Path, first: int, commands: int, image: str) -> Batch:
-    """A batch of so many transactions, each with one INSERT."""
+    """Store a batch of so many transactions, each with one INSERT."""
     folder = f"from_{first}"
     publish(store / folder, write_commands(store / folder, [_rows(range(first, first + commands), image)]))
     weight = commands * len(image)

@@ -149,7 +149,7 @@ def test_rows_that_share_nothing_are_spread(assignment: StreamAssignment) -> Non
 
 
 def test_a_delete_without_its_unique_value_keeps_all_in_one_stream() -> None:
-    """By CALL its key alone travels; by XCALL the unique value does, too."""
+    # By CALL its key alone travels; by XCALL the unique value does, too.
     for syntax, expected in (("CALL", 1), ("XCALL", 4)):
         article, history = _article(1, "parent", PARENT, del_cmd=syntax), History()
         for at in range(100):

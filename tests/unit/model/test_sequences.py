@@ -39,7 +39,7 @@ _PAIRS = st.tuples(st.sampled_from([1, 1, 1, -1]), st.sampled_from([1, 1, 1, -1]
 
 
 def _numbers(sequence: ColumnSequence, state: SequenceState) -> Iterator[int]:
-    """What nextval gives from now on; a sequence without CYCLE ends."""
+    """Yield what nextval gives from now on; a sequence without CYCLE ends."""
     value = state.last_value + (sequence.definition.increment if state.is_called else 0)
     while sequence.definition.holds(value):
         yield value

@@ -93,14 +93,14 @@ def _published_tables(draw: st.DrawFn, number: int) -> Table:
 
 @st.composite
 def _announced(draw: st.DrawFn, columns: Columns) -> Columns:
-    """The columns in any order, among others that are not published."""
+    """Return the columns in any order, among others that are not published."""
     more = [(f"unpublished{at}", 16, -1) for at in range(draw(st.integers(0, 2)))]
     return draw(st.permutations([*columns, *more]))
 
 
 @st.composite
 def _new_cell(draw: st.DrawFn, old: Cell) -> Cell:
-    """What becomes of a value: often nothing, sometimes one byte of it."""
+    """Return what becomes of a value: often nothing, sometimes one byte of it."""
     if draw(st.booleans()) or not isinstance(old, str):
         return old if draw(st.booleans()) else draw(_cells)
     if old and draw(st.booleans()):
@@ -190,7 +190,7 @@ def _logs(draw: st.DrawFn) -> Log:
 
 
 def _arrays(messages: Sequence[bytes], cuts: Sequence[int]) -> Iterator[pa.BinaryArray]:
-    """The messages in batches that are slices of larger arrays."""
+    """Yield the messages in batches that are slices of larger arrays."""
     whole = pa.array([b"before", *messages, b"after"], pa.binary())
     bounds = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
     for start, end in pairwise(bounds):
@@ -234,7 +234,7 @@ def _texts_of(buffer: Buffer, image: Cells | None, at: int) -> list[str | None] 
 
 
 def _decoded(decoder: PgOutputDecoder, arrays: Iterator[pa.BinaryArray]) -> tuple[list[dict[str, Any]], DecodedBatch]:
-    """All changes, and the last batch with the last commit of all."""
+    """Return all changes, and the last batch with the last commit of all."""
     read = _Read()
     last = decoder.decode(pa.array([], pa.binary()))
     commit = None

@@ -1,4 +1,4 @@
-"""What is asked of a Publisher about a filter, and what is remembered of its answers."""
+"""What is asked of a Publisher about a filter, and which answers are cached."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SESSION: Any = None
 
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What was asked about, answered by whether a value is longer than three."""
+    """Collect the values asked about; the answer is whether a value is longer than three."""
     asked: list[list[str]] = []
 
     def evaluate(_: PostgresRowFilters, __: RegisteredArticle, columns: list[pa.StringArray]) -> Any:

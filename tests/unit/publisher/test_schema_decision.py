@@ -111,7 +111,7 @@ def _decided(
 
 
 def _done(decision: Decision) -> list[str]:
-    """What is done, in words: action, column and new name."""
+    """Return what is done, in words: action, column and new name."""
     return [" ".join(filter(None, [it.action.value, it.column, it.new_name])) for it in decision.columns]
 
 

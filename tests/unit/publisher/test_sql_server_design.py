@@ -1,4 +1,4 @@
-"""The design of a SQL Server Publisher speaks of all that the protocol asks, and of nothing that it asks no more."""
+"""The design of a SQL Server Publisher covers every method of the protocol, and none that it no longer has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a publication file: each mistake in it is told in the file's own words, with its line."""
+"""Reading a publication file: each mistake in it is reported in the file's own words, with its line."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def _mutated(draw: st.DrawFn) -> Any:
-    """A good document of which some values were replaced, taken out, or joined by others."""
+    """Return a good document in which some values were replaced, taken out, or joined by others."""
     document = {"all": copy.deepcopy(EXAMPLE)}
     for _ in range(draw(st.integers(1, 3))):
         *way, last = draw(st.sampled_from(_places(document)[1:]))

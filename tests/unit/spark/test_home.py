@@ -1,4 +1,4 @@
-"""What is told where no Spark job can be started."""
+"""The error where no Spark job can be started."""
 
 from __future__ import annotations
 

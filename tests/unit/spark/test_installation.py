@@ -18,14 +18,14 @@ _REINSTALL = f"{sys.executable} -m pip install --force-reinstall --no-deps pyspa
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of packages before all others, with a pyspark of two files in it."""
+    """Return a folder of packages before all others, with a pyspark of two files in it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     _install(tmp_path, "pyspark", "9.9.9", {"pyspark/__init__.py": "whole", "pyspark/util.py": "util"})
     return tmp_path
 
 
 def _install(folder: Path, name: str, version: str, files: dict[str, str]) -> None:
-    """As pip does it: write the files over whatever is there, and a list of them."""
+    """Install as pip does: write the files over whatever is there, and a list of them."""
     about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

@@ -1,4 +1,4 @@
-"""What our processes make of pyarrow does not load pandas, and workers keep their memory."""
+"""Our processes set up pyarrow without loading pandas, and workers keep their memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A column's declaration, found in CREATE TABLE as a catalogue keeps it, and written anew."""
+"""A column's declaration, found in CREATE TABLE as a catalogue keeps it, and rewritten."""
 
 from __future__ import annotations
 

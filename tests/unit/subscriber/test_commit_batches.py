@@ -73,7 +73,7 @@ def _delivered(pieces: Iterator[Piece], longest: int) -> list[Delivered]:
 
 
 def _cut(commands: Sequence[Command], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Batches that are slices of one, of any length, none too."""
+    """Yield batches that are slices of one, of any length, none too."""
     whole = _record_batch([(0, 1), *commands])
     for start, end in pairwise([0, *sorted(min(cut, len(commands)) for cut in cuts), len(commands)]):
         yield whole.slice(start + 1, end - start)
@@ -199,7 +199,7 @@ def test_tables_that_are_truncated_together_are_in_one_piece(
 
 
 def test_a_commit_batch_ends_at_the_limit_reached_first() -> None:
-    """CommitBatchSize 3, CommitBatchThreshold 5: whichever is reached first, by whole transactions."""
+    # CommitBatchSize is 3, CommitBatchThreshold 5: whichever is reached first, by whole transactions.
     ordered = _transactions([1, 1, 1, 6, 2, 2, 2, 1])
     flat = [command for transaction in ordered for command in transaction]
     delivered = _delivered(commit_batches(_cut(flat, [4]), CommitLimits(3, 5)), 100)
@@ -212,7 +212,7 @@ def test_a_commit_batch_ends_at_the_limit_reached_first() -> None:
 
 
 def test_a_transaction_larger_than_a_piece_starts_before_its_end_is_known() -> None:
-    """Memory stays flat: pieces go out while the transaction is still being read."""
+    # Memory stays flat: pieces go out while the transaction is still being read.
     read = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -254,7 +254,7 @@ def test_an_xact_seqno_of_another_width_is_refused() -> None:
 
 
 def test_large_rows_that_stand_together_are_cut_apart() -> None:
-    """Few of many: by count, one piece would have them all."""
+    # There are few of many: by count, one piece would have them all.
     rows = _record_batch([(1, command) for command in range(1, 1001)]).to_pylist()
     for row in rows[600:604]:
         row["after"] = "x" * 1000

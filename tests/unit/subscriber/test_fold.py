@@ -33,7 +33,7 @@ class Loop:
     values: dict[Image, dict[int, str | None]] = field(default_factory=dict)
 
     def act(self, operation: str, before: Image | None, after: Image | None) -> bool:
-        """Whether the command follows from those before it."""
+        """Return whether the command follows from those before it."""
         row = before or after
         assert row is not None
         key = tuple(row[at] for at in self.article.key_positions)
@@ -62,7 +62,7 @@ _acts = st.lists(st.tuples(st.integers(0, 3), _operations, _rows, _rows), min_si
 @settings(deadline=None, max_examples=examples(400))
 @given(_acts, st.sampled_from(["SCALL", "MCALL"]), st.sampled_from(["CALL", "XCALL"]))
 def test_folding_is_what_a_loop_gives(acts: list[tuple[int, str, Image, Image]], update: str, delete: str) -> None:
-    """There are four articles, two by two of one shape."""
+    # There are four articles, two by two of one shape.
     shapes = (KEYS, KEYS, BY_NUMBER, BY_NUMBER)
     articles = [_article(it, at, upd_cmd=update, del_cmd=delete) for at, it in enumerate(shapes)]
     history, loops, wrong = History(), [Loop(it) for it in articles], set()
@@ -145,7 +145,7 @@ def test_deletes_and_updates_come_in_the_order_of_their_keys(count: int) -> None
 
 
 def test_updates_of_another_unique_column_keep_their_order() -> None:
-    """Only the article that has such a column does: others of its shape go in the order of their keys."""
+    # Only the article that has such a column does: others of its shape go in the order of their keys.
     article, history = _article(upd_cmd="MCALL"), History()
     name = article.columns[1].model_copy(update={"unique": True})
     article = article.model_copy(update={"columns": (article.columns[0], name, *article.columns[2:])})

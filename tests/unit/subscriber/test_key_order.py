@@ -48,7 +48,7 @@ def test_keys_of_one_column(keys: list[str], places: list[int]) -> None:
     ],
 )
 def test_a_range_with_few_gaps(keys: list[str], found: tuple[int, int] | None) -> None:
-    """At most three of four are missing."""
+    # At most three of four are missing.
     assert dense_range((pa.array(keys, pa.string()),)) == found
 
 

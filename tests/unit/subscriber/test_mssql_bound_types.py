@@ -15,7 +15,7 @@ _DIALECT = sa.make_url("mssql+pymssql://").get_dialect()()
 
 
 def _read(constant: str) -> str:
-    """What the server makes of a constant: a backslash at the end of a line goes, with the end of the line."""
+    """Read a constant as the server does: a backslash at the end of a line goes, with the end of the line."""
     return re.sub(r"\\\r?\n", "", constant.removeprefix("N'").removesuffix("'")).replace("''", "'")
 
 

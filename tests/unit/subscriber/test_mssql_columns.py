@@ -1,4 +1,4 @@
-"""Columns of SQL Server: what is told of them, and T-SQL that declares one anew, which Babelfish runs for no text."""
+"""SQL Server's columns: what is reported of them, and T-SQL to declare one again, which Babelfish runs for no text."""
 
 from __future__ import annotations
 

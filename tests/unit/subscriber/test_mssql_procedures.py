@@ -29,7 +29,7 @@ NAME = TableName("Purchasing", "Vendor")
 
 
 def _scripts(columns: list[Column] = VENDOR, what: Scripted = Scripted.GENERATED, **settings: Any) -> dict[str, str]:
-    """The scripted procedures by their prefix."""
+    """Return the scripted procedures by their prefix."""
     article = Article.model_validate({"source": NAME, **settings})
     table = table_description(NAME, columns)
     statements = script_of("mssql", [(registered(article, table, 1), table)], what).statements[1:]
@@ -246,7 +246,7 @@ def test_a_kind_without_procedures_has_no_script() -> None:
 
 
 def _sent(shape: Shape, **settings: Any) -> str:
-    """The statement that a command of this shape would send."""
+    """Return the statement that a command of this shape would send."""
     database = SqlServer()
     article = Article.model_validate({"source": NAME, **settings})
     table = table_description(NAME, VENDOR)
@@ -310,7 +310,7 @@ def test_errors_are_told_apart_by_the_servers_number(arguments: tuple[Any, ...],
 
 
 def _identity_script(operation: Operation, *identities: str, **settings: Any) -> str:
-    """A generated procedure of a table whose columns of these names are identities."""
+    """Return a generated procedure of a table whose columns of these names are identities."""
     database = SqlServer()
     table = table_description(NAME, VENDOR)
     article = registered(Article.model_validate({"source": NAME, **settings}), table, 1)

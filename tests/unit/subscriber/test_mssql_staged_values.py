@@ -25,7 +25,7 @@ def _values(staged: StagedColumn[Any] | None, *cells: str) -> list[Any]:
 
 
 def test_texts_stand_between_two_characters() -> None:
-    """An empty one would be NULL, and blanks at the end would be cut off."""
+    # An empty one would be NULL, and blanks at the end would be cut off.
     wide, narrow = _staged("text", "nvarchar", 40), _staged("text", "varchar", 20)
     assert _values(wide, "", " ", r"\N", "\U0001f600", r"a\nb") == [
         *("xx".encode("utf-16-le"), "x x".encode("utf-16-le"), None),

@@ -1,4 +1,4 @@
-"""A table that may not be read is told from one that is not there."""
+"""A table that may not be read is distinguished from one that is not there."""
 
 from __future__ import annotations
 

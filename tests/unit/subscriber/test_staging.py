@@ -114,7 +114,7 @@ def _value(row: Row, argument: Argument) -> str | None:
 
 
 def _field(value: str | None) -> str:
-    """A value in COPY's text format ("COPY", section "Text Format")."""
+    """Return a value in COPY's text format ("COPY", section "Text Format")."""
     if value is None:
         return "\\N"
     return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

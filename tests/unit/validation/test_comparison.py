@@ -11,7 +11,7 @@ from tranrepl.validation.comparison import rows_of
 
 
 class _Ends:
-    """Two ends whose rows are all of one size, and how many were asked for at once."""
+    """Two ends whose rows are all of one size, and how many were requested at once."""
 
     def __init__(self, size: int) -> None:
         self._row = ("x" * size,)
