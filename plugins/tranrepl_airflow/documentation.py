@@ -18,12 +18,12 @@ LOG_READER = (
     "a failed one. Where the log went back (error 18846) nothing is delivered.\n"
 )
 LOG_WAS_READ = (
-    "Does nothing. It succeeds after `log_reader` only, and so makes the run of a failed log reader a failed one, "
+    "Does nothing. It succeeds only after `log_reader`: where the log reader failed, the run is a failed one, "
     "though what was stored is delivered.\n"
 )
 INITIALIZE = (
-    "Gives the subscription, or articles that joined, the Publisher's rows by a snapshot. On most runs nothing waits "
-    "for one, and it says so.\n\n"
+    "Gives the subscription, or articles that were added, the Publisher's rows by a snapshot. On most runs nothing "
+    "waits for one, and it says so.\n\n"
     "**If it fails**, nothing is delivered to this subscription until a snapshot succeeds; the next run tries again.\n"
 )
 DISTRIBUTE = (
@@ -34,11 +34,11 @@ DISTRIBUTE = (
 RETRY = (
     "Delivers over a single connection what `distribute` could not. Where no batch failed it says so and ends.\n\n"
     "**If it fails**, the subscription stands at one command that cannot be applied; nothing after it is delivered. "
-    f"The end of its log names the command and the ways on; {_RUNBOOK} says when to take which. It is skipped where "
-    "`distribute` failed for a reason that a person must mend first.\n"
+    f"The end of its log names the command and what can be done; {_RUNBOOK} says when to do what. It is skipped where "
+    "`distribute` failed for a reason that a person must remove first.\n"
 )
 DELIVERED = (
-    "Tells DAGs that are scheduled by the Subscriber's tables what arrived in which (Asset events; "
+    "Emits Asset events that say what arrived in which of the Subscriber's tables, for DAGs that wait for them ("
     "`docs/how-to/wait-for-a-delivery.md`). Its XCom has the counts, and the run's note says them in words.\n"
 )
 REINITIALIZE = (
@@ -55,8 +55,8 @@ VALIDATE = (
 )
 EQUAL = "Does nothing. It succeeds where the rows are equal, or were repaired; otherwise the run is a failed one.\n"
 BROKEN_SETTINGS = (
-    "Fails with what is wrong in the settings file. Mend the file (`tranrepl check FILE` says whether it is), and the "
-    "next run is the publication's own again.\n"
+    "Fails with what is wrong in the settings file. Correct the file (`tranrepl check FILE` reports what is wrong), "
+    "and Airflow has the publication's own DAG again.\n"
 )
 CLEANUP = (
     "Removes what this publication needs no more. **If it fails**, nothing is lost: the next run removes it. It fails "

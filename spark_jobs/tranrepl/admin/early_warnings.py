@@ -1,4 +1,4 @@
-"""Early warnings: what will hurt if nobody looks, each told once while it stands.
+"""Early warnings: what will stop replication if nobody acts, each reported once while it lasts.
 
 Sources: SQL Server, `sp_replmonitorchangepublicationthreshold`, messages 14160 and 14161; PostgreSQL,
 `pg_replication_slots`.
@@ -50,8 +50,10 @@ class EarlyWarning:
 
 
 def new_early_warnings(topology: Topology) -> list[EarlyWarning]:
-    """Return the warnings that stand and were not told yet; they count as told. Asks the distribution database and the
-    Publisher. Raises ConfigurationError where the publication is not set up, TransientError where a server is away."""
+    """Return the warnings that hold now and were not reported yet; they count as reported. Queries the distribution
+    database and the Publisher. Raises ConfigurationError where the publication is not set up, TransientError where a
+    server is away.
+    """
     publication = topology.publication
     with topology.distributor() as database:
         record = database.publications.get(publication.publication)
@@ -66,7 +68,7 @@ def new_early_warnings(topology: Topology) -> list[EarlyWarning]:
 def standing_warnings(
     publication: Publication, known: PublicationOverview, retained: RetainedLog | None, now: datetime
 ) -> list[EarlyWarning]:
-    """Return what should be warned of now."""
+    """Return all warnings that hold now, reported or not."""
     found = [] if retained is None else list(_of_log(publication, retained))
     for subscription in known.subscriptions:
         found += _of_subscription(publication, subscription, now)
@@ -106,7 +108,7 @@ def _of_subscription(publication: Publication, known: SubscriptionOverview, now:
             known.subscription,
             f"its first undelivered command has waited for {latency:,.0f} s (latency_threshold: {threshold}); "
             f"{known.backlog.commands:,} commands are undelivered",
-            "see with `tranrepl status FILE` whether deliveries run and what they take",
+            "see with `tranrepl status FILE` whether deliveries run and how long they take",
         )
     longest = publication.distributor.max_distretention
     if latency >= longest * 3600 * EXPIRING_SHARE:
@@ -114,6 +116,6 @@ def _of_subscription(publication: Publication, known: SubscriptionOverview, now:
             WarningKind.EXPIRATION,
             known.subscription,
             f"its first undelivered command has waited for {latency / 3600:,.0f} hours; after {longest:g} "
-            "(max_distretention) clean-up deactivates the subscription, which must then be initialized anew",
+            "(max_distretention) clean-up deactivates the subscription, which must then be reinitialized",
             "let it deliver with `tranrepl run FILE`, or raise max_distretention",
         )

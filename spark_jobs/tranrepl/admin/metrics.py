@@ -45,7 +45,7 @@ class _Families:
     def add(self, status: PublicationStatus) -> None:
         name = (status.publication,)
         self._gauge("distributor_up", "Whether its database answers.", name, not status.distributor_problem)
-        self._gauge("wrong", "How many things somebody should look at.", name, len(status.wrong))
+        self._gauge("wrong", "How many problems need somebody's attention.", name, len(status.wrong))
         self._add_log_reader(name, status.log_reader)
         for subscription in status.subscriptions:
             self._add_subscription((status.publication, subscription.subscription), subscription)
@@ -88,10 +88,15 @@ class _Families:
     def _add_agent(self, name: tuple[str, str], run: LastRun | None, error: LastError | None) -> None:
         if run is not None:
             self._gauge(
-                "last_run_timestamp_seconds", "When the newest run last said something.", name, run.time.timestamp()
+                "last_run_timestamp_seconds",
+                "When the newest run last wrote to the history.",
+                name,
+                run.time.timestamp(),
             )
             self._gauge("last_run_failed", "Whether the newest run failed.", name, run.failed)
-        self._gauge("unhealed_error", "Whether its last error stands.", name, error is not None and not error.healed)
+        self._gauge(
+            "unhealed_error", "Whether its last error is still unhealed.", name, error is not None and not error.healed
+        )
 
     def _gauge(self, family: str, text: str, name: Sequence[str], value: float | None) -> None:
         if value is not None:

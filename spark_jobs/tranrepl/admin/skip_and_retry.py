@@ -61,8 +61,8 @@ def _refuse_schema_changes(opened: OpenDistribution, watermark: bytes, xact_seqn
     raise ConfigurationError(
         f"subscription {name}: transaction {seqno} holds a schema change of article {articles}, which cannot be "
         "skipped: the commands after it are of the article's new definition",
-        remedy=f"`tranrepl browse FILE --from {seqno} --to {seqno}` shows it: alter the Subscriber's table so by hand; "
-        f"`tranrepl distribute FILE -s {name}` passes over what is done already, and goes on",
+        remedy=f"`tranrepl browse FILE --from {seqno} --to {seqno}` shows it: make the same change to the Subscriber's "
+        f"table by hand; `tranrepl distribute FILE -s {name}` then skips what is done already, and continues",
     )
 
 

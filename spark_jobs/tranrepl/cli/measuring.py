@@ -36,11 +36,10 @@ def metrics(
 ) -> None:
     """Give what status shows as OpenMetrics, for Prometheus and its like.
 
-    With --listen, each request asks the servers anew, and reads the files and
-    folders anew. A file that cannot be used is told by
-    tranrepl_settings_file_usable. There is no log-in: listen on loopback, or
-    behind what has one. With --once, a file that cannot be used ends with
-    exit status 1.
+    With --listen, each request queries the servers and reads the files and
+    folders again. tranrepl_settings_file_usable is 0 for a file that cannot be
+    used. There is no log-in: listen on loopback, or behind a proxy that has
+    one. With --once, a file that cannot be used ends with exit status 1.
     """
     with failing_clearly():
         if (listen is None) is not once:

@@ -30,7 +30,7 @@ def _set(topology: Topology, subscription: str) -> bool:
     done = set_sequences(topology, subscription)
     if done is None:
         title = topology.dialect(subscription).capabilities.title
-        out.print(f"{subscription}: {title} gives no sequence to be set", highlight=False)
+        out.print(f"{subscription}: {title} has no sequences that can be set", highlight=False)
         return True
     for name, state in done.set.items():
         out.print(f"{subscription}: set sequence {name} to {state.last_value}", highlight=False, markup=False)

@@ -110,7 +110,7 @@ class OpenDistribution:
                 name = self.subscription.subscription
                 raise ConfigurationError(
                     f"article {article} of subscription {name}: its Subscriber does not know the snapshot that the "
-                    "article began with, as one that was restored from a backup of before: it must be reinitialized",
+                    "article began with, perhaps because of a restore from an older backup: it must be reinitialized",
                     remedy=f"`tranrepl setup FILE`, then `tranrepl reinitialize FILE -s {name} --article "
                     f"{shlex.quote(article)}`",
                     number=MUST_BE_REINITIALIZED,

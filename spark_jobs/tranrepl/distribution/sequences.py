@@ -99,6 +99,4 @@ def lacking_rights(where: str, grants: Sequence[str]) -> tuple[str, ...]:
     if not grants:
         return ()
     statements = " ".join(f"{it};" for it in grants)
-    return (
-        f"{where}: sequences stay as they are for want of rights; their owner, or a superuser, may run: {statements}",
-    )
+    return (f"{where}: sequences were not set: rights are missing; their owner, or a superuser, may run: {statements}",)

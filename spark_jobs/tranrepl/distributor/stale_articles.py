@@ -27,9 +27,9 @@ def why_unknown(article: RegisteredArticle, known: RegisteredArticle) -> Unknown
     earlier = {column.ordinal for column in known.columns}
     gained = [column.name for column in article.columns if column.ordinal not in earlier]
     reasons = {
-        "its table is another one than before": article.source_object_id != known.source_object_id,
-        "its destination is another table": article.destination != known.destination,
-        f"column {', '.join(gained)} joined it": bool(gained),
+        "its source table was replaced by another one": article.source_object_id != known.source_object_id,
+        "its destination was changed to another table": article.destination != known.destination,
+        f"column {', '.join(gained)} was added to it": bool(gained),
         "its row filter changed": article.filter != known.filter,
     }
     unseen = unseen_change(article, known)

@@ -33,7 +33,7 @@ def refuse_left_out(changes: ChangeSet, image: Cells, positions: Sequence[int]) 
 
 def refused_truncate(article: RegisteredArticle) -> ReplicationError:
     return ConfigurationError(
-        f"article {article.source}: the table was truncated, and truncate: error stands in its settings (error 4711)",
+        f"article {article.source}: the table was truncated, and its settings have truncate: error (error 4711)",
         remedy="set truncate: replicate or ignore and run `tranrepl setup FILE`; with ignore, the Subscriber keeps its "
         "rows",
         article=str(article.source),

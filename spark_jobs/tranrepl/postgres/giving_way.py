@@ -112,5 +112,5 @@ class _Watch:
             return None
         return TransientError(
             f"{self.where}: the reading of its tables gave way to {self.gave_way_to}",
-            remedy="try again when that statement has ended: it begins anew",
+            remedy="try again when that statement has ended: reading starts from the beginning",
         )

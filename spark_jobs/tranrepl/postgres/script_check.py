@@ -17,7 +17,7 @@ _NOT_IN_A_TRANSACTION = "PostgreSQL runs it outside of transactions only"
 _OF_THE_SESSION = (
     "it changes the session, in which rows are applied too: name schemas in full, and give a function its own SET"
 )
-_OF_A_CLIENT = "it takes a client that sends or receives rows"
+_OF_A_CLIENT = "it needs a client that sends or receives rows"
 _REFUSED = {
     ("BEGIN",): _OF_A_TRANSACTION,
     ("START", "TRANSACTION"): _OF_A_TRANSACTION,

@@ -75,13 +75,13 @@ class SyncType(StrEnum):
 
 
 class Partitions(StrEnum):
-    """What `setup` makes of a partitioned table's partitions, where it makes the destination table."""
+    """What `setup` creates for a partitioned table where there is no destination yet."""
 
     NONE = "none"
     """The destination is one table."""
     SAME = "same"
-    """A PostgreSQL Subscriber's table is divided as the Publisher's is. Partitions that come, go or are renamed follow
-    with the other schema changes; where those are not announced, `setup` makes new ones."""
+    """A PostgreSQL Subscriber's table is partitioned as the Publisher's is. Added, dropped and renamed partitions
+    follow with the other schema changes; where those are not announced, `setup` creates new ones."""
 
 
 class PreCreation(StrEnum):
@@ -222,7 +222,7 @@ class Article(_Settings):
     lob_columns: list[str] = []
     """Large columns whose before images do not travel: XCALL sends NULL for them."""
     partitions: Partitions = Partitions.NONE
-    """Whether `setup` makes the destination of a partitioned table partitioned as that is. Whatever is there stays."""
+    """How `setup` creates the destination of a partitioned table. A destination that exists is left as it is."""
     pre_creation_cmd: PreCreation = PreCreation.NONE
     """What a snapshot does first with a destination table that exists."""
     on_unknown_rows: OnUnknownRows = OnUnknownRows.REINITIALIZE
@@ -302,8 +302,8 @@ class Subscription(_Settings):
     is refused."""
     sequences: bool | None = None
     """Whether sequences at a PostgreSQL Subscriber, also those of identity columns, follow the Publisher's after each
-    delivery and snapshot. Without it, those of tables that `setup` made do. `setup` makes identity columns unless it is
-    `false`."""
+    delivery and snapshot. When left out, only those of tables that `setup` created follow. `setup` creates identity
+    columns unless it is `false`."""
 
     @model_validator(mode="after")
     def _lsn_where_it_is_asked_for(self) -> Subscription:
@@ -347,8 +347,8 @@ class Publication(_Settings):
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
     replicate_ddl: Annotated[bool, Field(strict=True)] = True
     """Whether schema changes of published tables are replicated (`@replicate_ddl` of sp_addpublication). `setup` then
-    makes event triggers at the Publisher that tell them; without them, and where it is `false`, they stop the
-    publication."""
+    creates event triggers at the Publisher that announce them. Without the triggers, or where this is `false`, a schema
+    change stops the publication."""
     log_reader: LogReaderSettings = LogReaderSettings()
     """How much of the log one stored batch holds."""
     alerts: list[Alert] = []

@@ -204,7 +204,7 @@ class _Loading:
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Tell how far the tables are, from what is committed, while ranges are copied."""
+        """Report how far the tables are, by what is committed, while ranges are copied."""
         over, self._looked = Event(), time.monotonic()
         reporter = Thread(target=self._report_until, args=[over], name="tranrepl-progress", daemon=True)
         reporter.start()

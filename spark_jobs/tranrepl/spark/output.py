@@ -34,7 +34,7 @@ def is_chatter(line: str) -> bool:
 
 
 def silence_py4j() -> None:
-    """Keep py4j from telling of each connection that it closes, in a process whose logging shows INFO."""
+    """Keep py4j from logging each connection that it closes, in a process whose logging shows INFO."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
 

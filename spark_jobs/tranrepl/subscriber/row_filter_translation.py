@@ -19,7 +19,7 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
         tree = sqlglot.parse_one(text, dialect="postgres")
         if tree.find(exp.Div):
             # PostgreSQL divides integers without a remainder, others with one.
-            raise SqlglotError("a division means another number there")
+            raise SqlglotError("a division gives another result there")
         if isinstance(tree.unnest(), (exp.Literal, exp.Null)):
             raise SqlglotError("a constant is a condition in PostgreSQL only; write true or false")
         for column in tree.find_all(exp.Column):

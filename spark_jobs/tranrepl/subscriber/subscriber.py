@@ -1,4 +1,4 @@
-"""What is asked of one subscription's end and set up there: the interface that every database fulfils."""
+"""One subscription's end, as jobs and setup use it: the interface that every database implements."""
 
 from __future__ import annotations
 

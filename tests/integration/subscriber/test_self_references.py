@@ -148,7 +148,7 @@ def test_a_row_that_is_missing_is_named_after_both_ways_have_failed(site: Site) 
     retried = _retried(site)
     assert retried.error is not None
     assert (retried.error.number, retried.error.command_id, retried.error.key) == ("20598", 33, "id = 33")
-    assert retried.fallbacks == {"UPDATEs in public.part do not meet a row each": 1}
+    assert retried.fallbacks == {"UPDATEs in public.part do not each find one row": 1}
     ((command,),) = distribution_rows(site, "SELECT command FROM msrepl_errors ORDER BY id DESC LIMIT 1")
     assert command == "{CALL [sp_MSupd_publicpart] (,,'changed',33,0x04)}"
 
@@ -159,7 +159,7 @@ def test_a_row_that_is_missing_alone_is_skipped(databases: DatabasesFactory, tmp
     _fails_over_streams(site, "UPDATE part SET name = 'changed'")
     retried = _retried(site)
     assert (retried.error, retried.commands, retried.skipped) == (None, 60, 1)
-    assert retried.fallbacks == {"UPDATEs in public.part do not meet a row each": 1}
+    assert retried.fallbacks == {"UPDATEs in public.part do not each find one row": 1}
     assert site.at_subscriber("SELECT id FROM part WHERE name <> 'changed'") == []
     assert site.at_subscriber("SELECT count(*) FROM part") == [(59,)]
 

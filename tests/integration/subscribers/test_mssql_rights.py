@@ -87,9 +87,9 @@ def test_sql_server_jobs_need_no_more_than_the_documented_rights(
     assert checked.problems == []
     (warning,) = [it for it in checked.warnings if "in bulk" in it]
     assert warning == (
-        f"Subscriber reporting: user {mssql_login} does not see how tables and procedures of the schema dbo are made: "
+        f"Subscriber reporting: user {mssql_login} may not see the definitions of tables and procedures in schema dbo: "
         "commands on them are applied serially, not in bulk; GRANT VIEW DEFINITION ON SCHEMA::[dbo] TO "
-        f"[{mssql_login}] lets it"
+        f"[{mssql_login}] allows it"
     )
     require(mssql_database, Requirement.VIEW_DEFINITION)
     mssql_execute(mssql_database, *documented_rights(_IN_BULK, password, {"repl_subscriber": mssql_login}))

@@ -1,4 +1,4 @@
-"""Early warnings that were told, so that each is told once."""
+"""Early warnings that were reported, so that each is reported once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Warnings:
         self._database = database
 
     def take_new(self, record: PublicationRecord, standing: Collection[Told]) -> frozenset[Told]:
-        """Return those that were not told since they last passed, each to one of several callers; forget those that
-        stand no more."""
+        """Return those that were not reported since they last ceased, each to one of several callers; forget those that
+        have ceased."""
         key = sa.tuple_(msrepl_warnings.c.subscription, msrepl_warnings.c.warning)
         mine = msrepl_warnings.c.publication_id == record.publication_id
         with self._database.transaction() as connection:

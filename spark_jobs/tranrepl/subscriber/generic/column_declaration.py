@@ -1,4 +1,4 @@
-"""A column's declaration in the text of a CREATE TABLE statement, as a catalogue keeps it: found, and written anew."""
+"""A column's declaration in the text of a CREATE TABLE statement, as a catalogue keeps it: found, and rewritten."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def why_rows_unknown(change: SchemaChange, old: RegisteredArticle) -> str | None
 
 def _problem(change: PartitionChange, article: RegisteredArticle) -> str | None:
     if change.rows is None:
-        return "no comparison of values says which"
+        return "which ones cannot be found by comparing values"
     families = {it.name: source_type(it.type_name).family for it in article.columns}
     for columns, limits in change.rows.limits():
         for at, name in enumerate(columns):

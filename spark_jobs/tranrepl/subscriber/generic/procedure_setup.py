@@ -1,4 +1,4 @@
-"""Procedures at a Subscriber that SQLAlchemy reaches: made anew, left alone where somebody edited them, and checked
+"""Procedures at a Subscriber that SQLAlchemy reaches: replaced, left alone where somebody edited them, and checked
 where they are custom."""
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class StagedBulk(ABC, Generic[Values]):
         self.fill(stage, [self.numbers(key_actions(folded)), *_key_values(target, keys)])
         joined = self._joined(target, stage)
         if absent and self._count(f"SELECT COUNT(*) FROM {joined} AND staged.{ACTION} = {KeyAction.ABSENT}"):
-            raise MismatchError(f"a row to be inserted is in {target} already")
+            raise MismatchError(f"a row to be inserted exists in {target} already")
         if goes:
             deleted = self.execute(f"DELETE destination FROM {joined} AND staged.{ACTION} = {KeyAction.DELETE}")
             require(target, Operation.DELETE, deleted.rowcount, goes)
@@ -254,7 +254,7 @@ class StagedBulk(ABC, Generic[Values]):
 def require(target: BulkTarget[Any], operation: Operation, met: int, wanted: int) -> None:
     """Raise MismatchError unless a statement met as many rows as it should."""
     if met != wanted:
-        raise MismatchError(f"{operation.name}s in {target} do not meet a row each")
+        raise MismatchError(f"{operation.name}s in {target} do not each find one row")
 
 
 def image_columns(images: pa.StringArray, count: int) -> Iterable[pa.StringArray]:

@@ -1,4 +1,4 @@
-"""Procedures in MariaDB's catalogue: all that are asked about, by one question of a kind."""
+"""Procedures in MariaDB's catalogue: one query of each kind, for all procedures."""
 
 from __future__ import annotations
 

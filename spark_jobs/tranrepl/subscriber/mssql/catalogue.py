@@ -1,4 +1,4 @@
-"""SQL Server's catalogue, asked in its own SQL: of each kind of object one question for all tables.
+"""SQL Server's catalogue, read in its own SQL: one query for each kind of object, for all tables.
 
 SQLAlchemy's `mssql` dialect says nothing of unique constraints, nor how many digits of a second a column keeps.
 Source: "System catalog views" (`sys.columns`, `sys.indexes`, `sys.foreign_keys`, `sys.check_constraints`,

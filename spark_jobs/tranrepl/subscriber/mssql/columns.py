@@ -23,7 +23,7 @@ _RENAME = sa.text("exec sp_rename :old, :new, N'COLUMN'")
 
 
 class SqlServerColumns(AlembicColumns):
-    """A type is always declared anew with NULL or NOT NULL: what it does not say, it would change."""
+    """A type is always declared again with NULL or NOT NULL: what it does not say, it would change."""
 
     def drop(self, name: str) -> None:
         """Drop the column, and before it what depends on it without having been asked for by name: its default's

@@ -226,8 +226,8 @@ class SqlServer(NumberedDatabase):
         if collation is None or is_binary(collation):
             return None
         return (
-            f"has collation {collation}, which takes texts for one key that the Publisher tells apart, as those that "
-            f"differ in case; a key that setup makes has {_COLLATION}"
+            f"has collation {collation}, in which texts that the Publisher keeps apart are one key, such as those that "
+            f"differ only in case; a key that setup creates has {_COLLATION}"
         )
 
     def text(self, error: BaseException) -> str:

@@ -106,9 +106,9 @@ def bulk_warnings(session: sa.Connection, tables: PublishedTables) -> Iterator[s
     lacking = set(_lacking(session, [right for it in shown for right in it.rights]))
     for schema in dict.fromkeys(it.schema for it in shown if lacking.issuperset(it.rights)):
         yield (
-            f"user {user} does not see how tables and procedures of the schema {schema} are made: commands on them "
+            f"user {user} may not see the definitions of tables and procedures in schema {schema}: commands on them "
             f"are applied serially, not in bulk; GRANT {_VIEW_DEFINITION} ON {_SCHEMA}::{quoted(schema)} TO "
-            f"{quoted(user)} lets it"
+            f"{quoted(user)} allows it"
         )
 
 

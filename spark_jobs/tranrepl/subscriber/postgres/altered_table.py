@@ -130,6 +130,6 @@ def _refused_by_dependents(where: str, text: str, error: psycopg.Error) -> Confi
     return ConfigurationError(
         f"{problem.message}: {text} is refused",
         database_code=error.sqlstate,
-        remedy="drop what depends on the column at the Subscriber, deliver again, then create it anew for the table as "
-        "it is by then",
+        remedy="drop what depends on the column at the Subscriber, deliver again, then create it again for the "
+        "altered table",
     )

@@ -36,7 +36,7 @@ def article_problems(
     if table.kind not in ("table", "partitioned table"):
         yield ConfigurationError(
             f"article {article.source}: {article.destination_table} at {where} is a {table.kind}",
-            remedy="allowed: a table, or none, which `tranrepl setup FILE` then creates",
+            remedy="allowed: a table, or nothing of that name: `tranrepl setup FILE` then creates it",
         )
         return
     for column in columns:

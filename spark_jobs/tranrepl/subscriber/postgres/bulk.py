@@ -218,12 +218,12 @@ class _Script:
 
 def _require(target: Target, operation: Operation, wanted: int, met: int) -> None:
     if met != wanted:
-        raise MismatchError(f"{operation.name}s in {target.table.name} do not meet a row each")
+        raise MismatchError(f"{operation.name}s in {target.table.name} do not each find one row")
 
 
 def _require_absence(target: Target, met: int) -> None:
     if met:
-        raise MismatchError(f"a row to be inserted is in {target.table.name} already")
+        raise MismatchError(f"a row to be inserted exists in {target.table.name} already")
 
 
 def _copy(table: sql.Identifier, columns: Sequence[sql.Identifier]) -> sql.Composed:

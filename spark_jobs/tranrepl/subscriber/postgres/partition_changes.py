@@ -61,7 +61,7 @@ class PartitionsApply:
         parent = self._find([it for it in above if it is not None])
         table = self._destination(change.table)
         if place is None or parent is None or not self._is_divided(parent, place):
-            yield f"{self._where}: partition {table} is not made: the table is divided otherwise here"
+            yield f"{self._where}: partition {table} was not created: the table is partitioned differently here"
         elif self._find(change.path) is None:
             yield self._execute(create_partition(table, parent, place.bound, change.key))
 
@@ -96,7 +96,7 @@ class PartitionsApply:
             with self._session.transaction():
                 dropped = self._execute(sql.SQL("DROP TABLE {}").format(qualified(found)))
         except psycopg.errors.DependentObjectsStillExist as error:
-            yield f"{self._where}: table {found} is no partition any more, and stays: {error.diag.message_primary}"
+            yield f"{self._where}: table {found} is detached, but was not dropped: {error.diag.message_primary}"
         else:
             yield dropped
 

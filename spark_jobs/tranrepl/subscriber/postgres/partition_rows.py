@@ -37,7 +37,7 @@ def why_rows_unknown(change: SchemaChange, article: RegisteredArticle) -> str | 
 
 def _problem(change: PartitionChange, article: RegisteredArticle) -> str | None:
     if change.rows is None:
-        return "no comparison of values says which"
+        return "which ones cannot be found by comparing values"
     families = {it.name: source_type(it.type_name).family for it in article.columns}
     for columns, limits in change.rows.limits():
         for name in columns:

@@ -29,7 +29,7 @@ from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_t
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _SAME_ROLE = (
-    "a schema change makes generated procedures anew: let deliveries log in as the role that runs "
+    "a schema change replaces generated procedures: let deliveries log in as the role that runs "
     "`tranrepl setup FILE`, or as one that is a member of it"
 )
 _LOCK_SECONDS = 2.0
@@ -51,7 +51,7 @@ class SchemaChangeApply:
         self._said: list[str] = []
 
     def apply(self, step: SchemaStep) -> None:
-        """Alter the destination, make its procedures anew, and record the definition that they stand at.
+        """Alter the destination, replace its procedures, and record the definition that both now have.
 
         Raises ConfigurationError where a person must do something first, TransientError where the table's lock is not
         to be had. Then the transaction must be rolled back.
@@ -112,7 +112,7 @@ class SchemaChangeApply:
             raise ConfigurationError(
                 f"{error.message}: a deferred constraint does not hold where its transaction changes the schema "
                 f"({change_text(step.change)}), and it cannot wait for the commit",
-                remedy="not_for_replication: true for the subscription lets foreign keys not act on what is delivered; "
+                remedy="not_for_replication: true for the subscription keeps foreign keys from acting on deliveries; "
                 "or drop the constraint at the Subscriber, deliver, and add it again",
                 article=str(step.change.source),
             ) from error

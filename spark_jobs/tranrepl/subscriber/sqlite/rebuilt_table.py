@@ -1,4 +1,4 @@
-"""An SQLite table made anew with another primary key, which no ALTER TABLE there changes.
+"""An SQLite table rebuilt with another primary key, which no ALTER TABLE there changes.
 
 Source: SQLite, "ALTER TABLE", section 7, "Making Other Kinds Of Table Schema Changes".
 """
@@ -31,7 +31,7 @@ def is_referred_to(session: sa.Connection, name: str) -> bool:
 
 
 def rebuild(session: sa.Connection, name: str, key: Sequence[str]) -> None:
-    """Make the table anew with this primary key, with its rows, indexes and triggers, in the open transaction."""
+    """Rebuild the table with this primary key, with its rows, indexes and triggers, in the open transaction."""
     statement = session.execute(_STATEMENT, {"name": name}).scalar_one()
     dependents = session.scalars(_DEPENDENTS, {"name": name}).all()
     columns = ", ".join(_quoted(it) for it in session.scalars(_COLUMNS, {"name": name}))
