@@ -95,7 +95,7 @@ def _options(random: Random) -> Options:
     return Options(
         statements=random.random() < 0.5,
         upd_cmd=upd_cmd,
-        replica_identity="full" if upd_cmd in ("MCALL", "XCALL") else random.choice(["full", "default"]),
+        replica_identity="full" if upd_cmd in ("CALL", "MCALL", "XCALL") else random.choice(["full", "default"]),
         read_batch_size=random.choice([1, 2, 500_000]),
         commit_batch_size=random.choice([1, 3, 1000]),
         apply=random.choice(["auto", "serial"]),

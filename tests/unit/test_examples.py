@@ -27,6 +27,7 @@ _RUN_BY = {
         "tests/integration/cli/test_move_to_the_subscriber.py",
         "how-to/move-to-the-subscriber.md",
     ),
+    "docs/how-to/publisher-failover.md": ("tests/integration/publisher/test_failover.py", "publisher-failover.md"),
     "docs/how-to/remove-a-publication.md": (_HOW_TOS, "how-to/remove-a-publication.md"),
     "docs/reference/status.md": (_HOW_TOS, "reference/status.md"),
 }

@@ -58,6 +58,10 @@ _TRANSIENT_REFUSALS = (
     "accepting connections",
     "too many",
     "remaining connection slots",
+    # A backend whose server crashes while it lets us in.
+    "terminating connection",
+    # Of several hosts, the one that would take writes is not there, or not promoted yet.
+    "session is read-only",
 )
 
 

@@ -300,3 +300,7 @@ def test_the_old_primary_is_refused_after_a_promotion(
     insert(site, 4, 5, "at the old primary")
     grow(site, registered)
     assert_refused_everywhere(site, tmp_path, "the log went back", "its timeline 1 does not come from timeline 2")
+    go_to(site, standby)
+    insert(site, 7, 9, "at the new primary again")
+    run(site)
+    assert site.differences() == []
