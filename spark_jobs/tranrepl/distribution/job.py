@@ -22,12 +22,14 @@ from tranrepl.distribution.plan import (
     cut_after,
     cut_around,
     deliverable,
+    deliverable_again,
     groups,
 )
 from tranrepl.distribution.progress_reports import ReportedRun
 from tranrepl.distribution.sequences import follow_sequences
 from tranrepl.distribution.skipped import SkippedCommands
 from tranrepl.distribution.stored_batches import (
+    Checked,
     Commands,
     batch_errors,
     first_at_or_after,
@@ -35,13 +37,13 @@ from tranrepl.distribution.stored_batches import (
     is_read_in_order,
     stored_commands,
 )
-from tranrepl.distribution.stored_range import LeftOut, StoredRange
+from tranrepl.distribution.stored_range import LeftOut, StoredRange, tells_of_damage
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distribution.tracer_arrivals import last_passed
 from tranrepl.distribution.unknown_rows import settle_unknown_rows
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
-from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
+from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle, newest_definitions
@@ -101,7 +103,7 @@ def _deliver(
     row: RunRow,
     record_progress: Callable[[JobResult], None],
 ) -> JobResult:
-    job = _Job(spark, request, opened, row)
+    job = _Job(spark, request, opened, row, record_progress)
     position = opened.subscriber.position()
     job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
     job.applied_before = position.applied_before
@@ -126,17 +128,7 @@ def _deliver(
             lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
         )
         last = None if request.up_to is None else bytes.fromhex(request.up_to)
-        record = opened.record
-        most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
-        together = groups(*cut_after(batches, before, last), most, partial(is_intact, record))
-        for group in chain.from_iterable(map(job.divided, together)):
-            total = total.plus(job.deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
-            if total.error is not None:
-                total = job.deliver_before(total.error, group, total)
-                break
-            total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
-            total = job.pass_over(group, total)
-            record_progress(total)
+        total = job.deliver(*cut_after(batches, before, last), total)
     for notice in total.notices:
         log.warning("%s", notice)
     if total.skipped:
@@ -149,8 +141,14 @@ class _Job:
     """How one job delivers: over one connection, or over several streams."""
 
     def __init__(
-        self, spark: SparkSession, request: DistributionRequest, opened: OpenDistribution, row: RunRow
+        self,
+        spark: SparkSession,
+        request: DistributionRequest,
+        opened: OpenDistribution,
+        row: RunRow,
+        record_progress: Callable[[JobResult], None],
     ) -> None:
+        self._record_progress = record_progress
         self._spark = spark
         self._opened = opened
         self._run = ReportedRun(opened.distribution, row.id)
@@ -170,6 +168,7 @@ class _Job:
         """The transactions (`xact_seqno`) to deliver that change the schema, in order."""
         self.scripts: Collection[bytes] = ()
         """Those that hold a script."""
+        self._checked = Checked.LARGE
         self.read_definitions()
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
@@ -196,7 +195,7 @@ class _Job:
             self.leave_out(opened.left_out())
         return done
 
-    def pass_over(self, group: Group, total: JobResult) -> JobResult:
+    def _pass_over(self, group: Group, total: JobResult) -> JobResult:
         """Set the watermark where a group ended in commands that were left out, or in tracer tokens: nobody else
         does."""
         last, watermark = group.batches[-1].last_xact_seqno, bytes.fromhex(total.last_xact_seqno or "")
@@ -244,12 +243,42 @@ class _Job:
             tracers=self.tracers if self.tracers.pending else None,
         )
 
-    def divided(self, group: Group) -> Iterator[Group]:
+    def deliver(self, batches: Sequence[Batch], before: bytes | None, total: JobResult) -> JobResult:
+        """Deliver batches, of which transactions before `before`; up to an error, which is in the result."""
+        total = self._deliver_in_turn(batches, before, total)
+        if total.error is None or not tells_of_damage(total.error):
+            return total
+        # Clean-up may have put it together with others. Where it is damaged, what comes before is delivered.
+        self._checked = Checked.EVERY
+        watermark = bytes.fromhex(total.last_xact_seqno or "")
+        registered = self._opened.database.batches.after(self._opened.record, watermark)
+        left = deliverable_again(registered, batches, before)
+        return self._deliver_in_turn(*left, total.model_copy(update={"error": None}))
+
+    def _deliver_in_turn(self, batches: Sequence[Batch], before: bytes | None, total: JobResult) -> JobResult:
+        record = self._opened.record
+        most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
+        together = groups(batches, before, most, partial(is_intact, record, self._checked))
+        for group in chain.from_iterable(map(self._divided, together)):
+            try:
+                total = total.plus(self._deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
+            except ConfigurationError as error:
+                if self._checked is Checked.EVERY or not tells_of_damage(error.report):
+                    raise
+                return total.model_copy(update={"error": error.report})
+            if total.error is not None:
+                return self._deliver_before(total.error, group, total)
+            total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
+            total = self._pass_over(group, total)
+            self._record_progress(total)
+        return total
+
+    def _divided(self, group: Group) -> Iterator[Group]:
         """Divide a group into what one session can deliver. One connection goes on over schema changes, but not with
         the settings that a script may leave behind."""
         return cut_around(group, self.scripts if self._streams == 1 else {*self.scripts, *self.schema_changes})
 
-    def deliver(self, group: Group, watermark: bytes) -> JobResult:
+    def _deliver(self, group: Group, watermark: bytes) -> JobResult:
         """Deliver the group's commands after the watermark."""
         streams = 1 if group.alone else self._streams
         delivery = replace(self._delivery(watermark, streams), schema_changes=self._schema_changes_of(group))
@@ -269,7 +298,7 @@ class _Job:
         first, last = group.batches[0].first_xact_seqno, group.batches[-1].last_xact_seqno
         return tuple(it for it in self.schema_changes if first <= it <= last)
 
-    def deliver_before(self, error: ErrorReport, group: Group, total: JobResult) -> JobResult:
+    def _deliver_before(self, error: ErrorReport, group: Group, total: JobResult) -> JobResult:
         """Deliver what shares a commit batch with the transaction that failed, and comes before it: then it is the next
         one and can be skipped. Not over several streams, after which a single connection decides."""
         if self._streams > 1 or error.kind is not ErrorKind.DATA or error.xact_seqno is None:
@@ -278,7 +307,7 @@ class _Job:
         batches = tuple(batch for batch in group.batches if batch.first_xact_seqno < failed)
         if not batches:
             return total
-        done = self.deliver(Group(batches, failed), bytes.fromhex(total.last_xact_seqno or ""))
+        done = self._deliver(Group(batches, failed), bytes.fromhex(total.last_xact_seqno or ""))
         return total.plus(done).model_copy(update={"error": error})
 
     def _divider(self) -> Divider:
@@ -311,7 +340,7 @@ class _Job:
         stored = StoredRange(
             self._opened.record, group.batches, after, last, group.before, left_out, self.applied_before
         )
-        return stored_commands(self._spark, stored)
+        return stored_commands(self._spark, stored, self._checked)
 
 
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,6 +55,16 @@ def cut_after(batches: Sequence[Batch], before: bytes | None, last: bytes | None
     return chosen, following(last) if before is None else min(before, following(last))
 
 
+def deliverable_again(
+    batches: Sequence[Batch], earlier: Sequence[Batch], before: bytes | None
+) -> tuple[list[Batch], bytes | None]:
+    """Cut batches, registered meanwhile as they may be, where `earlier` ones were cut before `before` (None: at their
+    end)."""
+    bound = following(earlier[-1].last_xact_seqno) if before is None else before
+    chosen = [batch for batch in batches if batch.first_xact_seqno < bound]
+    return chosen, bound if chosen and chosen[-1].last_xact_seqno >= bound else None
+
+
 def groups(
     batches: Sequence[Batch], before: bytes | None, most: int, is_intact: Callable[[Batch], bool]
 ) -> Iterator[Group]:
@@ -73,22 +84,17 @@ def groups(
 
 def cut_around(group: Group, alone: Collection[bytes]) -> Iterator[Group]:
     """Cut a group before and after each of some transactions (`xact_seqno`), which hold a schema change or a script."""
-    rest = group
+    batches = group.batches
+    firsts, lasts = [it.first_xact_seqno for it in batches], [it.last_xact_seqno for it in batches]
+    start = 0
     for change in sorted(alone):
-        if not _holds(rest, change):
+        at = bisect_left(lasts, change, start)
+        if at == len(batches) or firsts[at] > change or (group.before is not None and change >= group.before):
             continue
-        earlier = tuple(batch for batch in rest.batches if batch.first_xact_seqno < change)
-        if earlier:
-            yield Group(earlier, None if earlier[-1].last_xact_seqno < change else change)
-        own = tuple(batch for batch in rest.batches if batch.first_xact_seqno <= change <= batch.last_xact_seqno)
-        behind = tuple(batch for batch in rest.batches if batch.last_xact_seqno > change)
-        yield Group(own, following(change) if own[-1].last_xact_seqno > change else None, alone=True)
-        rest = Group(behind, group.before)
-    if rest.batches:
-        yield rest
-
-
-def _holds(group: Group, xact_seqno: bytes) -> bool:
-    if group.before is not None and xact_seqno >= group.before:
-        return False
-    return any(batch.first_xact_seqno <= xact_seqno <= batch.last_xact_seqno for batch in group.batches)
+        inside_from, goes_on = firsts[at] < change, lasts[at] > change
+        if earlier := batches[start : at + inside_from]:
+            yield Group(earlier, change if inside_from else None)
+        yield Group(batches[at : at + 1], following(change) if goes_on else None, alone=True)
+        start = at if goes_on else at + 1
+    if start < len(batches):
+        yield Group(batches[start:], group.before)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,13 +18,16 @@ import pyarrow.parquet as pq
 from tranrepl.distributor.command_file import mounted_path, stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorReport
 from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.subscriber.subscription import CommandPlace
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000
+_SMALL_COMMANDS = 2_000
+_SMALL_BYTES = 1024 * 1024
+_DAMAGED = "store: batch "
 _TRACER_TOKEN = pa.scalar(int(Operation.TRACER_TOKEN), pa.int8())
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -53,12 +57,37 @@ class StoredRange:
     """Commands of this one's transaction before it are applied already."""
 
     def commands(self) -> Iterator[pa.RecordBatch]:
-        """Yield the commands in order (row layout). Raises ConfigurationError where a batch is gone or damaged."""
-        for batch in self.batches:
-            folder = mounted_folder(self.record, batch)
+        """Yield the commands in order (row layout), those of small batches together: what follows does the same for
+        few commands as for many. Raises ConfigurationError where a batch is gone or damaged."""
+        for small, batches in groupby(self.batches, is_small):
+            yield from map(self._chosen, (self._of_small if small else self._of_large)(batches))
+
+    def _of_small(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.Table] = []
+        commands = weight = 0
+        for batch in batches:
+            held.append(self._whole(batch))
+            commands, weight = commands + batch.commands, weight + batch.log_bytes
+            if commands >= _MOST_ROWS or weight >= _HANDED_OVER_BYTES:
+                yield from _together(held)
+                held, commands, weight = [], 0, 0
+        yield from _together(held)
+
+    def _whole(self, batch: Batch) -> pa.Table:
+        """Return all commands of a batch. It is checked as it is read: a look at each file before takes as long."""
+        try:
+            tables = [_table(file) for file in stored_files(mounted_folder(self.record, batch))]
+        except (OSError, ValueError) as error:
+            raise damaged(self.record, batch, str(error)) from error
+        require_count(self.record, batch, sum(map(len, tables)))
+        return tables[0] if len(tables) == 1 else pa.concat_tables([ROW_LAYOUT.empty_table(), *tables])
+
+    def _of_large(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
             most = rows_at_once([batch])
             try:
-                yield from (self._chosen(rows) for file in stored_files(folder) for rows in self._rows(file, most))
+                for file in stored_files(mounted_folder(self.record, batch)):
+                    yield from self._rows(file, most)
             except (OSError, ValueError) as error:
                 raise damaged(self.record, batch, str(error)) from error
 
@@ -93,6 +122,23 @@ class StoredRange:
             later = pc.greater_equal(rows["command_id"], self.applied_before.command_id)
             chosen = pc.and_(chosen, pc.or_(others, later))
         return rows if pc.all(chosen).as_py() else rows.filter(chosen)
+
+
+def is_small(batch: Batch) -> bool:
+    """Return whether the whole batch can be held in memory beside others."""
+    return batch.commands <= _SMALL_COMMANDS and batch.log_bytes <= _SMALL_BYTES
+
+
+def _table(file: Path) -> pa.Table:
+    # In one piece: of a small file, nearly all the time is system calls.
+    with pq.ParquetFile(pa.BufferReader(file.read_bytes())) as stored:
+        rows = stored.read(use_threads=False)
+    return rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
+
+
+def _together(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    if tables:
+        yield from pa.concat_tables(tables).combine_chunks().to_batches()
 
 
 def rows_at_once(batches: Sequence[Batch]) -> int:
@@ -143,13 +189,24 @@ def mounted_folder(record: PublicationRecord, batch: Batch) -> Path:
     return mounted_path(folder_path(record, batch.folder)) or Path(batch.folder)
 
 
+def require_count(record: PublicationRecord, batch: Batch, commands: int) -> None:
+    """Raise ConfigurationError where a batch has other than so many commands."""
+    if commands != batch.commands:
+        raise damaged(record, batch, f"it holds {commands} commands, {batch.commands} are registered")
+
+
 def damaged(record: PublicationRecord, batch: Batch, problem: str) -> ConfigurationError:
     """Return the error of a batch that is not in the store as it was registered."""
     problem = " ".join(problem.split()).rstrip(".")
     return ConfigurationError(
-        f"store: batch {batch.folder} cannot be read: {problem}. It holds transactions "
+        f"{_DAMAGED}{batch.folder} cannot be read: {problem}. It holds transactions "
         f"{batch.first_xact_seqno.hex()} to {batch.last_xact_seqno.hex()}, and nothing after them is delivered",
         remedy=f"restore {folder_path(record, batch.folder)} from a backup of the store; where there is none, "
         "reinitialize the subscriptions",
         xact_seqno=batch.first_xact_seqno.hex(),
     )
+
+
+def tells_of_damage(error: ErrorReport) -> bool:
+    """Return whether it is the error of a batch that is not in the store as it was registered."""
+    return error.message.startswith(_DAMAGED)

@@ -25,6 +25,7 @@ from tranrepl.model.commands import ROW_LAYOUT
 
 _PUBLISHED = "part-0.parquet"
 _ROW_GROUP_BYTES = 8 * 1024 * 1024
+_NOT_WORTH_COMPRESSING = 16 * 1024
 _ORDERING = ["xact_seqno", "commit_time"]
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -71,7 +72,9 @@ def publish(folder: Path, name: str) -> None:
 
 def stored_files(folder: Path) -> list[Path]:
     """Return the files that readers see of a batch, in order."""
-    return sorted(folder.glob("[!_.]*.parquet"))
+    if not folder.is_dir():
+        return []
+    return sorted(it for it in folder.iterdir() if it.name.endswith(".parquet") and it.name[0] not in "_.")
 
 
 def count_commands(folder: Path) -> int:
@@ -85,6 +88,7 @@ class _File:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
+        self._writer: pq.ParquetWriter | None = None
         self._opened: list[BinaryIO | pq.ParquetWriter] = []
 
     def open(self) -> None:
@@ -92,19 +96,26 @@ class _File:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = (self._folder / self._name).open("xb")
             self._opened.append(self._file)
-            # Values of one column of the layout come from many columns of many tables: zstd does better by itself.
-            self._writer = pq.ParquetWriter(
-                self._file, ROW_LAYOUT, compression="zstd", use_dictionary=False, write_statistics=_ORDERING
-            )
-            self._opened.append(self._writer)
 
     def write(self, commands: pa.Table) -> None:
         with _store_errors(self._folder):
-            self._writer.write_table(commands)
+            self._writer_for(commands).write_table(commands)
+
+    def _writer_for(self, commands: pa.Table) -> pq.ParquetWriter:
+        """Return the writer; it is made for the first commands."""
+        if self._writer is None:
+            # Values of one column of the layout come from many columns of many tables: zstd does better by itself.
+            # A few commands take a block or two in any case, and no longer to read than need be.
+            compression = "none" if commands.nbytes < _NOT_WORTH_COMPRESSING else "zstd"
+            self._writer = pq.ParquetWriter(
+                self._file, ROW_LAYOUT, compression=compression, use_dictionary=False, write_statistics=_ORDERING
+            )
+            self._opened.append(self._writer)
+        return self._writer
 
     def close(self) -> None:
         with _store_errors(self._folder), self._file:
-            self._writer.close()
+            self._writer_for(ROW_LAYOUT.empty_table()).close()
             self._file.flush()
             os.fsync(self._file.fileno())
 

@@ -197,7 +197,7 @@ class _Runs:
 
 @contextmanager
 def _reader(site: Site) -> Iterator[_Runs]:
-    """Runs one after the other, as a schedule starts them."""
+    """Run one job after the other, as a schedule starts them, while the block lasts."""
     ended, runs = threading.Event(), _Runs()
 
     def run_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tranrepl.distributor.command_file import publish, stored_files, write_comma
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
+from tranrepl.subscriber.batching.commit_batches import CommitLimits, commit_batches
 
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -66,7 +68,7 @@ def test_row_groups_outside_the_range_are_not_read(end: str, tmp_path: Path, mon
     record = PublicationRecord(1, "purchasing", str(tmp_path), "slot", None, None)
     groups = [_rows(range(it, it + 1), "1\tx") for it in range(1, 31)]
     publish(tmp_path / "one", write_commands(tmp_path / "one", groups))
-    batch = Batch("one", _seqno(1), _seqno(30), _NOON, _NOON, 30, 30, 90)
+    batch = Batch("one", _seqno(1), _seqno(30), _NOON, _NOON, 30, 30, log_bytes=10_000_000)
     (file,) = stored_files(tmp_path / "one")
     with pq.ParquetFile(file) as stored:
         column = [stored.metadata.row_group(it).column(0) for it in range(stored.num_row_groups)]
@@ -83,3 +85,37 @@ def test_row_groups_outside_the_range_are_not_read(end: str, tmp_path: Path, mon
     wider = StoredRange(record, (batch,), _seqno(9), last, before)
     with pytest.raises(ConfigurationError):
         list(wider.commands())
+
+
+def _small(store: Path, count: int) -> tuple[PublicationRecord, tuple[Batch, ...]]:
+    """So many batches of four transactions each."""
+    record = PublicationRecord(1, "purchasing", str(store), "slot", None, None)
+    batches = []
+    for first in range(1, 4 * count, 4):
+        folder = store / f"from_{first}"
+        folder.mkdir()
+        rows = _rows(range(first, first + 4), "1\tx")
+        pq.write_table(pa.Table.from_batches([rows]), folder / "part-0.parquet", compression="none")
+        batches.append(Batch(folder.name, _seqno(first), _seqno(first + 3), _NOON, _NOON, 4, 4, 100))
+    return record, tuple(batches)
+
+
+def test_small_batches_are_read_together(tmp_path: Path) -> None:
+    record, batches = _small(tmp_path, 50)
+    (read,) = StoredRange(record, batches, _seqno(2), _seqno(199), _seqno(150)).commands()
+    assert [int.from_bytes(it, "big") for it in read["xact_seqno"].to_pylist()] == [*range(3, 150)]
+
+
+def test_many_small_batches_take_time_in_proportion(tmp_path: Path) -> None:
+    record, batches = _small(tmp_path, 2_000)
+
+    def seconds(count: int) -> float:
+        started = time.process_time()
+        stored = StoredRange(record, batches[:count], _seqno(0), _seqno(100_000), None)
+        pieces = commit_batches(stored.commands(), CommitLimits(10_000, 100_000))
+        assert sum(len(it.commands) for it in pieces) == 4 * count
+        return time.process_time() - started
+
+    seconds(250)
+    # Eight times as many: in proportion to their square, it would be sixty-four times as long.
+    assert seconds(2_000) < 24 * min(seconds(250) for _ in range(3))

@@ -1,0 +1,52 @@
+"""Stored batches cut into small ones, as a log reader leaves them that stores a few transactions at a time."""
+
+from __future__ import annotations
+
+import uuid
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from support.observed import distribution_rows
+from support.site import Site
+from tranrepl.distributor.command_file import publish, stored_files, write_commands
+from tranrepl.model.commands import ROW_LAYOUT, xact_seqno_numbers
+
+_ROW = """
+INSERT INTO msrepl_batches (publication_id, folder, first_xact_seqno, last_xact_seqno, first_commit_time,
+    last_commit_time, transactions, commands, log_bytes)
+SELECT publication_id, %s, %s, %s, %s, %s, %s, %s, %s FROM mspublications
+"""
+
+
+def store_in_small_batches(site: Site, transactions: int = 1) -> int:
+    """Store what is registered in batches of so many transactions each, and return how many there are then. Jobs know
+    of those alone."""
+    store = Path(site.publication.distributor.store)
+    rows = distribution_rows(site, "SELECT folder FROM msrepl_batches ORDER BY first_xact_seqno")
+    folders = [store / str(folder) for (folder,) in rows]
+    tables = [pq.read_table(file, partitioning=None) for folder in folders for file in stored_files(folder)]
+    batches = _cut(pa.concat_tables([ROW_LAYOUT.empty_table(), *tables]), transactions)
+    with psycopg.connect(**site.databases.distribution.libpq_parameters("test")) as session:  # type: ignore[arg-type]
+        session.execute("DELETE FROM msrepl_batches")
+        session.cursor().executemany(_ROW, [_stored(store, batch) for batch in batches])
+    return len(batches)
+
+
+def _cut(commands: pa.Table, transactions: int) -> list[pa.RecordBatch]:
+    (whole,) = commands.combine_chunks().to_batches()
+    seqnos = xact_seqno_numbers(whole["xact_seqno"])
+    starts = [0, *(at for at in range(1, len(seqnos)) if seqnos[at] != seqnos[at - 1]), len(seqnos)]
+    cuts = [*starts[:-1:transactions], len(seqnos)]
+    return [whole.slice(start, end - start) for start, end in pairwise(cuts)]
+
+
+def _stored(store: Path, commands: pa.RecordBatch) -> tuple[object, ...]:
+    """Write a batch and return what is registered of it."""
+    folder = uuid.uuid4().hex
+    publish(store / folder, write_commands(store / folder, [commands]))
+    seqnos, times = commands["xact_seqno"].to_pylist(), commands["commit_time"].to_pylist()
+    return folder, seqnos[0], seqnos[-1], min(times), max(times), len(set(seqnos)), len(commands), 100 * len(commands)
