@@ -8,7 +8,7 @@ import sys
 
 from rich.table import Table
 
-from demo.demo_site import DemoSite, built_site
+from demo.demo_site import MONITOR, DemoSite, built_site
 from demo.publisher_work import purchase, run_tpcb
 from support.airflow_home import CommandError
 from support.comparison import Comparison, compare
@@ -36,7 +36,11 @@ def main() -> int:
     console.print(_report(comparisons, delivered))
     if not all(comparison.equal for comparison in comparisons):
         return _fail("Publisher and Subscriber differ")
-    console.print("Publisher and Subscriber hold the same rows. `make airflow` shows the DAGs.")
+    console.print(
+        "Publisher and Subscriber hold the same rows. `make airflow` shows the DAGs, and Replication Monitor at "
+        f"http://127.0.0.1:8080/{MONITOR}.",
+        soft_wrap=True,
+    )
     return 0
 
 

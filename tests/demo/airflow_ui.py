@@ -14,16 +14,21 @@ from types import FrameType
 
 from rich.panel import Panel
 
-from demo.demo_site import DemoSite, opened_site
-from demo.publisher_work import purchase, run_tpcb
+from demo.demo_site import MONITOR, DemoSite, opened_site
+from demo.publisher_work import purchase, run_tpcb, work_on
 from support.airflow_components import USER, components, password_of, require_running, url, wait_until_healthy
 from support.airflow_home import AirflowHome, CommandError
 from support.checkout import CHECKOUT
-from support.embedded_postgres import ServerError
+from support.embedded_postgres import PostgresServer, ServerError
 from support.owned_process import SetprivMissingError
 from support.progress import console, step
 
 _PORTS = range(8080, 8100)
+_AT_WORK = "pgbench"
+"""The publication whose tables change while somebody looks."""
+_WORK_SECONDS = 10
+_KNOWN_SECONDS = 120
+"""So long Airflow may take to know its DAGs."""
 
 
 def main() -> int:
@@ -49,8 +54,24 @@ def _serve(site: DemoSite) -> None:
         with components(airflow, site.logs) as processes:
             with step("Airflow: scheduler, DAG processor, API server and triggerer"):
                 wait_until_healthy(airflow, processes, site.logs)
+            with step(f"Airflow: DAG {_AT_WORK} runs by its schedule from now on"):
+                _unpause(airflow, site)
             console.print(Panel(_welcome(airflow, password, site), title="Airflow", expand=False))
-            _wait_for_interrupt(processes, site)
+            _wait_for_interrupt(processes, site, server)
+
+
+def _unpause(airflow: AirflowHome, site: DemoSite) -> None:
+    """Unpause the DAG of the load as soon as Airflow knows it."""
+    deadline = time.monotonic() + _KNOWN_SECONDS
+    while True:
+        try:
+            airflow.run("dags", "unpause", _AT_WORK, log=site.logs / "airflow-dags-unpause.log")
+        except CommandError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 def _own_connections() -> dict[str, str]:
@@ -73,6 +94,10 @@ def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
             "Trigger a DAG there; each has something to replicate:",
             *dags,
             "",
+            "Replication Monitor, whose charts begin to have something after some minutes:",
+            f"  {url(airflow)}/{MONITOR}",
+            f"The Publisher's bank works on, and DAG {_AT_WORK} delivers what it does every two minutes.",
+            "",
             "A new file in dags/publications is a DAG here within a minute.",
             "",
             "Or look from another shell:",
@@ -85,11 +110,17 @@ def _welcome(airflow: AirflowHome, password: str, site: DemoSite) -> str:
     )
 
 
-def _wait_for_interrupt(processes: Mapping[str, subprocess.Popen[bytes]], site: DemoSite) -> None:
+def _wait_for_interrupt(
+    processes: Mapping[str, subprocess.Popen[bytes]], site: DemoSite, server: PostgresServer
+) -> None:
+    next_work = time.monotonic()
     while True:
         require_running(processes, site.logs)
         for name in site.show_new_files():
             console.print(f"dags/publications/{name} is new: Airflow will show it within a minute")
+        if time.monotonic() >= next_work:
+            work_on(server)
+            next_work = time.monotonic() + _WORK_SECONDS
         time.sleep(1)
 
 

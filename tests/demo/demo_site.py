@@ -24,6 +24,8 @@ from tranrepl.settings.publication import Publication
 
 _PUBLICATIONS = ("purchasing", "pgbench")
 _METADATA = "airflow"
+MONITOR = "plugin/replication-monitor"
+"""Where Replication Monitor is below Airflow's address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from random import Random
 
 from demo import purchasing
@@ -42,11 +43,20 @@ def purchase(server: PostgresServer, count: int, seed: int) -> None:
 def run_tpcb(server: PostgresServer, count: int, seed: int) -> None:
     """Run pgbench's TPC-B by four clients; each transaction updates three rows and inserts one."""
     with step(f"Publisher: {count:,} transactions of pgbench's TPC-B"):
-        server.run(
-            "pgbench",
-            "--no-vacuum",
-            "--client=4",
-            f"--transactions={count // 4}",
-            f"--random-seed={seed}",
-            database="publisher",
-        )
+        _tpcb(server, count, seed)
+
+
+def work_on(server: PostgresServer) -> None:
+    """Run a few transactions of TPC-B and show nothing: what goes on at the Publisher while somebody looks."""
+    _tpcb(server, 40, seed=time.time_ns() % 2**31)
+
+
+def _tpcb(server: PostgresServer, count: int, seed: int) -> None:
+    server.run(
+        "pgbench",
+        "--no-vacuum",
+        "--client=4",
+        f"--transactions={count // 4}",
+        f"--random-seed={seed}",
+        database="publisher",
+    )
