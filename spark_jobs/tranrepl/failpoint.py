@@ -37,6 +37,10 @@ class Failpoint(StrEnum):
     ADVANCED = "advanced"
     """The slot has advanced."""
 
+    # Setup
+    REDEFINED = "redefined"
+    """Definitions are changed, and no Subscriber has passed to them."""
+
     # Clean-up
     UNREGISTERED = "unregistered"
     """Batches are not registered any more, and their folders are still there."""

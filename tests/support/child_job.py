@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
@@ -38,6 +38,19 @@ def _deliver(site: Site) -> JobResult:
 
 
 STORED_DISTRIBUTION: Job = _deliver
+
+
+def distribution_to(subscription: str) -> Job:
+    """Return the whole job of one of several subscriptions."""
+    return partial(Site.deliver, subscription=subscription)
+
+
+def _set_up(site: Site) -> JobResult:
+    site.set_up()
+    return JobResult()
+
+
+SETUP: Job = _set_up
 
 
 def _read_two_ranges(site: Site) -> JobResult:

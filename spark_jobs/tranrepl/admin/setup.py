@@ -5,14 +5,15 @@ Subscribers come first and the Publisher last, so that a failure leaves nothing 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+from tranrepl.admin.changed_articles import changed_articles, changed_definitions, pass_to_definitions
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
-from tranrepl.admin.recorded_definitions import record_definitions, standing_articles
+from tranrepl.admin.recorded_definitions import standing_articles
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
-from tranrepl.distributor.stale_articles import reinitialize_or_stop, why_unknown
+from tranrepl.distributor.stale_articles import reinitialize_or_stop, waits_for_snapshot, why_unknown
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
@@ -34,7 +35,8 @@ _APPLICATION = "tranrepl setup"
 def set_up(topology: Topology, tables: Tables, say: Say) -> None:
     """Set up a checked publication; `tables` are its articles as `check` found them. `say` reports each thing done.
 
-    Raises ConfigurationError where a change of an article must wait for commands still to be delivered.
+    Where an article's definition changes, each subscription passes to the new one behind the commands of the old one
+    (`changed_articles`). Raises ConfigurationError where a column was renamed that such commands name.
     """
     named = {it.destination_table: file_names(it) for it in topology.publication.articles}
     with topology.distributor() as database:
@@ -53,11 +55,11 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.
                 publisher.require_kept()
             dropped = _dropped(topology, database, record)
-            changed = [it for it in articles if it.source in known and not it.same_definition(known[it.source])]
-            _refuse_undelivered(topology, database, record, changed)
+            changed = changed_articles(topology, database, record, changed_definitions(known, articles))
             unknown = {it.source: why for it in articles if (why := _why_unknown(it, known)) is not None}
+            changed.refuse_renamed_columns(_loaded_anew(publication, unknown))
             for subscription in publication.subscriptions:
-                _set_up_subscriber(topology, database, record, subscription, tables, articles, say)
+                _set_up_subscriber(topology, database, record, subscription, tables, changed.without(articles), say)
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
             database.articles.set_up(record, _staying(known.values(), articles))
@@ -69,18 +71,20 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             begins_after = publisher.end_of_log()
         record = database.publications.get(publication.publication)
         for subscription in publication.subscriptions:
-            _let_wait(database, record, subscription, articles, known, changed)
+            _let_wait(database, record, subscription, articles, known, changed.sources)
         for source, why in unknown.items():
             for done in reinitialize_or_stop(database, record, publication, source, why):
                 say(done)
-        database.articles.set_up(record, [_beginning(it, unknown, begins_after) for it in articles])
+        articles = [_beginning(it, unknown, begins_after) for it in articles]
+        stored = changed.store(articles)
+        database.articles.set_up(record, articles)
         for gone in dropped:
             database.subscriptions.set_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
         for subscription in publication.subscriptions:
             _set_up_subscription(topology, database, record, subscription, say)
-            with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
-                record_definitions(database, record, subscriber)
+            for done in pass_to_definitions(changed, subscription, stored):
+                say(done)
 
 
 def _set_up_schema_changes(publication: Publication, publisher: Publisher) -> list[str]:
@@ -92,6 +96,14 @@ def _set_up_schema_changes(publication: Publication, publisher: Publisher) -> li
 
 def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, RegisteredArticle]) -> UnknownRows | None:
     return why_unknown(article, known[article.source]) if article.source in known else None
+
+
+def _loaded_anew(publication: Publication, unknown: Iterable[TableName]) -> Mapping[str, frozenset[TableName]]:
+    """Return, by subscription, the articles that get a snapshot because their rows are not known."""
+    return {
+        subscription.name: frozenset(it for it in unknown if waits_for_snapshot(publication, it, subscription))
+        for subscription in publication.subscriptions
+    }
 
 
 def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: Position) -> RegisteredArticle:
@@ -124,7 +136,7 @@ def _let_wait(
     subscription: Subscription,
     articles: Sequence[RegisteredArticle],
     known: Container[TableName],
-    changed: Sequence[RegisteredArticle],
+    changed: Collection[TableName],
 ) -> None:
     """Mark articles that join an existing subscription as waiting for a snapshot, before any command of theirs is
     stored. One that changes in the middle of one begins again."""
@@ -133,7 +145,7 @@ def _let_wait(
         return
     wanted = {str(it.source) for it in articles}
     states = database.snapshots.article_states(found).items()
-    again = {str(it.source) for it in changed}
+    again = {str(it) for it in changed}
     initiated = [it for it, state in states if state.status is SubscriptionStatus.INITIATED]
     waiting = [it for it in initiated if it in again or it not in wanted]
     if subscription.sync_type is SyncType.AUTOMATIC:
@@ -257,32 +269,3 @@ def _dropped(
                 "another subscription, then add it",
             )
     return dropped
-
-
-def _refuse_undelivered(
-    topology: Topology,
-    database: DistributionDatabase,
-    record: PublicationRecord,
-    changed: Sequence[RegisteredArticle],
-) -> None:
-    """Raise ConfigurationError where commands of an article's old definition are undelivered: they call its old
-    procedures. Where it waits for a snapshot, none of them is delivered."""
-    known = {it.subscription: it for it in database.subscriptions.active(record)}
-    for subscription in topology.publication.subscriptions:
-        found = known.get(subscription.name)
-        if found is None or found.status is not SubscriptionStatus.ACTIVE:
-            continue
-        states = database.snapshots.article_states(found)
-        held = {it for it, state in states.items() if state.status is not SubscriptionStatus.ACTIVE}
-        names = ", ".join(str(it.source) for it in changed if str(it.source) not in held)
-        if not names:
-            continue
-        with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
-            watermark = subscriber.find_watermark()
-        if watermark is not None and database.batches.after(record, watermark):
-            raise ConfigurationError(
-                f"article {names} changed, but subscription {subscription.name} has commands still to be delivered, "
-                "which were made before",
-                remedy="`tranrepl run FILE` delivers them, even where its log reader fails; where the delivery refuses "
-                "the changed file, run it with the file as it was. Then `tranrepl setup FILE`",
-            )

@@ -268,7 +268,9 @@ class _Job:
                 return total.model_copy(update={"error": error.report})
             if total.error is not None:
                 return self._deliver_before(total.error, group, total)
-            total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
+            if group.batches[-1].log_bytes:
+                # Of a change that setup stored, the time is that of the transaction before.
+                total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
             total = self._pass_over(group, total)
             self._record_progress(total)
         return total

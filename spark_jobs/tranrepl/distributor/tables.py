@@ -79,6 +79,11 @@ mspublications = sa.Table(
     sa.Column("registered_commit_time", _Time, comment="A time by which the last registered transaction was committed"),
     sa.Column("scripts", sa.JSON, comment="SHA-256 of each script that `tranrepl exec FILE` wrote into the log"),
     sa.Column("tracer_posted", _Time, comment="When tracer_interval last posted a tracer token"),
+    sa.Column(
+        "redefined_xact_seqno",
+        _Seqno,
+        comment="Place behind the last transaction at which setup changed definitions of articles",
+    ),
 )
 
 msrepl_version = sa.Table(

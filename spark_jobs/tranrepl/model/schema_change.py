@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from tranrepl.model.names import Table
 from tranrepl.model.partition_rows import PartitionPlace, PartitionRows
 
+SETUP_TAG = "tranrepl setup"
+"""The tag of a change that setup made, not the Publisher: of the article's definition, as its file says it now."""
+
 
 class ColumnAction(StrEnum):
     """What is done to one column of the destination."""
@@ -118,7 +121,7 @@ class SchemaChange(BaseModel):
     new_article_id: Annotated[int, Field(ge=1)] | None
     """The definition of the commands after; None where the article ends here, and its destination stays as it is."""
     tag: str
-    """The Publisher's command tag, as `ALTER TABLE`."""
+    """The Publisher's command tag, as `ALTER TABLE`; `SETUP_TAG` where setup changed the definition."""
     columns: tuple[ColumnChange, ...] = ()
     labels: tuple[LabelChange, ...] = ()
     partitions: tuple[PartitionChange, ...] = ()

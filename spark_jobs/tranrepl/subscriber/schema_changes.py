@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, PartitionChange, SchemaChange
+from tranrepl.model.schema_change import SETUP_TAG, ColumnAction, ColumnChange, PartitionChange, SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
 
 
@@ -198,6 +198,8 @@ def change_text(change: SchemaChange) -> str:
     parts += map(partition_text, change.partitions)
     if change.new_article_id is None:
         parts.append("the article ends")
+    if change.tag == SETUP_TAG:
+        parts += change.notes
     return f"{change.tag} {change.source}: {', '.join(parts) or 'nothing for the Subscribers'}"
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
+from support.child_job import LOG_READER, ChildJob
 from support.observed import ITEM, distribution_rows, insert_transactions
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorKind
+from tranrepl.failpoint import Failpoint
 
 _REPORTING = {"name": "reporting", "connection": "subscriber"}
 
@@ -64,18 +66,33 @@ def test_a_subscription_that_is_taken_out_is_deactivated_by_setup(site: Site, da
         site.deliver()
 
 
-def test_a_changed_article_waits_for_what_was_read_before(site: Site) -> None:
+def test_what_was_read_before_is_delivered_as_the_article_was(site: Site) -> None:
     changed = _changed(site, article={"source": "public.item", "upd_cmd": "SQL"})
     insert_transactions(site, 1)
+    site.at_publisher("UPDATE item SET note = 'before' WHERE id = 1")
     site.read_log().raise_error()
-    with pytest.raises(ConfigurationError, match="has commands still to be delivered"):
-        changed.set_up()
     with pytest.raises(ConfigurationError, match="is not registered as its file describes it"):
         changed.read_log()
-    site.deliver().raise_error()
-    site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
     changed.set_up()
+    site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
     changed.run()
     assert changed.differences() == []
     commands = distribution_rows(site, "SELECT upd_cmd, status FROM msarticles ORDER BY article_id")
     assert commands == [("SCALL", "inactive"), ("SQL", "active")]
+
+
+def test_a_log_reader_that_setup_overtakes_reads_again(site: Site) -> None:
+    """What it read, it read by the old definition."""
+    changed = _changed(site, article={"source": "public.item", "upd_cmd": "CALL"})
+    insert_transactions(site, 1)
+    site.run()
+    site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
+    with ChildJob(LOG_READER, site, f"{Failpoint.PUBLISHED}/stop") as reader:
+        reader.wait_until_it_stands_still()
+        changed.set_up()
+        reader.go_on()
+        error = reader.result().error
+    assert error is not None
+    assert error.kind is ErrorKind.FENCED
+    changed.run()
+    assert changed.differences() == []

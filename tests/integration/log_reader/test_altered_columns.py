@@ -179,21 +179,3 @@ def test_a_table_recreated_under_its_name_stops_the_publication(
     assert site.at_subscriber("SELECT name, note FROM vendor WHERE id = 1") == [("old", "note")]
     with pytest.raises(ConfigurationError, match=problem):
         site.read_log()
-
-
-def test_a_changed_article_waits_for_its_undelivered_commands(ends: Databases, tmp_path: Path) -> None:
-    site = _site_of(ends, tmp_path)
-    site.at_publisher(VENDOR)
-    site.set_up()
-    site.at_publisher("INSERT INTO vendor VALUES (1, 'name', 1, 'note')")
-    site.read_log().raise_error()
-    narrower = _site_of(ends, tmp_path, ["id", "name"])
-    with pytest.raises(ConfigurationError, match=r"public\.vendor changed, but subscription reporting has commands"):
-        narrower.set_up()
-    with pytest.raises(ConfigurationError, match=r"public\.vendor is not registered as its file describes it"):
-        narrower.read_log()
-    site.run()
-    narrower.set_up()
-    narrower.at_publisher("UPDATE vendor SET name = 'new', note = 'not sent'")
-    narrower.run()
-    assert narrower.at_subscriber("SELECT * FROM vendor") == [(1, "new", 1, "note")]

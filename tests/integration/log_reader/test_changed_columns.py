@@ -49,18 +49,35 @@ def test_a_column_that_went_is_told_before_its_table_changes_again(site: Site) -
     good_run(site)
 
 
-def test_setup_of_what_is_undelivered_says_run_and_run_delivers_it(site: Site, ends: Databases, tmp_path: Path) -> None:
-    # With the changed file, too.
-    changed = vendor_site(ends, tmp_path, columns=["id", "name"])
-    site.at_publisher("UPDATE vendor SET name = 'before'")
+def test_setup_refuses_a_renamed_column_of_what_is_undelivered(site: Site) -> None:
+    # Commands of before have the old name, and those of after the new one; the remedy is followed.
+    site.at_publisher("UPDATE vendor SET note = 'before'")
     site.read_log().raise_error()
-    with pytest.raises(ConfigurationError, match="commands still to be delivered") as refused:
-        changed.set_up()
-    assert "`tranrepl run FILE`" in (refused.value.report.remedy or "")
-    assert "is not registered as its file describes it" in message(whole_run(changed)["log reader"])
-    assert differing_rows(changed) == {}
+    site.at_publisher("ALTER TABLE vendor RENAME COLUMN note TO remark", "UPDATE vendor SET rating = 100")
+    site.at_subscriber("ALTER TABLE vendor RENAME COLUMN note TO remark")
+    with pytest.raises(ConfigurationError, match="column note to remark was renamed, but subscription reporting has"):
+        site.set_up()
+    site.at_subscriber("ALTER TABLE vendor RENAME COLUMN remark TO note")
+    assert "column note was dropped or renamed" in message(whole_run(site)["log reader"])
+    site.at_subscriber("ALTER TABLE vendor RENAME COLUMN note TO remark")
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+
+
+def test_a_column_that_leaves_the_list_is_in_what_was_stored_before(
+    site: Site, ends: Databases, tmp_path: Path
+) -> None:
+    changed = vendor_site(ends, tmp_path, columns=["id", "name"])
+    site.at_publisher("UPDATE vendor SET name = 'before', rating = 50")
+    site.read_log().raise_error()
+    with pytest.raises(ConfigurationError, match="is not registered as its file describes it"):
+        changed.read_log()
     changed.set_up()
+    site.at_publisher("UPDATE vendor SET name = 'after', rating = 60 WHERE id < 10")
     good_run(changed)
+    assert site.at_subscriber("SELECT id, name FROM vendor ORDER BY 1") == published(site, columns="id, name")
+    assert site.at_subscriber("SELECT DISTINCT rating FROM vendor") == [(50,)]
 
 
 def test_an_article_of_all_columns_gains_a_new_one_by_snapshot(site: Site) -> None:

@@ -6,13 +6,14 @@ the batch was read from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.articles import retire_articles
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord, at_position, overtaken
 from tranrepl.distributor.database.schema_changes import (
@@ -41,7 +42,7 @@ class Batch:
     transactions: int
     commands: int
     log_bytes: int
-    """Bytes of the log messages it was made of: what its commands weigh, roughly."""
+    """Bytes of the log messages it was made of: what its commands weigh, roughly. None of what setup stored."""
 
 
 class Batches:
@@ -81,24 +82,37 @@ class Batches:
             if moved.rowcount != 1:
                 raise overtaken(self._database.where, record)
             if batch is not None:
-                connection.execute(
-                    msrepl_batches.insert().values(
-                        publication_id=record.publication_id,
-                        folder=batch.folder,
-                        first_xact_seqno=batch.first_xact_seqno,
-                        last_xact_seqno=batch.last_xact_seqno,
-                        first_commit_time=batch.first_commit_time,
-                        last_commit_time=batch.last_commit_time,
-                        transactions=batch.transactions,
-                        commands=batch.commands,
-                        log_bytes=batch.log_bytes,
-                    )
-                )
+                _insert(connection, record, batch)
             register_schema_changes(connection, record, schema_changes, definitions)
             register_scripts(connection, record, scripts)
             forget_digests(connection, record, [it.digest for it in scripts])
             register_tokens(connection, record, tokens)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
+
+    def redefine(
+        self,
+        record: PublicationRecord,
+        redefined_xact_seqno: bytes,
+        definitions: Mapping[int, RegisteredArticle],
+        batch: Batch | None,
+        changes: Sequence[StoredSchemaChange],
+    ) -> None:
+        """Let definitions be in force instead of others (by their `article_id`), in one transaction with the batch that
+        brings the Subscribers from the one to the other. A log reader that has read by the old ones cannot register
+        that any more.
+
+        Raises FencedError where a log reader has registered something since the record was read.
+        """
+        with self._database.transaction() as connection:
+            moved = connection.execute(
+                mspublications.update().where(at_position(record)).values(redefined_xact_seqno=redefined_xact_seqno)
+            )
+            if moved.rowcount != 1:
+                raise overtaken(self._database.where, record)
+            if batch is not None:
+                _insert(connection, record, batch)
+            register_schema_changes(connection, record, changes, list(definitions.values()))
+            retire_articles(connection, definitions.keys())
 
     def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
         """Return registered batches that hold transactions after `xact_seqno`, in commit order."""
@@ -166,6 +180,10 @@ class Batches:
         """Return the folders of every publication: two may share a store."""
         with self._database.transaction() as connection:
             return set(connection.execute(sa.select(msrepl_batches.c.folder)).scalars())
+
+
+def _insert(connection: sa.Connection, record: PublicationRecord, batch: Batch) -> None:
+    connection.execute(msrepl_batches.insert().values(publication_id=record.publication_id, **asdict(batch)))
 
 
 def _batch(row: sa.Row[Any]) -> Batch:

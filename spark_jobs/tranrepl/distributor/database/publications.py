@@ -44,6 +44,8 @@ class PublicationRecord:
     """The timeline of that log, at `registered_to`."""
     registered_commit_time: datetime | None = None
     """A time by which the last registered transaction was committed; None where an earlier version registered it."""
+    redefined_xact_seqno: bytes | None = None
+    """Place behind the last transaction at which setup changed definitions of articles."""
 
 
 _LOG_COLUMNS = (
@@ -54,6 +56,7 @@ _LOG_COLUMNS = (
     "read_from",
     "publisher_system",
     "timeline",
+    "redefined_xact_seqno",
 )
 
 
@@ -196,20 +199,23 @@ class Publications:
 
 
 def at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
-    """Return the condition for the publication's row, where nobody has moved it since the record was read."""
+    """Return the condition for the publication's row, where nobody has moved it, or changed definitions of its
+    articles, since the record was read."""
     return sa.and_(
         mspublications.c.publication_id == record.publication_id,
         mspublications.c.registered_to == (record.registered_to or FIRST_POSITION).value,
         mspublications.c.publisher_system == record.publisher_system,
         mspublications.c.timeline == record.timeline,
         mspublications.c.read_from.is_not_distinct_from(None if record.read_from is None else record.read_from.value),
+        mspublications.c.redefined_xact_seqno.is_not_distinct_from(record.redefined_xact_seqno),
     )
 
 
 def overtaken(where: str, record: PublicationRecord) -> FencedError:
     """Return the error of a log reader that another one was faster than."""
     return FencedError(
-        f"{where}: another log reader of publication {record.publication} has registered this part of the log"
+        f"{where}: another log reader of publication {record.publication} has registered this part of the log, or "
+        "setup has changed the definition of an article meanwhile"
     )
 
 
@@ -229,6 +235,7 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
     fields = row._mapping
     seqno, registered = fields["registered_xact_seqno"], fields["registered_to"]
     removed, start = fields["removed_xact_seqno"], fields["read_from"]
+    redefined = fields["redefined_xact_seqno"]
     return PublicationRecord(
         fields["publication_id"],
         fields["publication"],
@@ -241,4 +248,5 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         fields["publisher_system"],
         fields["timeline"],
         fields["registered_commit_time"],
+        bytes(redefined) if redefined is not None else None,
     )

@@ -1,0 +1,174 @@
+"""Articles that the file defines otherwise than before: where each subscription passes from the one definition to the
+other.
+
+A subscription that has commands of the old definition still to receive passes with its delivery, behind the last of
+them. One that has not, or gets a snapshot of the article, passes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tranrepl.admin.recorded_definitions import record_definitions
+from tranrepl.distributor.changed_definitions import ChangedDefinition, StoredDefinitions, store_definitions
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Subscription
+from tranrepl.subscriber.subscriber import Subscriber
+from tranrepl.topology import Topology
+
+_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
+_APPLICATION = "tranrepl setup"
+
+
+def changed_definitions(
+    known: Mapping[TableName, RegisteredArticle], wanted: Sequence[RegisteredArticle]
+) -> list[ChangedDefinition]:
+    """Return what changes of the articles that are registered."""
+    both = [(known[it.source], it) for it in wanted if it.source in known]
+    return [ChangedDefinition(old, new) for old, new in both if not new.same_definition(old)]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedArticles:
+    """The articles that one setup changes."""
+
+    topology: Topology
+    database: DistributionDatabase
+    record: PublicationRecord
+    changed: Sequence[ChangedDefinition]
+    new_subscriptions: frozenset[str]
+    """Subscriptions that begin with this setup, at the new definitions."""
+
+    def refuse_renamed_columns(self, loaded_anew: Mapping[str, frozenset[TableName]]) -> None:
+        """Raise ConfigurationError where a column has another name in commands that are still to be delivered than in
+        those that follow: the table can have one of them. `loaded_anew` are, by subscription, the articles that get a
+        snapshot there."""
+        renamed = [it for it in self.changed if _renamed_columns(it)]
+        for subscription in self.topology.publication.subscriptions if renamed else ():
+            anew = loaded_anew.get(subscription.name, frozenset())
+            for it in self._behind(subscription, [it for it in renamed if it.old.source not in anew]):
+                columns = ", ".join(f"{before} to {now}" for before, now in _renamed_columns(it))
+                raise ConfigurationError(
+                    f"article {it.old.source}: column {columns} was renamed, but subscription {subscription.name} has "
+                    "commands still to be delivered, which were made before",
+                    remedy="give the Subscriber's table the old name again, and deliver with `tranrepl run FILE`, even "
+                    "where its log reader fails; then rename it, and run `tranrepl setup FILE`",
+                    article=str(it.old.source),
+                )
+
+    @property
+    def sources(self) -> frozenset[TableName]:
+        return frozenset(it.old.source for it in self.changed)
+
+    def without(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+        """Return those of the articles that stay as they are registered, or are new."""
+        return [it for it in articles if it.source not in self.sources]
+
+    def store(self, wanted: Sequence[RegisteredArticle]) -> StoredDefinitions | None:
+        """Let the wanted definitions be in force behind all commands that are stored; None where none changes."""
+        if not self.changed:
+            return None
+        by_source = {it.source: it for it in wanted}
+        changed = [ChangedDefinition(it.old, by_source[it.new.source]) for it in self.changed]
+        return store_definitions(self.database, self.record.publication, changed, self._why_needed)
+
+    def pass_at(self, subscriber: Subscriber, subscription: Subscription, stored: StoredDefinitions) -> Iterator[str]:
+        """Let a subscription pass to the new definitions where no command of the old ones is to come; yield what was
+        done, and what waits for it."""
+        behind = {it.old.source for it in self._behind(subscription, stored.changed, stored.xact_seqno)}
+        standing = self._standing(subscriber)
+        nothing_known = not subscriber.definitions()
+        now = [
+            it
+            for it in stored.changed
+            if it.old.source not in behind and standing.get(it.old.source, it.old.article_id) == it.old.article_id
+        ]
+        yield from subscriber.set_up_procedures([it.new for it in now])
+        subscriber.record_definitions([it.new for it in now])
+        if nothing_known:
+            # Else the next record would be of the new ones.
+            subscriber.record_definitions([it.old for it in stored.changed if it.old.source in behind])
+        for it in stored.changed:
+            if it.old.source in behind:
+                yield (
+                    f"article {it.old.source} of subscription {subscription.name}: its new definition holds there when "
+                    "what was stored before is delivered"
+                )
+
+    def _standing(self, subscriber: Subscriber) -> dict[TableName, int]:
+        """Return the recorded definition of each changed article's table, by the article's source."""
+        by_id = self.database.articles.by_id(self.record)
+        recorded = [by_id[it] for it in subscriber.definitions().values() if it in by_id]
+        tables = {it.source_object_id: it.article_id for it in recorded}
+        return {
+            it.old.source: tables[it.old.source_object_id] for it in self.changed if it.old.source_object_id in tables
+        }
+
+    def _behind(
+        self, subscription: Subscription, changed: Sequence[ChangedDefinition], before: bytes | None = None
+    ) -> Sequence[ChangedDefinition]:
+        """Return those of the changed articles of whose old definition the subscription may have commands to receive:
+        such of transactions before `before`, if it is given."""
+        found = self.database.subscriptions.find(self.record, subscription.name)
+        new = subscription.name in self.new_subscriptions
+        if found is None or new or found.status is not SubscriptionStatus.ACTIVE:
+            return []
+        delivered = self._delivered(found, changed)
+        if not delivered:
+            return []
+        with self.topology.subscriber(subscription.name, self.record.publisher_system, _APPLICATION) as subscriber:
+            watermark = subscriber.find_watermark()
+        batches = [] if watermark is None else self.database.batches.after(self.record, watermark)
+        return delivered if any(before is None or it.first_xact_seqno < before for it in batches) else []
+
+    def _delivered(
+        self, subscription: SubscriptionRecord, changed: Sequence[ChangedDefinition]
+    ) -> list[ChangedDefinition]:
+        """Return those that wait for no snapshot."""
+        states = self.database.snapshots.article_states(subscription)
+        waiting = {article for article, state in states.items() if state.status in _WAITING}
+        return [it for it in changed if str(it.old.source) not in waiting]
+
+    def _why_needed(self) -> str | None:
+        for subscription in self.topology.publication.subscriptions:
+            if self._behind(subscription, self.changed):
+                return f"subscription {subscription.name} has commands still to be delivered"
+        return None
+
+
+def changed_articles(
+    topology: Topology,
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    changed: Sequence[ChangedDefinition],
+) -> ChangedArticles:
+    """Return what a setup changes that has set up no subscription yet."""
+    names = {it.name for it in topology.publication.subscriptions}
+    new = frozenset(it for it in names if database.subscriptions.find(record, it) is None)
+    return ChangedArticles(topology, database, record, changed, new)
+
+
+def _renamed_columns(changed: ChangedDefinition) -> list[tuple[str, str]]:
+    """Return the columns that both definitions have under different names, with both."""
+    names = {it.ordinal: it.name for it in changed.new.columns}
+    if changed.old.source_object_id != changed.new.source_object_id:
+        return []
+    found = [(it.name, names.get(it.ordinal, it.name)) for it in changed.old.columns]
+    return [(before, now) for before, now in found if before != now]
+
+
+def pass_to_definitions(
+    articles: ChangedArticles, subscription: Subscription, stored: StoredDefinitions | None
+) -> Iterator[str]:
+    """Let a subscription pass to changed definitions as it can, and record which ones its tables stand at; yield what
+    was done."""
+    database, record = articles.database, articles.record
+    with articles.topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
+        if stored is not None:
+            yield from articles.pass_at(subscriber, subscription, stored)
+        record_definitions(database, record, subscriber)

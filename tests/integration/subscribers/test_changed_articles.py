@@ -1,0 +1,151 @@
+"""Articles that the file defines otherwise while commands of before wait: each subscription passes to the new
+definition behind the last of them, at its own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabaseFactory, DatabasesFactory
+from support.child_job import SETUP, ChildJob, distribution_to
+from support.mariadb import MariaDbServer
+from support.observed import distribution_rows
+from support.site import Rows, Site, execute
+from support.spark_here import SparkHere
+from tranrepl.failpoint import Failpoint
+
+_SUBSCRIPTIONS = [
+    {"name": "reporting", "connection": "subscriber"},
+    {"name": "archive", "connection": "archive"},
+    {"name": "mariadb", "connection": "mariadb"},
+]
+_COLUMNS = ["id", "name", "rating"]
+# Calls of one definition do not fit the procedures of another.
+_DEFINITIONS: tuple[Mapping[str, object], ...] = (
+    {},
+    {"upd_cmd": "CALL"},
+    {"upd_cmd": "XCALL", "del_cmd": "XCALL", "columns": [*_COLUMNS, "note"]},
+    {"upd_cmd": "SQL", "columns": _COLUMNS},
+    {"upd_cmd": "MCALL", "ins_cmd": "SQL", "columns": _COLUMNS},
+)
+# The first one's commit is what was before the first change; from then on the change is next.
+_KILLS = {
+    "archive": ("after_commit", "begin", "applied", "before_commit", "watermark_set", "after_commit"),
+    "mariadb": ("after_commit", "change_begun", "procedures_followed", "definition_recorded", "after_commit"),
+}
+
+Edit = Callable[[int], Site]
+
+
+@pytest.fixture
+def edited(
+    databases: DatabasesFactory,
+    database: DatabaseFactory,
+    mariadb: MariaDbServer,
+    mariadb_database: str,
+    tmp_path: Path,
+) -> Edit:
+    """Return the site with one of `_DEFINITIONS` in its file."""
+    ends, archive = databases(), database("archive")
+
+    def edit(number: int) -> Site:
+        article = {"source": "public.vendor", "destination": f"{mariadb_database}.vendor", **_DEFINITIONS[number]}
+        site = Site(ends, tmp_path / "store", [article], SparkHere(), _SUBSCRIPTIONS)
+        site.connections["archive"] = archive
+        site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
+        return site
+
+    site = edit(0)
+    site.at_publisher("CREATE TABLE vendor (id int PRIMARY KEY, name text, rating int, note text)")
+    site.set_up()
+    return edit
+
+
+def _work(site: Site, number: int) -> None:
+    """Transactions of every kind, over rows of every earlier one; what they write is read."""
+    base = 10 * number
+    site.at_publisher(
+        f"INSERT INTO vendor SELECT {base} + n, 'made ' || n, n, 'note' FROM generate_series(1, 6) n",
+        f"UPDATE vendor SET rating = rating + 100, name = upper(name) WHERE id % 3 = {number} % 3",
+        f"UPDATE vendor SET id = id + 1000 WHERE id = {base + 1}",
+        f"DELETE FROM vendor WHERE id = {base + 2}",
+        "BEGIN; UPDATE vendor SET name = NULL WHERE id % 5 = 0; DELETE FROM vendor WHERE id % 10 = 6; COMMIT",
+    )
+    site.read_log().raise_error()
+
+
+def _rows(site: Site, mariadb: MariaDbServer) -> dict[str, Rows]:
+    """Return the whole table at each Subscriber, as the Publisher has it but for `note`, which soon travels no more."""
+    database = site.connections["mariadb"].database
+    rows = f"SELECT id, name, rating FROM {database}.vendor ORDER BY id"
+    return {
+        "reporting": site.at_subscriber(rows),
+        "archive": execute(site.connections["archive"], rows),
+        "mariadb": list(mariadb.execute(rows, database=database or "")),
+    }
+
+
+def _published(site: Site) -> Rows:
+    return site.at_publisher("SELECT id, name, rating FROM vendor ORDER BY id")
+
+
+def test_each_subscription_passes_to_new_definitions_at_its_own_pace(edited: Edit, mariadb: MariaDbServer) -> None:
+    site, then = edited(0), dict[int, Rows]()
+    for number in range(len(_DEFINITIONS)):
+        if number:
+            said = edited(number).set_up()
+            waits = "article public.vendor of subscription mariadb: its new definition holds there when what was"
+            assert any(it.startswith(waits) for it in said)
+        site = edited(number)
+        _work(site, number)
+        then[number] = _published(site)
+        site.deliver("reporting").raise_error()
+        if number == 2:
+            site.deliver("archive").raise_error()
+            assert _rows(site, mariadb)["archive"] == then[2]
+        assert _rows(site, mariadb)["reporting"] == then[number]
+    site.deliver("archive").raise_error()
+    passed = site.deliver("mariadb")
+    passed.raise_error()
+    assert [it for it in passed.notices if "setup changed its definition (upd_cmd)" in it] != []
+    assert _rows(site, mariadb) == dict.fromkeys(["reporting", "archive", "mariadb"], then[4])
+    # Nothing is left to pass, and setup says so.
+    assert not [it for it in site.set_up() if "definition" in it or "procedure" in it]
+    _work(site, 7)
+    for it in _SUBSCRIPTIONS:
+        site.deliver(it["name"]).raise_error()
+    assert _rows(site, mariadb) == dict.fromkeys(["reporting", "archive", "mariadb"], _published(site))
+
+
+@pytest.mark.parametrize("name", ["archive", pytest.param("mariadb", marks=pytest.mark.slow)])
+def test_a_delivery_killed_at_any_step_passes_to_a_definition_once(
+    edited: Edit, mariadb: MariaDbServer, name: str
+) -> None:
+    _work(edited(0), 0)
+    edited(1).set_up()
+    _work(edited(1), 1)
+    site = edited(2)
+    site.set_up()
+    _work(site, 2)
+    for step in _KILLS[name]:
+        assert ChildJob(distribution_to(name), site, step).killed(), step
+    site.deliver(name).raise_error()
+    assert _rows(site, mariadb)[name] == _published(site)
+
+
+def test_setup_killed_while_it_changes_a_definition_is_done_again(edited: Edit, mariadb: MariaDbServer) -> None:
+    _work(edited(0), 0)
+    edited(0).deliver("reporting").raise_error()
+    site = edited(1)
+    for step in (Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REDEFINED):
+        assert ChildJob(SETUP, site, str(step)).killed(), step
+    _work(site, 1)
+    # It had not come to the Subscribers: each delivery passes by itself.
+    for it in _SUBSCRIPTIONS:
+        site.deliver(it["name"]).raise_error()
+    assert _rows(site, mariadb) == dict.fromkeys(["reporting", "archive", "mariadb"], _published(site))
+    site.set_up()
+    stored = distribution_rows(site, "SELECT count(*), count(DISTINCT xact_seqno) FROM msschema_changes")
+    assert stored == [(1, 1)]
