@@ -103,8 +103,8 @@ def stored_commands(site: Site) -> list[BrowsedCommand]:
     with DistributionDatabase(site.databases.distribution) as database:
         record = database.publications.get(site.publication.publication)
         batches = database.batches.after(record, b"")
-        names = dialect_of(site.connections[site.publication.subscriptions[0].connection]).capabilities.procedure_names
-        return list(browse(record, batches, database.articles.by_id(record), Selection(), names))
+        dialect = dialect_of(site.connections[site.publication.subscriptions[0].connection])
+        return list(browse(record, batches, database.articles.by_id(record), Selection(), dialect))
 
 
 def assert_each_change_was_made_once(site: Site) -> None:

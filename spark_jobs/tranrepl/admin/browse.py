@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
+from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
-from tranrepl.subscriber.capabilities import NameLimit
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.command_text import command_text, message_text
+from tranrepl.subscriber.dialect import Dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class BrowsedCommand:
     """Empty for a script and a tracer token."""
     operation: str
     command: str
+    statements: tuple[str, ...] = ()
+    """What a schema change runs at the Subscriber; what is no statement is a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,10 @@ def browse(
     batches: Sequence[Batch],
     articles: Mapping[int, RegisteredArticle],
     selection: Selection,
-    procedure_names: NameLimit,
+    dialect: Dialect,
 ) -> Iterator[BrowsedCommand]:
-    """Yield stored commands in order, their procedures named as a Subscriber of that limit has them.
+    """Yield stored commands in order, as a Subscriber of that kind gets them: the names of procedures, and what schema
+    changes run at a table that setup made.
 
     Raises ConfigurationError where the store cannot be read from here.
     """
@@ -60,7 +65,7 @@ def browse(
                 if row["article_id"] == NO_ARTICLE_ID:
                     yield _browsed_message(row)
                 else:
-                    yield _browsed(row, articles[row["article_id"]], procedure_names)
+                    yield _browsed(row, articles, dialect)
 
 
 def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> Iterator[pa.Table]:
@@ -80,16 +85,28 @@ def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArti
         yield table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)
 
 
-def _browsed(row: Mapping[str, Any], article: RegisteredArticle, procedure_names: NameLimit) -> BrowsedCommand:
-    operation = Operation(row["operation"])
+def _browsed(row: Mapping[str, Any], articles: Mapping[int, RegisteredArticle], dialect: Dialect) -> BrowsedCommand:
+    operation, article = Operation(row["operation"]), articles[row["article_id"]]
     return BrowsedCommand(
         row["xact_seqno"].hex(),
         row["command_id"],
         row["commit_time"],
         str(article.source),
         operation.name,
-        command_text(article, operation, row, procedure_names),
+        command_text(article, operation, row, dialect.capabilities.procedure_names),
+        _statements(row["after"], articles, dialect) if operation is Operation.SCHEMA else (),
     )
+
+
+def _statements(text: str, articles: Mapping[int, RegisteredArticle], dialect: Dialect) -> tuple[str, ...]:
+    change = SchemaChange.model_validate_json(text)
+    old, new = articles[change.article_id], articles.get(change.new_article_id or 0)
+    if new is None:
+        return ()
+    try:
+        return tuple(dialect.planned_statements(change, old, new))
+    except ReplicationError as problem:
+        return (f"-- {problem.message}",)
 
 
 def _browsed_message(row: Mapping[str, Any]) -> BrowsedCommand:

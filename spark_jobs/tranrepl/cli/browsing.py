@@ -35,7 +35,7 @@ def browse(
             "--subscription",
             "-s",
             metavar="NAME",
-            help="Name procedures as this Subscriber has them.",
+            help="Name procedures as this Subscriber has them, and show what a schema change runs there.",
             show_default="the first",
             autocompletion=complete_subscription,
         ),
@@ -48,11 +48,11 @@ def browse(
         topology = load(file)
         selection = Selection(_seqno(first), _seqno(last), article)
         chosen_article(topology.publication, article)
-        names = topology.dialect(chosen(topology.publication, subscription)[0]).capabilities.procedure_names
+        dialect = topology.dialect(chosen(topology.publication, subscription)[0])
         with topology.distributor() as database:
             record = database.publications.get(topology.publication.publication)
             batches = database.batches.after(record, b"")
-            found = browse_commands(record, batches, database.articles.by_id(record), selection, names)
+            found = browse_commands(record, batches, database.articles.by_id(record), selection, dialect)
             commands = [command for command, _ in zip(found, range(limit), strict=False)]
         if not commands:
             err.print(escape(_why_none(file, record, batches)), highlight=False)
@@ -98,6 +98,8 @@ def _show_commands(commands: list[BrowsedCommand], limit: int, as_json: bool) ->
             time = f"{command.commit_time:%Y-%m-%d %H:%M:%S}"
             out.print(f"[bold]0x{shown}[/]  [dim]{time} UTC[/]", highlight=False, soft_wrap=True)
         out.print(f"{command.command_id:>6}  {escape(command.command)}", highlight=False, soft_wrap=True)
+        for statement in command.statements:
+            out.print(f"        {escape(statement)}", highlight=False, soft_wrap=True)
     if len(commands) == limit:
         out.print(f"the first {limit} commands; --limit shows more, --from continues")
 
@@ -110,4 +112,5 @@ def _command_fields(command: BrowsedCommand) -> dict[str, Any]:
         "article": command.article,
         "operation": command.operation,
         "command": command.command,
+        "statements": list(command.statements),
     }

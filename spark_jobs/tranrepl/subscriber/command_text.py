@@ -14,7 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
-from tranrepl.model.schema_change import ColumnChange, LabelChange, PartitionChange, SchemaChange
+from tranrepl.model.schema_change import SETUP_TAG, ColumnChange, LabelChange, PartitionChange, SchemaChange
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.subscriber.capabilities import NameLimit
@@ -79,7 +79,8 @@ def schema_change_text(article: RegisteredArticle, change: SchemaChange) -> str:
         done.append("no longer published")
     if change.rows_unknown is not None:
         done.append(f"reinitialized: {change.rows_unknown}")
-    return f"ALTER TABLE {article.destination}: {', '.join([*done, *change.notes])}"
+    what = change.tag if change.tag == SETUP_TAG else "ALTER TABLE"
+    return f"{what} {article.destination}: {', '.join([*done, *change.notes])}"
 
 
 def _column_change_text(change: ColumnChange) -> str:

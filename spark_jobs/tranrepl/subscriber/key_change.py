@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import ColumnAction
+from tranrepl.model.schema_change import ColumnAction, SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
 
 
@@ -19,19 +19,24 @@ class KeyChange:
 
 def key_change(step: SchemaStep) -> KeyChange | None:
     """Return what becomes of the primary key; None where it stays, or the article's rows are not copied again."""
-    if step.new is None or step.change.rows_unknown is None:
+    return None if step.new is None else changed_key(step.change, step.old, step.new)
+
+
+def changed_key(change: SchemaChange, old: RegisteredArticle, new: RegisteredArticle) -> KeyChange | None:
+    """Return the same of a change between two definitions."""
+    if change.rows_unknown is None:
         return None
-    change = KeyChange(_renamed_key(step), _key_of(step.new))
-    return None if change.before == change.now else change
+    key = KeyChange(_renamed_key(change, old), _key_of(new))
+    return None if key.before == key.now else key
 
 
 def _key_of(article: RegisteredArticle) -> list[str]:
     return [article.columns[at].name for at in article.key_positions]
 
 
-def _renamed_key(step: SchemaStep) -> list[str]:
-    names = _key_of(step.old)
-    for part in step.change.columns:
+def _renamed_key(change: SchemaChange, old: RegisteredArticle) -> list[str]:
+    names = _key_of(old)
+    for part in change.columns:
         if part.action is ColumnAction.RENAME:
             names = [part.new_name or name if name == part.column else name for name in names]
     return names

@@ -18,7 +18,6 @@ from tranrepl.distribution import delivery
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.model.script import Script
-from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.postgres import apply
 
 _SCRIPT = """
@@ -185,7 +184,7 @@ def test_browse_shows_a_script_with_its_name_and_its_text(site: Site, tmp_path: 
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
         batches, articles = database.batches.after(record, b""), database.articles.by_id(record)
-        (shown,) = browse(record, batches, articles, Selection(), NameLimit())
+        (shown,) = browse(record, batches, articles, Selection(), site.topology.dialect("reporting"))
     assert (shown.operation, shown.article) == ("SCRIPT", "")
     assert shown.command == "SCRIPT views.sql: GRANT SELECT ON t TO pg_monitor;"
 

@@ -25,7 +25,6 @@ from tranrepl.errors import MissingRightError
 from tranrepl.failpoint import Failpoint
 from tranrepl.log_reader import job as log_reader_job
 from tranrepl.model.tracer_token import TracerToken
-from tranrepl.subscriber.capabilities import NameLimit
 
 _ROWS = "SELECT id FROM t ORDER BY id"
 _ARRIVED = (
@@ -246,7 +245,7 @@ def test_browse_shows_a_token(site: Site) -> None:
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
         batches, articles = database.batches.after(record, b""), database.articles.by_id(record)
-        (shown,) = browse(record, batches, articles, Selection(), NameLimit())
+        (shown,) = browse(record, batches, articles, Selection(), site.topology.dialect("reporting"))
     assert (shown.operation, shown.article, shown.command) == ("TRACER_TOKEN", "", f"TRACER TOKEN {token}")
 
 

@@ -73,7 +73,7 @@ def test_columns_are_dropped_and_renamed_in_their_place(plain_site: Site) -> Non
     result = site.deliver(history)
     assert result.error is None, result.error
     assert site.rows("vendor") == site.rows("vendor", "id", "title") == [(2, "Clark")]
-    assert [it.split(" ")[-4:] for it in result.notices if "RENAME" in it] == [["COLUMN", "name", "TO", "title"]] or (
+    assert [it.split(" ")[-4:] for it in result.notices if ": RENAME" in it] == [["COLUMN", "name", "TO", "title"]] or (
         site.kind.database == "postgres"
     )
 

@@ -77,7 +77,7 @@ class CommittedChanges:
         return [*self._told(step, plan), *key]
 
     def _told(self, step: SchemaStep, plan: ColumnPlan) -> list[str]:
-        return [*told(step, self._where), *plan.told]
+        return [*told(step, self._where), *plan.told, *self._changes.take_ran()]
 
     def _begin(self, place: CommandPlace, before: tuple[TableColumn, ...]) -> None:
         self._database.before_commit(self._session)

@@ -39,9 +39,10 @@ from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue, Place
-from tranrepl.subscriber.generic.column_steps import ColumnStatements
+from tranrepl.subscriber.generic.column_steps import ColumnStatements, MadeColumn
 from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
+from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.value_conversion import Binding, ColumnType
 
@@ -222,6 +223,13 @@ class SqlDatabase:
     def column_statements(self, session: sa.Connection, place: Place) -> ColumnStatements | None:
         """Return what changes the columns of a table; None where nobody has tried it."""
         del session, place
+        return None
+
+    def planned_columns(
+        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
+    ) -> ColumnStatements | None:
+        """Return what records the statements of `column_statements` at a table that setup made with these columns."""
+        del recorder, place, columns
         return None
 
     def lock_session(self, session: sa.Connection, name: str) -> bool:

@@ -98,6 +98,17 @@ def intended_target(
     return _target(database, article, described, _names(article), frozenset(), key_is_unique=True)
 
 
+def made_target(database: SqlDatabase, article: RegisteredArticle, dialect: sa.Dialect) -> SqlTarget:
+    """Return the article as setup would create it, by what is registered of it: a domain is not known there."""
+    described = [
+        database.described_type(
+            column_type_of(database, it.type_name, indexed=it.key_ordinal is not None or it.unique), dialect
+        )
+        for it in article.columns
+    ]
+    return _target(database, article, described, _names(article), frozenset(), key_is_unique=True)
+
+
 def created_type(
     database: SqlDatabase, column: ColumnDescription, *, referencing: bool = False
 ) -> types.TypeEngine[Any]:

@@ -12,12 +12,14 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.generic.apply import SqlApplier
 from tranrepl.subscriber.generic.constraints import not_for_replication_problems
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.planned_change import planned_statements
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.generic.subscriber import SqlSubscriber
@@ -89,6 +91,9 @@ class SqlDialect:
         with self._connected(connection) as session:
             writing = session.execution_options(**{APPLIES: True})
             yield SqlTeardown(writing, self._database.of_server(session), key)
+
+    def planned_statements(self, change: SchemaChange, old: RegisteredArticle, new: RegisteredArticle) -> list[str]:
+        return planned_statements(self._database, change, old, new)
 
     def comparison(
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int

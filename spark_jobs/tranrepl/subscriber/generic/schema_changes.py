@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import sqlalchemy as sa
 
@@ -10,7 +11,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.generic.column_changes import ColumnPlan, RowUpdate, column_plan, table_columns
+from tranrepl.subscriber.generic.column_changes import ColumnPlan, column_plan, table_columns
 from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnStep, TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.definitions import Definitions
@@ -18,6 +19,8 @@ from tranrepl.subscriber.generic.destination import find_destination, target
 from tranrepl.subscriber.generic.key_changes import KeyChanges
 from tranrepl.subscriber.generic.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
+from tranrepl.subscriber.generic.recorded_statements import recorded
+from tranrepl.subscriber.generic.row_updates import update_statement
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.key_change import key_change
 from tranrepl.subscriber.procedure_names import PREFIXES
@@ -35,6 +38,7 @@ class SchemaChanges:
         self._definitions = Definitions(session, key)
         scripter = database.scripter
         self._procedures = None if scripter is None else ProcedureSetup(session, scripter, key, where)
+        self._ran: list[str] = []
 
     def apply(self, step: SchemaStep) -> list[str]:
         """Apply a change as part of the open transaction, and return what was left alone.
@@ -52,7 +56,18 @@ class SchemaChanges:
             self.update_rows(step.new, plan)
             self.remove_rows(step, step.new)
         self.record(step)
-        return [*told(step, self._where), *plan.told, *key]
+        return [*told(step, self._where), *plan.told, *key, *self.take_ran()]
+
+    def take_ran(self) -> list[str]:
+        """Return the statements that changed the table and its rows since the last call."""
+        ran, self._ran = self._ran, []
+        return [f"{self._where}: ran {it}" for it in ran]
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        with recorded(self._session) as ran:
+            yield
+        self._ran += ran
 
     def is_pending(self, step: SchemaStep) -> bool:
         """Return whether the table stands before the change."""
@@ -100,13 +115,15 @@ class SchemaChanges:
     def change_columns(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
         statements = self._statements(article)
         if statements is not None:
-            statements.execute(plan.steps)
+            with self._recorded():
+                statements.execute(plan.steps)
 
     def complete_columns(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
         """Do what may have to be done behind `change_columns`, and may be done twice."""
         statements = self._statements(article)
         if statements is not None:
-            statements.complete(plan.steps)
+            with self._recorded():
+                statements.complete(plan.steps)
 
     def change_key(self, step: SchemaStep) -> list[str]:
         """Let the table's primary key follow the article's, once its columns are changed; return what was done. It may
@@ -116,7 +133,8 @@ class SchemaChanges:
         if step.new is None or change is None or statements is None:
             return []
         changes = KeyChanges(self._session, self._database, step.new, statements)
-        return [f"{self._where}: {it}" for it in changes.apply(change)]
+        with self._recorded():
+            return [f"{self._where}: {it}" for it in changes.apply(change)]
 
     def has_procedures(self, article: RegisteredArticle) -> bool:
         """Return whether any procedure applies commands of the article."""
@@ -134,21 +152,10 @@ class SchemaChanges:
     def update_rows(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
         at = self._target(article) if plan.updates else None
         for update in plan.updates:
-            if at is not None:
-                self._update_rows(at, update)
-
-    def _update_rows(self, at: SqlTarget, update: RowUpdate) -> None:
-        converts = next((it.conversion for it in at.columns if it.name == update.column), None)
-        if converts is None:
-            # A column that is not published any more.
-            return
-        table = at.table()
-        column = table.c[update.column]
-        value = None if update.value is None else converts.convert(update.value)
-        statement = sa.update(table).values({column.name: sa.bindparam("tranrepl_value", value, converts.bind)})
-        if update.old_value is not None:
-            statement = statement.where(column == sa.bindparam("tranrepl_old", converts.convert(update.old_value)))
-        self._session.execute(statement)
+            statement = None if at is None else update_statement(at, update)
+            if statement is not None:
+                with self._recorded():
+                    self._session.execute(statement)
 
     def remove_rows(self, step: SchemaStep, article: RegisteredArticle) -> None:
         """Delete the rows that went with partitions. Where it is not known which those are, the article has a snapshot
@@ -158,7 +165,8 @@ class SchemaChanges:
             return
         at = self._target(article)
         for rows in removed:
-            self._session.execute(delete_rows(at, rows))
+            with self._recorded():
+                self._session.execute(delete_rows(at, rows))
 
     def record(self, step: SchemaStep) -> None:
         """Record the definition that the table and its procedures stand at from now on."""

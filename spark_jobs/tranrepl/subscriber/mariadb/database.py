@@ -28,13 +28,15 @@ from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.generic.column_steps import MadeColumn
 from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
 from tranrepl.subscriber.generic.database import spelled
 from tranrepl.subscriber.generic.numbered_database import NumberedDatabase, procedure_ended_transaction
+from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.generic.staged_bulk import BulkRules
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
-from tranrepl.subscriber.mariadb.columns import MariaDbColumns
+from tranrepl.subscriber.mariadb.columns import MariaDbColumns, PlannedMariaDbColumns
 from tranrepl.subscriber.mariadb.comparison import WAYS
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems
@@ -142,6 +144,11 @@ class MariaDb(NumberedDatabase):
 
     def column_statements(self, session: sa.Connection, place: Place) -> MariaDbColumns:
         return MariaDbColumns(session, place)
+
+    def planned_columns(
+        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
+    ) -> PlannedMariaDbColumns:
+        return PlannedMariaDbColumns(recorder, place, columns)
 
     def lock_session(self, session: sa.Connection, name: str) -> bool:
         granted: int | None = session.scalar(_GET_LOCK, {"name": _lock_name(name), "seconds": _LOCK_SECONDS})

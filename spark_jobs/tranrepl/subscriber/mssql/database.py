@@ -26,6 +26,7 @@ from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, Name
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.catalogue import Catalogue, Place
+from tranrepl.subscriber.generic.column_steps import MadeColumn
 from tranrepl.subscriber.generic.comparison import SqlComparison
 from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC
 from tranrepl.subscriber.generic.numbered_database import (
@@ -33,6 +34,7 @@ from tranrepl.subscriber.generic.numbered_database import (
     NumberedDatabase,
     procedure_ended_transaction,
 )
+from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.generic.staged_bulk import BulkRules
 from tranrepl.subscriber.mssql import statement_batches
@@ -40,7 +42,7 @@ from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
 from tranrepl.subscriber.mssql.bulk import SqlServerBulk
 from tranrepl.subscriber.mssql.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mssql.column_types import described_type, is_binary
-from tranrepl.subscriber.mssql.columns import SqlServerColumns
+from tranrepl.subscriber.mssql.columns import PlannedSqlServerColumns, SqlServerColumns
 from tranrepl.subscriber.mssql.comparison import compared
 from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
@@ -127,6 +129,11 @@ class SqlServer(NumberedDatabase):
 
     def column_statements(self, session: sa.Connection, place: Place) -> SqlServerColumns:
         return SqlServerColumns(session, place)
+
+    def planned_columns(
+        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
+    ) -> PlannedSqlServerColumns:
+        return PlannedSqlServerColumns(recorder, place, columns)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -14,8 +14,8 @@ from tranrepl.model.schema_change import ColumnAction, ColumnChange
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translate
+from tranrepl.subscriber.postgres.alter_statements import actions, retype
 from tranrepl.subscriber.postgres.destination import find_destination
-from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.schema_changes import DestinationColumn
 
 _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
@@ -47,38 +47,21 @@ class PostgresTable:
         return column.type_name == change.type_name
 
     def alter(self, change: ColumnChange) -> Iterator[str]:
-        column = sql.Identifier(change.column)
         match change.action:
             case ColumnAction.ADD if change.generation_expression is not None:
-                yield self._add_generated(change, change.generation_expression)
-            case ColumnAction.ADD:
-                yield from self._add(change)
+                yield self._add_generated(change)
             case ColumnAction.DROP:
                 yield from self._drop(change)
-            case ColumnAction.RENAME:
-                new = sql.Identifier(change.new_name or change.column)
-                yield self._execute(sql.SQL("RENAME COLUMN {} TO {}").format(column, new))
             case ColumnAction.RETYPE:
                 yield self._retype(change)
-            case ColumnAction.DROP_NOT_NULL:
-                yield self._execute(sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(column))
+            case _:
+                for action in actions(change, keeps_rows=self._keeps_rows):
+                    yield self._execute(action)
 
-    def _add(self, change: ColumnChange) -> Iterator[str]:
-        """Add a column; rows that are there get the Publisher's value, which PostgreSQL keeps once for all of them."""
-        column = sql.Identifier(change.column)
-        added = sql.SQL("ADD COLUMN {} {}").format(column, _type(change))
-        if change.existing_value is None:
-            yield self._execute(added)
-            return
-        yield self._execute(sql.SQL("{} DEFAULT {}").format(added, sql.Literal(change.existing_value)))
-        yield self._execute(sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(column))
-
-    def _add_generated(self, change: ColumnChange, expression: str) -> str:
+    def _add_generated(self, change: ColumnChange) -> str:
         """Add a column that is generated from others. It does not travel: where the expression has no meaning here, the
         table does without."""
-        added = sql.SQL("ADD COLUMN {} {} GENERATED ALWAYS AS ({}) STORED").format(
-            sql.Identifier(change.column), _type(change), trusted(expression)
-        )
+        (added,) = actions(change, keeps_rows=self._keeps_rows)
         try:
             with self._session.transaction():
                 return self._execute(added)
@@ -96,17 +79,15 @@ class PostgresTable:
             yield self._execute(sql.SQL("DROP COLUMN IF EXISTS {}").format(sql.Identifier(name)))
 
     def _retype(self, change: ColumnChange) -> str:
-        column, wanted = sql.Identifier(change.column), _type(change)
-        retyped = sql.SQL("ALTER COLUMN {} TYPE {}").format(column, wanted)
+        (retyped,) = actions(change, keeps_rows=self._keeps_rows)
         if self._keeps_rows:
             return self._execute(retyped)
         try:
             with self._session.transaction():
-                converted = sql.SQL(" USING {}::{}").format(column, trusted(change.type_name or ""))
-                return self._execute(retyped + converted)
+                return self._execute(retyped)
         except (ConfigurationError, DataError):
-            loosened = sql.SQL("ALTER COLUMN {} DROP NOT NULL, {} USING NULL").format(column, retyped)
-            return self._execute(loosened)
+            loosened = sql.SQL("ALTER COLUMN {} DROP NOT NULL, {} USING NULL")
+            return self._execute(loosened.format(sql.Identifier(change.column), retype(change)))
 
     def _execute(self, action: sql.Composable) -> str:
         statement = sql.SQL("ALTER TABLE {} {}").format(qualified(self._name), action)
@@ -118,11 +99,6 @@ class PostgresTable:
                 raise _refused_by_dependents(self._place, text, error) from error
             raise translate(self._place, error) from error
         return f"{self._place}: {text}"
-
-
-def _type(change: ColumnChange) -> sql.Composable:
-    collation = f" COLLATE {change.collation}" if change.collation else ""
-    return trusted(f"{change.type_name}{collation}")
 
 
 def _refused_by_dependents(where: str, text: str, error: psycopg.Error) -> ConfigurationError:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from psycopg import sql
 
-from tranrepl.model.schema_change import LabelAction, SchemaChange
+from tranrepl.model.schema_change import LabelAction, LabelChange, SchemaChange
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.postgres.procedures import trusted
 
@@ -28,11 +28,7 @@ def add_labels(session: Session, change: SchemaChange) -> Iterator[str]:
         if labels is None:
             yield _no_type(it.type_name)
         elif it.label not in labels:
-            # A label that is unknown here gives no place.
-            place = sql.SQL(" BEFORE {}").format(sql.Literal(it.before)) if it.before in labels else sql.SQL("")
-            yield _execute(
-                session, it.type_name, sql.SQL("ADD VALUE IF NOT EXISTS {}").format(sql.Literal(it.label)) + place
-            )
+            yield _execute(session, added_label(it, known=it.before in labels))
 
 
 def rename_labels(session: Session, change: SchemaChange) -> Iterator[str]:
@@ -45,8 +41,7 @@ def rename_labels(session: Session, change: SchemaChange) -> Iterator[str]:
         if labels is None:
             yield _no_type(it.type_name)
         elif it.label in labels and it.new_label not in labels:
-            renamed = sql.SQL("RENAME VALUE {} TO {}").format(sql.Literal(it.label), sql.Literal(it.new_label))
-            yield _execute(session, it.type_name, renamed)
+            yield _execute(session, renamed_label(it))
 
 
 def _labels(session: Session, type_name: str) -> list[str] | None:
@@ -58,7 +53,23 @@ def _no_type(type_name: str) -> str:
     return f"{type_name} is no enumerated type here: its labels were left alone"
 
 
-def _execute(session: Session, type_name: str, action: sql.Composable) -> str:
-    statement = sql.SQL("ALTER TYPE {} {}").format(trusted(type_name), action)
+def added_label(change: LabelChange, *, known: bool) -> sql.Composed:
+    """Return what adds a label before another one; where that is not known at the Subscriber, it gives no place."""
+    before = known and change.before is not None
+    place = sql.SQL(" BEFORE {}").format(sql.Literal(change.before)) if before else sql.SQL("")
+    return _altered(change, sql.SQL("ADD VALUE IF NOT EXISTS {}").format(sql.Literal(change.label)) + place)
+
+
+def renamed_label(change: LabelChange) -> sql.Composed:
+    """Return what renames a label."""
+    names = sql.Literal(change.label), sql.Literal(change.new_label)
+    return _altered(change, sql.SQL("RENAME VALUE {} TO {}").format(*names))
+
+
+def _altered(change: LabelChange, action: sql.Composable) -> sql.Composed:
+    return sql.SQL("ALTER TYPE {} {}").format(trusted(change.type_name), action)
+
+
+def _execute(session: Session, statement: sql.Composed) -> str:
     session.execute(statement)
     return statement.as_string(None)

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlglot.dialects.sqlite import SQLite
 
+from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration
-from tranrepl.subscriber.generic.column_statements import AlembicColumns
-from tranrepl.subscriber.generic.column_steps import RetypedColumn
+from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted
+from tranrepl.subscriber.generic.column_steps import ColumnStep, MadeColumn, RetypedColumn
+from tranrepl.subscriber.generic.recorded_statements import StatementRecorder, recorded
 from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, rebuild
 
 _STATEMENT = sa.text("SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = lower(:name)")
@@ -55,3 +57,29 @@ class SqliteColumns(AlembicColumns):
             self.session.exec_driver_sql(f"PRAGMA schema_version = {version + 1}")
         finally:
             self.session.exec_driver_sql("PRAGMA writable_schema = OFF")
+
+
+class PlannedSqliteColumns(SqliteColumns):
+    """The statements for a table that setup made, which are recorded: they run at such a table in memory."""
+
+    def __init__(self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]) -> None:
+        self._recorder = recorder
+        self._place = place
+        self._columns = columns
+
+    def execute(self, steps: Sequence[ColumnStep]) -> None:
+        engine = sa.create_engine("sqlite://")
+        with engine.connect() as session:
+            _made(self._place[1], self._columns).create(session)
+            with recorded(session) as ran:
+                SqliteColumns(session, self._place).execute(steps)
+        engine.dispose()
+        self._recorder.statements += ran
+
+
+def _made(name: str, columns: Sequence[MadeColumn]) -> sa.Table:
+    made = [
+        sa.Column(always_quoted(it.name), it.type, primary_key=it.of_key, nullable=it.nullable, autoincrement=False)
+        for it in columns
+    ]
+    return sa.Table(always_quoted(name), sa.MetaData(), *made)

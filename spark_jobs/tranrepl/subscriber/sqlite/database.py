@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,8 +16,10 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.generic.column_steps import MadeColumn
 from tranrepl.subscriber.generic.database import SqlDatabase, first_line
-from tranrepl.subscriber.sqlite.columns import SqliteColumns
+from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
+from tranrepl.subscriber.sqlite.columns import PlannedSqliteColumns, SqliteColumns
 from tranrepl.subscriber.value_conversion import Binding, Decimals
 
 _BUSY_SECONDS = 60
@@ -67,6 +70,11 @@ class Sqlite(SqlDatabase):
 
     def column_statements(self, session: sa.Connection, place: Place) -> SqliteColumns:
         return SqliteColumns(session, place)
+
+    def planned_columns(
+        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
+    ) -> PlannedSqliteColumns:
+        return PlannedSqliteColumns(recorder, place, columns)
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
         if not isinstance(error, OperationalError):

@@ -1,0 +1,23 @@
+"""Values that rows get with a schema change, as a statement."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tranrepl.subscriber.generic.column_changes import RowUpdate
+from tranrepl.subscriber.generic.target import SqlTarget
+
+
+def update_statement(at: SqlTarget, update: RowUpdate) -> sa.Update | None:
+    """Return the statement; None of a column that is not published any more."""
+    converts = next((it.conversion for it in at.columns if it.name == update.column), None)
+    if converts is None:
+        return None
+    table = at.table()
+    column = table.c[update.column]
+    value = None if update.value is None else converts.convert(update.value)
+    statement = sa.update(table).values({column.name: sa.bindparam("tranrepl_value", value, converts.bind)})
+    if update.old_value is not None:
+        old = sa.bindparam("tranrepl_old", converts.convert(update.old_value), converts.bind)
+        statement = statement.where(column == old)
+    return statement

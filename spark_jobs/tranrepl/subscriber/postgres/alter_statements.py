@@ -1,0 +1,53 @@
+"""What a schema change does to one column of a PostgreSQL table, as actions of ALTER TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psycopg import sql
+
+from tranrepl.model.schema_change import ColumnAction, ColumnChange
+from tranrepl.subscriber.postgres.procedures import trusted
+
+
+def actions(change: ColumnChange, *, keeps_rows: bool) -> Iterator[sql.Composable]:
+    """Yield the actions, each of a statement of its own. Where the table does not keep its rows (not `keeps_rows`), a
+    value becomes one of a new type by a cast."""
+    column = sql.Identifier(change.column)
+    match change.action:
+        case ColumnAction.ADD:
+            yield from _added(change)
+        case ColumnAction.DROP:
+            yield sql.SQL("DROP COLUMN IF EXISTS {}").format(column)
+        case ColumnAction.RENAME:
+            yield sql.SQL("RENAME COLUMN {} TO {}").format(column, sql.Identifier(change.new_name or change.column))
+        case ColumnAction.RETYPE:
+            retyped = retype(change)
+            cast = sql.SQL(" USING {}::{}").format(column, trusted(change.type_name or ""))
+            yield retyped if keeps_rows else retyped + cast
+        case ColumnAction.DROP_NOT_NULL:
+            yield sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(column)
+
+
+def _added(change: ColumnChange) -> Iterator[sql.Composable]:
+    """Yield what adds a column; rows that are there get the Publisher's value, which PostgreSQL keeps once for all of
+    them."""
+    column = sql.Identifier(change.column)
+    added = sql.SQL("ADD COLUMN {} {}").format(column, _type(change))
+    if change.generation_expression is not None:
+        yield added + sql.SQL(" GENERATED ALWAYS AS ({}) STORED").format(trusted(change.generation_expression))
+    elif change.existing_value is None:
+        yield added
+    else:
+        yield added + sql.SQL(" DEFAULT {}").format(sql.Literal(change.existing_value))
+        yield sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(column)
+
+
+def retype(change: ColumnChange) -> sql.Composed:
+    """Return what gives a column its new type."""
+    return sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(change.column), _type(change))
+
+
+def _type(change: ColumnChange) -> sql.Composable:
+    collation = f" COLLATE {change.collation}" if change.collation else ""
+    return trusted(f"{change.type_name}{collation}")
