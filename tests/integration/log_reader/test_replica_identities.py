@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.databases import Databases
 from support.equality import differing_rows
 from support.observed import stored_commands
 from support.site import Site
+from support.spark_here import SparkHere
 from support.vendor_site import OTHER, VENDOR, VENDOR_ROWS, begun, message, vendor_site
 from support.whole_run import good_run, whole_run
 from tranrepl.errors import ErrorKind
@@ -92,3 +94,31 @@ def test_an_article_that_needs_no_old_rows_goes_on_with_the_key_alone(site: Site
     site.at_publisher("UPDATE vendor SET id = 100, name = 'moved' WHERE id = 9", "UPDATE vendor SET rating = 3")
     good_run(site)
     assert differing_rows(site) == {}
+
+
+@pytest.mark.parametrize("replicate_ddl", [False, True], ids=["not announced", "announced"])
+@pytest.mark.parametrize("settings", [{}, {"filter": "rating < 15"}], ids=["all rows", "filter"])
+def test_inserts_need_no_replica_identity(
+    ends: Databases, tmp_path: Path, settings: Mapping[str, Any], *, replicate_ddl: bool
+) -> None:
+    """Where they are all that is propagated: UPDATE and DELETE of the table fail at the Publisher, as PostgreSQL has
+    it for any that is published."""
+    article = {"source": "public.vendor", "upd_cmd": "NONE", "del_cmd": "NONE", **settings}
+    site = Site(ends, tmp_path / "store", [article, "public.other"], SparkHere(), replicate_ddl=replicate_ddl)
+    site.at_publisher(VENDOR, OTHER)
+    site.set_up()
+    site.at_publisher(
+        "INSERT INTO vendor VALUES (1, 'before', 1, NULL)",
+        "ALTER TABLE vendor REPLICA IDENTITY NOTHING",
+        VENDOR_ROWS.replace("(1, 20)", "(2, 20)"),
+        "INSERT INTO other VALUES (1, 'one')",
+    )
+    for statement in ("UPDATE vendor SET rating = 1", "DELETE FROM vendor"):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            site.at_publisher(statement)
+    good_run(site)
+    site.at_publisher("INSERT INTO vendor VALUES (21, 'after', 2, NULL)")
+    good_run(site)
+    wanted = site.at_publisher(f"SELECT * FROM vendor WHERE {settings.get('filter', 'true')} ORDER BY 1")
+    assert site.at_subscriber("SELECT * FROM vendor ORDER BY 1") == wanted
+    assert site.at_subscriber("SELECT * FROM other") == [(1, "one")]
