@@ -44,6 +44,10 @@ class Failpoint(StrEnum):
     # Clean-up
     UNREGISTERED = "unregistered"
     """Batches are not registered any more, and their folders are still there."""
+    MERGED = "merged"
+    """Small batches are in one folder together, which is not registered."""
+    MERGE_REGISTERED = "merge_registered"
+    """That folder is registered in their place, and theirs are still there."""
 
     # Snapshot
     SNAPSHOT_INITIATED = "snapshot_initiated"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +34,8 @@ def store_in_small_batches(site: Site, transactions: int = 1) -> int:
     with psycopg.connect(**site.databases.distribution.libpq_parameters("test")) as session:  # type: ignore[arg-type]
         session.execute("DELETE FROM msrepl_batches")
         session.cursor().executemany(_ROW, [_stored(store, batch) for batch in batches])
+    for folder in folders:
+        shutil.rmtree(folder)
     return len(batches)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from support.command_history import Column, History, table_description
 from support.site import Site
 from tranrepl.admin.check import check_publisher
-from tranrepl.distribution.stored_range import mounted_folder
+from tranrepl.distributor.batch_files import mounted_folder
 from tranrepl.distributor.command_file import publish, write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, StoredSchemaChange
 from tranrepl.model.article import RegisteredArticle

@@ -1,9 +1,11 @@
-"""`tranrepl cleanup`: remove what every Subscriber has, and what is too old to be kept for one that has not."""
+"""`tranrepl cleanup`: remove what every Subscriber has, and what is too old to be kept for one that has not; put small
+batches together."""
 
 from __future__ import annotations
 
 from tranrepl.distributor.cleanup import ActiveSubscription, Cleanup, remove_expired
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.merging import merge_small_batches
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
@@ -11,7 +13,7 @@ from tranrepl.topology import Topology
 
 
 def clean_up(topology: Topology) -> Cleanup:
-    """Clean up one publication: its batches, their folders, its history.
+    """Clean up one publication: its batches, their folders, its history. Small batches that stay are put together.
 
     A Subscriber that does not answer keeps what it may need, and is named in the result. Raises ConfigurationError
     where the publication is not set up or its store cannot be reached from here.
@@ -29,7 +31,9 @@ def clean_up(topology: Topology) -> Cleanup:
                 unreachable[subscription.subscription] = error.message
             subscriptions.append(ActiveSubscription(subscription, watermark))
         done = remove_expired(database, record, publication.distributor, subscriptions)
-    return done.model_copy(update={"unreachable": unreachable})
+        watermarks = {it.watermark for it in subscriptions if it.watermark is not None}
+        merged = merge_small_batches(database, record, watermarks)
+    return done.model_copy(update={"unreachable": unreachable, "merged_batches": merged})
 
 
 def _needed_after(

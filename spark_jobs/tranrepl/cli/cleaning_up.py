@@ -12,7 +12,7 @@ from tranrepl.cli.output import counted, err, failing_clearly, out, print_error,
 
 @app.command(epilog="Example: [bold]tranrepl cleanup dags/publications/purchasing.yaml[/]")
 def cleanup(file: File, as_json: JsonOption = False) -> None:
-    """Remove stored commands that every Subscriber has, and old history.
+    """Remove stored commands that every Subscriber has, and old history. Put small batches together.
 
     A subscription with a command older than max_distretention is deactivated.
     """
@@ -33,4 +33,7 @@ def cleanup(file: File, as_json: JsonOption = False) -> None:
             counted(done.tracer_tokens, "tracer token"),
             counted(done.orphan_folders, "orphan folder"),
         ]
-        out.print(f"{topology.publication.publication}: removed {', '.join(removed)}")
+        name = topology.publication.publication
+        out.print(f"{name}: removed {', '.join(removed)}")
+        if done.merged_batches:
+            out.print(f"{name}: put {counted(done.merged_batches, 'small batch', 'small batches')} together")

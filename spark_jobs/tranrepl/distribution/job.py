@@ -37,11 +37,12 @@ from tranrepl.distribution.stored_batches import (
     is_read_in_order,
     stored_commands,
 )
-from tranrepl.distribution.stored_range import LeftOut, StoredRange, tells_of_damage
+from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distribution.tracer_arrivals import last_passed
 from tranrepl.distribution.unknown_rows import settle_unknown_rows
+from tranrepl.distributor.batch_files import tells_of_damage
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest

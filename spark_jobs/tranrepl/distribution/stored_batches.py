@@ -20,15 +20,12 @@ from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.stored_range import (
     Mapped,
     StoredRange,
-    damaged,
     deliver_stored,
     first_stored_at_or_after,
-    is_small,
     map_stored,
-    mounted_folder,
-    require_count,
     rows_at_once,
 )
+from tranrepl.distributor.batch_files import damaged, is_small, mounted_folder, require_count
 from tranrepl.distributor.command_file import count_commands, mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path

@@ -15,19 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tranrepl.distributor.command_file import mounted_path, stored_files
+from tranrepl.distributor.batch_files import damaged, is_small, mounted_folder, read_small
+from tranrepl.distributor.command_file import stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.distributor.store import folder_path
-from tranrepl.errors import ConfigurationError, ErrorReport
 from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.subscriber.subscription import CommandPlace
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000
-_SMALL_COMMANDS = 2_000
-_SMALL_BYTES = 1024 * 1024
-_DAMAGED = "store: batch "
 _TRACER_TOKEN = pa.scalar(int(Operation.TRACER_TOKEN), pa.int8())
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -66,21 +62,12 @@ class StoredRange:
         held: list[pa.Table] = []
         commands = weight = 0
         for batch in batches:
-            held.append(self._whole(batch))
+            held.append(read_small(self.record, batch))
             commands, weight = commands + batch.commands, weight + batch.log_bytes
             if commands >= _MOST_ROWS or weight >= _HANDED_OVER_BYTES:
                 yield from _together(held)
                 held, commands, weight = [], 0, 0
         yield from _together(held)
-
-    def _whole(self, batch: Batch) -> pa.Table:
-        """Return all commands of a batch. It is checked as it is read: a look at each file before takes as long."""
-        try:
-            tables = [_table(file) for file in stored_files(mounted_folder(self.record, batch))]
-        except (OSError, ValueError) as error:
-            raise damaged(self.record, batch, str(error)) from error
-        require_count(self.record, batch, sum(map(len, tables)))
-        return tables[0] if len(tables) == 1 else pa.concat_tables([ROW_LAYOUT.empty_table(), *tables])
 
     def _of_large(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -122,18 +109,6 @@ class StoredRange:
             later = pc.greater_equal(rows["command_id"], self.applied_before.command_id)
             chosen = pc.and_(chosen, pc.or_(others, later))
         return rows if pc.all(chosen).as_py() else rows.filter(chosen)
-
-
-def is_small(batch: Batch) -> bool:
-    """Return whether the whole batch can be held in memory beside others."""
-    return batch.commands <= _SMALL_COMMANDS and batch.log_bytes <= _SMALL_BYTES
-
-
-def _table(file: Path) -> pa.Table:
-    # In one piece: of a small file, nearly all the time is system calls.
-    with pq.ParquetFile(pa.BufferReader(file.read_bytes())) as stored:
-        rows = stored.read(use_threads=False)
-    return rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
 
 
 def _together(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -182,31 +157,3 @@ def first_stored_at_or_after(record: PublicationRecord, batch: Batch, bound: dat
 
 def _binary(seqno: bytes) -> pa.Scalar:
     return pa.scalar(seqno, pa.binary())
-
-
-def mounted_folder(record: PublicationRecord, batch: Batch) -> Path:
-    """Return the folder of a batch in a store that is mounted."""
-    return mounted_path(folder_path(record, batch.folder)) or Path(batch.folder)
-
-
-def require_count(record: PublicationRecord, batch: Batch, commands: int) -> None:
-    """Raise ConfigurationError where a batch has other than so many commands."""
-    if commands != batch.commands:
-        raise damaged(record, batch, f"it holds {commands} commands, {batch.commands} are registered")
-
-
-def damaged(record: PublicationRecord, batch: Batch, problem: str) -> ConfigurationError:
-    """Return the error of a batch that is not in the store as it was registered."""
-    problem = " ".join(problem.split()).rstrip(".")
-    return ConfigurationError(
-        f"{_DAMAGED}{batch.folder} cannot be read: {problem}. It holds transactions "
-        f"{batch.first_xact_seqno.hex()} to {batch.last_xact_seqno.hex()}, and nothing after them is delivered",
-        remedy=f"restore {folder_path(record, batch.folder)} from a backup of the store; where there is none, "
-        "reinitialize the subscriptions",
-        xact_seqno=batch.first_xact_seqno.hex(),
-    )
-
-
-def tells_of_damage(error: ErrorReport) -> bool:
-    """Return whether it is the error of a batch that is not in the store as it was registered."""
-    return error.message.startswith(_DAMAGED)

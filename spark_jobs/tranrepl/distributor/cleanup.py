@@ -41,6 +41,8 @@ class Cleanup(BaseModel):
     history_rows: int = 0
     tracer_tokens: int = 0
     orphan_folders: int = 0
+    merged_batches: int = 0
+    """Small batches that are part of a larger one now."""
     deactivated: dict[str, ErrorReport] = {}
     """The error (21011) of each deactivated subscription, by name."""
     unreachable: dict[str, str] = {}

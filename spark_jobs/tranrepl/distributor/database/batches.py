@@ -7,7 +7,7 @@ the batch was read from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -82,7 +82,7 @@ class Batches:
             if moved.rowcount != 1:
                 raise overtaken(self._database.where, record)
             if batch is not None:
-                _insert(connection, record, batch)
+                connection.execute(msrepl_batches.insert().values(**_values(record, batch)))
             register_schema_changes(connection, record, schema_changes, definitions)
             register_scripts(connection, record, scripts)
             forget_digests(connection, record, [it.digest for it in scripts])
@@ -110,7 +110,7 @@ class Batches:
             if moved.rowcount != 1:
                 raise overtaken(self._database.where, record)
             if batch is not None:
-                _insert(connection, record, batch)
+                connection.execute(msrepl_batches.insert().values(**_values(record, batch)))
             register_schema_changes(connection, record, changes, list(definitions.values()))
             retire_articles(connection, definitions.keys())
 
@@ -126,6 +126,31 @@ class Batches:
                 .order_by(msrepl_batches.c.first_xact_seqno)
             ).all()
         return [_batch(row) for row in rows]
+
+    def entered(self, record: PublicationRecord) -> list[tuple[Batch, datetime]]:
+        """Return every registered batch in commit order, and when it was registered."""
+        mine = msrepl_batches.c.publication_id == record.publication_id
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                sa.select(msrepl_batches).where(mine).order_by(msrepl_batches.c.first_xact_seqno)
+            ).all()
+        return [(_batch(row), row.entry_time) for row in rows]
+
+    def replace(self, record: PublicationRecord, old: Sequence[Batch], new: Batch, entry_time: datetime) -> bool:
+        """Register one batch in the place of consecutive ones whose commands it holds, in one transaction. Return False
+        where they are not registered any more, with nothing done. Their folders are no batches then."""
+        theirs = sa.and_(
+            msrepl_batches.c.publication_id == record.publication_id,
+            msrepl_batches.c.first_xact_seqno >= new.first_xact_seqno,
+            msrepl_batches.c.last_xact_seqno <= new.last_xact_seqno,
+        )
+        with self._database.transaction() as connection:
+            found = connection.execute(sa.select(msrepl_batches.c.folder).where(theirs).with_for_update()).scalars()
+            if set(found) != {batch.folder for batch in old}:
+                return False
+            connection.execute(msrepl_batches.delete().where(theirs))
+            connection.execute(msrepl_batches.insert().values(entry_time=entry_time, **_values(record, new)))
+        return True
 
     def around(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
         """Return registered batches that may hold a transaction of this place in the log."""
@@ -182,8 +207,8 @@ class Batches:
             return set(connection.execute(sa.select(msrepl_batches.c.folder)).scalars())
 
 
-def _insert(connection: sa.Connection, record: PublicationRecord, batch: Batch) -> None:
-    connection.execute(msrepl_batches.insert().values(publication_id=record.publication_id, **asdict(batch)))
+def _values(record: PublicationRecord, batch: Batch) -> dict[str, Any]:
+    return {"publication_id": record.publication_id, **{it.name: getattr(batch, it.name) for it in fields(batch)}}
 
 
 def _batch(row: sa.Row[Any]) -> Batch:

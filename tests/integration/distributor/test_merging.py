@@ -1,0 +1,151 @@
+"""Small batches that clean-up puts together, under the jobs that read them and where it is killed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.child_job import CLEANUP, STORED_DISTRIBUTION, ChildJob
+from support.equality import differing_rows
+from support.failing_jobs import error_of
+from support.observed import (
+    assert_each_change_is_stored_once,
+    assert_each_change_was_made_once,
+    audited_site,
+    distribution_rows,
+    insert_transactions,
+    make_transactions,
+    stored_commands,
+)
+from support.site import Site
+from support.small_batches import store_in_small_batches
+from support.spark_here import SparkHere
+from tranrepl.admin.cleanup import clean_up
+from tranrepl.failpoint import Failpoint
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    """Return one with forty transactions, each of them a batch."""
+    site = audited_site(databases(), tmp_path / "store", SparkHere(), step=None)
+    make_transactions(site, 40)
+    site.read_log().raise_error()
+    store_in_small_batches(site)
+    return site
+
+
+def _forget_folders(site: Site) -> None:
+    """Let the folders that are not registered seem to be left by jobs that were killed long ago."""
+    registered = {str(folder) for (folder,) in distribution_rows(site, "SELECT folder FROM msrepl_batches")}
+    long_ago = time.time() - 7 * 3600
+    for folder in set(_store(site).iterdir()) - {_store(site) / it for it in registered}:
+        for path in (*folder.iterdir(), folder):
+            os.utime(path, (long_ago, long_ago))
+
+
+def _store(site: Site) -> Path:
+    return Path(site.publication.distributor.store)
+
+
+def _counts(site: Site) -> tuple[int, int]:
+    """Return how many batches are registered, and how many transactions they have."""
+    ((batches, transactions),) = distribution_rows(site, "SELECT count(*), sum(transactions) FROM msrepl_batches")
+    return int(batches), int(transactions)
+
+
+def test_small_batches_are_put_together_and_hold_what_they_held(site: Site) -> None:
+    ends = "SELECT min(first_xact_seqno), max(last_xact_seqno), sum(commands), max(entry_time) FROM msrepl_batches"
+    before, stored = distribution_rows(site, ends), stored_commands(site)
+    assert clean_up(site.topology).merged_batches == 40
+    assert (_counts(site), distribution_rows(site, ends)) == ((1, 40), before)
+    assert stored_commands(site) == stored
+    assert clean_up(site.topology).merged_batches == 0
+    # What a delivery may still read is kept as long as what a killed job left.
+    assert len(list(_store(site).iterdir())) == 41
+    _forget_folders(site)
+    assert clean_up(site.topology).orphan_folders == 40
+    assert site.deliver().transactions == 40
+    assert_each_change_was_made_once(site)
+    assert clean_up(site.topology).batches == 1
+    assert list(_store(site).iterdir()) == []
+
+
+def test_a_run_that_ends_within_batches_put_together_ends_there(site: Site) -> None:
+    times = distribution_rows(site, "SELECT last_commit_time FROM msrepl_batches ORDER BY first_xact_seqno")
+    ((bound,), earlier) = times[15], [time for (time,) in times[:15]]
+    assert clean_up(site.topology).merged_batches == 40
+    assert site.deliver(committed_before=bound).transactions == sum(time < bound for time in earlier) > 10
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.parametrize("failpoint", [Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.MERGED])
+def test_a_merge_killed_before_it_is_registered_has_done_nothing(failpoint: Failpoint, site: Site) -> None:
+    assert ChildJob(CLEANUP, site, failpoint).killed()
+    assert _counts(site) == (40, 40)
+    assert_each_change_is_stored_once(site)
+    assert clean_up(site.topology).merged_batches == 40
+    _forget_folders(site)
+    assert clean_up(site.topology).orphan_folders == 41
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+def test_a_merge_killed_once_it_is_registered_is_whole(site: Site) -> None:
+    assert ChildJob(CLEANUP, site, Failpoint.MERGE_REGISTERED).killed()
+    assert _counts(site) == (1, 40)
+    assert_each_change_is_stored_once(site)
+    _forget_folders(site)
+    assert clean_up(site.topology).orphan_folders == 40
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+def test_of_two_merges_at_once_one_is_registered(site: Site) -> None:
+    with ChildJob(CLEANUP, site, f"{Failpoint.MERGED}/stop") as other:
+        other.wait_until_it_stands_still()
+        assert clean_up(site.topology).merged_batches == 40
+        other.go_on()
+        other.result().raise_error()
+    assert _counts(site) == (1, 40)
+    assert len(list(_store(site).iterdir())) == 41
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+def test_a_delivery_goes_on_where_folders_were_put_together_and_removed(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = audited_site(databases(), tmp_path / "store", SparkHere(), step=None, commit_batch_size=1)
+    # More than are read together.
+    insert_transactions(site, *[1_000] * 25)
+    site.read_log().raise_error()
+    store_in_small_batches(site)
+    with ChildJob(STORED_DISTRIBUTION, site, f"{Failpoint.BEFORE_COMMIT}/stop") as delivery:
+        delivery.wait_until_it_stands_still()
+        assert clean_up(site.topology).merged_batches == 25
+        _forget_folders(site)
+        assert clean_up(site.topology).orphan_folders == 25
+        insert_transactions(site, 1)
+        site.read_log().raise_error()
+        delivery.go_on()
+        result = delivery.result()
+    assert (result.error, result.transactions) == (None, 25), "up to where the run began"
+    site.deliver().raise_error()
+    assert differing_rows(site) == {}
+
+
+def test_a_damaged_batch_is_left_as_it_is_and_is_named_as_ever(site: Site) -> None:
+    rows = distribution_rows(site, "SELECT folder FROM msrepl_batches ORDER BY first_xact_seqno")
+    damaged = _store(site) / str(rows[20][0])
+    damaged.rename(_store(site).parent / "kept")
+    assert clean_up(site.topology).merged_batches == 0
+    assert (_counts(site), len(list(_store(site).iterdir()))) == ((40, 40), 39)
+    assert damaged.name in error_of(Site.deliver, site).message
+    (_store(site).parent / "kept").rename(damaged)
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
