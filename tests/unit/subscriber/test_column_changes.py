@@ -12,6 +12,7 @@ from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import ColumnChange, LabelAction, LabelChange
+from tranrepl.model.table_definition import TableDefinition, UniqueConstraint
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.column_changes import ColumnPlan, RowUpdate, column_plan, reload_reason
 from tranrepl.subscriber.generic.column_steps import (
@@ -133,3 +134,42 @@ def test_a_column_gets_less_room_where_its_rows_are_copied_anew(rows_unknown: st
     of_table = shorter.model_copy(update={"rows_unknown": rows_unknown})
     plan = column_plan(_MARIADB, _DIALECT, of_table, old, new, _THERE, "Subscriber reporting")
     assert [it.in_words() for it in plan.steps] == done
+
+
+@pytest.mark.parametrize(
+    ("there", "done"),
+    [
+        ("longtext", ["DROP COLUMN name", "ADD COLUMN name varchar(100)"]),
+        ("varchar(255)", ["DROP COLUMN name", "ADD COLUMN name varchar(100)"]),
+        # A type that somebody chose.
+        ("varchar(200)", []),
+    ],
+)
+def test_a_column_as_setup_made_it_is_known_whether_it_was_unique_then_or_not(there: str, done: list[str]) -> None:
+    old, shorter = _article(ID, Column("name", "text")), Column("name", "character varying(100)")
+    plain = _article(ID, shorter)
+    of_table = change(old, plain, retyped(shorter)).model_copy(update={"rows_unknown": "they were rewritten"})
+    unique = [it.model_copy(update={"unique": True}) for it in plain.columns]
+    columns = (_THERE[0], TableColumn("name", there, nullable=True))
+    for new in (plain, plain.model_copy(update={"columns": tuple(unique)})):
+        plan = column_plan(_MARIADB, _DIALECT, of_table, old, new, columns, "Subscriber reporting")
+        assert [it.in_words() for it in plan.steps] == done
+
+
+def test_a_column_that_a_unique_index_may_read_keeps_its_room() -> None:
+    """An index of an expression makes every column of the article one that may be unique."""
+    text = Column("name", "text")
+    new = _article(ID, text)
+    index = {"name": "item_lower", "primary": False, "immediate": True, "partial": False, "identity": False}
+    definition = TableDefinition(
+        name=new.source,
+        replica_identity="full",
+        persistence="permanent",
+        columns=(),
+        unique=(UniqueConstraint.model_validate({**index, "columns": [0]}),),
+    )
+    columns = tuple(it.model_copy(update={"unique": True}) for it in new.columns)
+    new = new.model_copy(update={"columns": columns, "definition": definition})
+    of_table = change(_article(ID, NAME), new, retyped(text))
+    plan = column_plan(_MARIADB, _DIALECT, of_table, _article(ID, NAME), new, _THERE, "Subscriber reporting")
+    assert [it.in_words() for it in plan.steps] == ["ALTER COLUMN name TYPE longtext"]

@@ -220,12 +220,13 @@ class _Plan:
     def _retype(self, change: ColumnChange) -> None:
         column = self._require(change.column)
         published = self.types.get(change.column) or ""
-        before = self._made(change.column, published)
+        before = self._made_by_setup(column, published)
         made = self._made(change.column, change.type_name)
         self.types[change.column] = change.type_name or ""
-        chosen = column.type_name != self._spelled(before)
+        if before is None or self._spelled(made) == column.type_name:
+            return
         of_key, shorter = self._is_of_key(change.column), _is_shorter(made, before)
-        if chosen or self._spelled(made) == column.type_name or (shorter and (of_key or not self.rows_unknown)):
+        if shorter and (of_key or not self.rows_unknown):
             return
         if not of_key and (shorter or not _same_text(published, change.type_name)):
             # Its values are to be copied anew: as they are, they may not be values of the other type.
@@ -251,8 +252,14 @@ class _Plan:
     def _made(self, name: str, type_name: str | None) -> TypeEngine[Any]:
         """Return the type that setup gives a column of this type at the Publisher."""
         published = _published(self.old, self.new, name)
-        indexed = published is not None and (published.key_ordinal is not None or published.unique)
+        indexed = published is not None and (published.key_ordinal is not None or _is_unique(self.new, published))
         return column_type_of(self.database, type_name or "", indexed=indexed)
+
+    def _made_by_setup(self, column: TableColumn, type_name: str) -> TypeEngine[Any] | None:
+        """Return the column's type where setup gives it to one of this type at the Publisher; None where somebody chose
+        it. A unique index may have been made since, or not be there any more."""
+        made = (column_type_of(self.database, type_name, indexed=indexed) for indexed in (False, True))
+        return next((it for it in made if self._spelled(it) == column.type_name), None)
 
     def _spelled(self, made: TypeEngine[Any]) -> str:
         return self.database.described_type(made, self.dialect).spelling
@@ -266,6 +273,14 @@ def _published(old: RegisteredArticle, new: RegisteredArticle, name: str) -> Pub
 
 def _both(old: RegisteredArticle, new: RegisteredArticle) -> Iterable[PublishedColumn]:
     return (*old.columns, *new.columns)
+
+
+def _is_unique(article: RegisteredArticle, column: PublishedColumn) -> bool:
+    """Return whether a unique index has the column. What a condition or an expression of one reads is not known, so
+    that an article says of each column that it may be one of them."""
+    if article.definition is None:
+        return column.unique
+    return any(column.ordinal in it.columns for it in article.definition.unique)
 
 
 def _is_shorter(made: TypeEngine[Any], before: TypeEngine[Any]) -> bool:
