@@ -33,6 +33,18 @@ class SeenTransactions:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnChanges:
+    """What a transaction has changed of a table so far, by itself."""
+
+    table: bool
+    """Its name, schema, replica identity or persistence, among others."""
+    columns: frozenset[int]
+    """Ordinals of columns that it has added, altered or dropped."""
+    unique: frozenset[str]
+    """Names of unique indexes that it has made or altered."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableAnnouncement:
     """A published table as a command left it."""
 
@@ -51,6 +63,8 @@ class TableAnnouncement:
     """Ordinals of columns that have such a value, in a form that nobody reads."""
     seen: SeenTransactions | None = None
     """Whose work was in the catalogue that the table was read from, beside its own transaction's. None: not told."""
+    own: OwnChanges | None = None
+    """None: not told."""
 
 
 @dataclass(frozen=True, slots=True)

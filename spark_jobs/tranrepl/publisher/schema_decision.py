@@ -26,6 +26,7 @@ from tranrepl.publisher.label_decision import label_changes
 from tranrepl.publisher.partition_decision import PartitionDecisions
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
+from tranrepl.publisher.unseen_changes import with_unseen_changes
 
 _TABLE_TAGS = frozenset({"ALTER TABLE", "CREATE INDEX", "DROP INDEX"})
 
@@ -48,7 +49,7 @@ def decide(
     article: RegisteredArticle, before: TableDefinition, announced: TableAnnouncement, names: SchemaNames
 ) -> Decision:
     """Return what becomes of an article whose table was as `before`. Raises SchemaStop."""
-    _refuse_unseen(article, before, announced)
+    announced = with_unseen_changes(article, before, announced)
     now = definition_after(before, announced)
     divided = PartitionDecisions(article, before.division, now.division)
     now = now.model_copy(update={"division": divided.now})
@@ -92,21 +93,6 @@ def _fields(model: BaseModel) -> dict[str, object]:
 
 def _key(article: RegisteredArticle) -> tuple[int, ...]:
     return tuple(article.columns[at].ordinal for at in article.key_positions)
-
-
-def _refuse_unseen(article: RegisteredArticle, before: TableDefinition, announced: TableAnnouncement) -> None:
-    """Raise SchemaStop where the table is told without what the log has already: at REPEATABLE READ, a transaction sees
-    the catalogue as it was at its first query."""
-    if before.altered_by is None or announced.seen is None or not announced.defaults_told:
-        return
-    if announced.definition.altered_by != before.altered_by and not announced.seen.has(before.altered_by):
-        raise schema_stop(
-            article,
-            announced.tag,
-            "the transaction, at REPEATABLE READ or SERIALIZABLE, began before the table's last change was committed, "
-            "and so could not tell how the table is now",
-            "make the Subscribers' tables fit what both have changed",
-        )
 
 
 def _refuse_dropped_key(article: RegisteredArticle, now: TableDefinition, announced: TableAnnouncement) -> None:

@@ -46,8 +46,18 @@ def _composed(text: str, **parts: str) -> str:
 
 _OURS = "starts_with(p.pubname::text, 'tranrepl_')"
 
+# Whether a row of the catalogue is of its transaction's own making, where that sees no other's that began later: it has
+# the lower half of the transaction's number.
+_OWN = "(($row.xmin::text::bigint - s.began) & 4294967295) < 2147483648"
+
+
+def _own(row: str) -> str:
+    return Template(_OWN).substitute(row=row)
+
+
 # A table as it is now. Values of columns that were added are kept by the partitions, under their own numbers. A
-# partition of no size has no row; `xmin` tells one attachment from the next.
+# partition of no size has no row; `xmin` tells one attachment from the next. What is its transaction's own is told
+# where that may not see what others have committed since it began; 0 stands for the table.
 _DESCRIBE = _composed(
     """
 WITH RECURSIVE below AS (
@@ -60,6 +70,9 @@ SELECT jsonb_build_object(
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked),
   'key', CASE WHEN c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,
+  'own', CASE WHEN s.began IS NOT NULL THEN to_jsonb(ARRAY(
+    SELECT o.attnum FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND $own_column
+    UNION ALL SELECT 0 WHERE $own_table)) END,
   'columns', (
     SELECT jsonb_agg(jsonb_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
@@ -79,7 +92,7 @@ SELECT jsonb_build_object(
   'unique', (
     SELECT jsonb_agg(jsonb_build_object(
       'name', x.relname, 'primary', i.indisprimary, 'identity', i.indisreplident, 'immediate', i.indimmediate,
-      'partial', i.indpred IS NOT NULL, 'columns', i.indkey::int2[]) ORDER BY x.oid)
+      'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey::int2[]) ORDER BY x.oid)
       FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
      WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid),
   'partitions', (
@@ -92,12 +105,18 @@ SELECT jsonb_build_object(
       FROM pg_class f JOIN pg_namespace s ON s.oid = f.relnamespace JOIN pg_inherits h ON h.inhrelid = f.oid
      WHERE c.relkind = 'p' AND f.oid = ANY (leaves)))::text
   INTO message
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, (
+    SELECT CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+             AND pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
+      FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) x (xmax)) s (began)
  WHERE c.oid = published;
 PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
 told := told + 1;
 """,
     types=TYPES_OF_COLUMN,
+    own_column=_own("o"),
+    own_table=_own("c"),
+    own_index=_own("i"),
 )
 
 _PUBLISHED = _composed(

@@ -25,6 +25,7 @@ from tranrepl.postgres.session import Session
 from tranrepl.publisher.announcements import (
     Announcement,
     FailedAnnouncement,
+    OwnChanges,
     Rewrite,
     SeenTransactions,
     TableAnnouncement,
@@ -126,7 +127,16 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         existing_values={it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
         untold_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
         seen=_seen(told["snapshot"]) if "snapshot" in told else None,
+        own=_own(told),
     )
+
+
+def _own(told: Mapping[str, Any]) -> OwnChanges | None:
+    """Return what its transaction has changed; None where it is not told, as by functions of an earlier version."""
+    if told.get("own") is None:
+        return None
+    unique = frozenset(it["name"] for it in told["unique"] or () if it["own"])
+    return OwnChanges(table=0 in told["own"], columns=frozenset(told["own"]) - {0}, unique=unique)
 
 
 def _seen(snapshot: str) -> SeenTransactions:
