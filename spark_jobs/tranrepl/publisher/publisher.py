@@ -153,6 +153,11 @@ class Publisher(Protocol):
         """Say whether changes that are made now come with the old rows that the article needs."""
         ...
 
+    def any_redefined(self, articles: Sequence[RegisteredArticle]) -> bool:
+        """Return whether a table is defined otherwise by now than its article: the log is likely to have schema changes
+        in it that were not read yet."""
+        ...
+
     # Check
 
     def warnings(self) -> Iterator[str]:

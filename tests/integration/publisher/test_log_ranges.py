@@ -140,6 +140,22 @@ def test_spark_reads_two_ranges_in_two_tasks(databases: DatabasesFactory, tmp_pa
 
 
 @pytest.mark.usefixtures("two_ranges")
+def test_schema_changes_that_lie_ahead_are_read_in_one_batch(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases(), tmp_path, replicate_ddl=True)
+    changes = [f"ALTER TABLE t ADD COLUMN added_{n} int DEFAULT {n}" for n in range(6)]
+    changes += [f"ALTER TABLE t RENAME added_{n} TO renamed_{n}" for n in range(3)]
+    changes += [f"ALTER TABLE t DROP COLUMN added_{n}" for n in range(3, 6)]
+    for number, change in enumerate(changes):
+        site.at_publisher(f"INSERT INTO t SELECT {100 * number} + n, 'a' FROM generate_series(1, 50) n", change)
+    read = read_log_into_store(site)
+    assert (read.error, read.batches, read.schema_changes) == (None, 1, len(changes))
+    assert read.commands == 51 * len(changes)
+    # Nothing lies ahead any more.
+    site.at_publisher(*(f"INSERT INTO t SELECT -{sign}000 - n FROM generate_series(1, 500) n" for sign in (1, 2, 3, 4)))
+    assert read_log_into_store(site).batches == 2
+
+
+@pytest.mark.usefixtures("two_ranges")
 def test_where_the_second_range_cannot_be_read_the_first_one_stays(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ from tranrepl.publisher.postgres.published_tables import (
     published_tables,
     refuse_unfit,
 )
+from tranrepl.publisher.postgres.redefined_tables import any_redefined
 from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
@@ -125,6 +126,10 @@ class PostgresPublisher:
     def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
         table = self._published([article.source_object_id]).get(article.source_object_id)
         return table is not None and logs_what_is_needed(article, table)
+
+    def any_redefined(self, articles: Sequence[RegisteredArticle]) -> bool:
+        with translated_errors(self.where):
+            return any_redefined(self.session, articles)
 
     def _published(self, object_ids: Collection[int]) -> Mapping[int, PublishedTable]:
         with translated_errors(self.where):

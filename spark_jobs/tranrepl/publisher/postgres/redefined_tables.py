@@ -1,0 +1,43 @@
+"""Whether tables are defined otherwise by now than the log that was read has told: then more of it tells how."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.table_definition import TableDefinition
+from tranrepl.postgres.session import Session
+from tranrepl.publisher.postgres.partitions import partitions
+
+_COLUMNS = """
+SELECT c.oid::bigint, n.nspname, c.relname, a.attnum, a.attname, a.atttypid::bigint, a.atttypmod
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+ WHERE c.oid = ANY (%s::oid[])
+"""
+_Columns = set[tuple[object, ...]]
+
+
+def any_redefined(session: Session, articles: Sequence[RegisteredArticle]) -> bool:
+    """Return whether a table has another name, other columns or other partitions than its article's definition, or is
+    gone. What else a definition has is not looked at."""
+    known = {it.source_object_id: it.definition for it in articles if it.definition is not None}
+    columns: dict[int, _Columns] = defaultdict(set)
+    for object_id, *column in session.execute(_COLUMNS, [list(known)]):
+        columns[object_id].add(tuple(column))
+    divided = [number for number, it in known.items() if it.division is not None]
+    leaves: dict[int, set[int]] = defaultdict(set)
+    for found in partitions(session, divided):
+        leaves[found.root].add(found.object_id)
+    return any(columns[number] != _columns(it) or leaves[number] != _leaves(it) for number, it in known.items())
+
+
+def _columns(table: TableDefinition) -> _Columns:
+    name = (table.name.schema, table.name.table)
+    return {(*name, it.ordinal, it.name, it.type_oid, it.type_modifier) for it in table.columns}
+
+
+def _leaves(table: TableDefinition) -> set[int]:
+    return set() if table.division is None else {it.object_id for it in table.division.partitions if it.holds_rows}
