@@ -17,6 +17,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text, message_text
 from tranrepl.subscriber.dialect import Dialect
 
@@ -60,16 +61,21 @@ def browse(
             continue
         if selection.last is not None and batch.first_xact_seqno > selection.last:
             return
-        for commands in _read(folder_path(record, batch.folder), selection, articles):
+        for commands in read_commands(folder_path(record, batch.folder), _chosen(selection, articles)):
             for row in commands.to_pylist():
-                if row["article_id"] == NO_ARTICLE_ID:
-                    yield _browsed_message(row)
-                else:
-                    yield _browsed(row, articles, dialect)
+                yield browsed_command(row, articles, dialect)
 
 
-def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArticle]) -> Iterator[pa.Table]:
-    """Yield a batch file's selected commands in their stored order, a bounded number at a time."""
+def browsed_command(
+    row: Mapping[str, Any], articles: Mapping[int, RegisteredArticle], dialect: Dialect | None
+) -> BrowsedCommand:
+    """Return a stored command (row layout) as it is shown. Without a dialect, a schema change has no statements."""
+    if row["article_id"] == NO_ARTICLE_ID:
+        return _browsed_message(row)
+    return _browsed(row, articles, dialect)
+
+
+def _chosen(selection: Selection, articles: Mapping[int, RegisteredArticle]) -> pc.Expression:
     chosen = pc.scalar(True)
     if selection.first is not None:
         chosen &= pc.field("xact_seqno") >= pa.scalar(selection.first, pa.binary())
@@ -78,23 +84,31 @@ def _read(path: str, selection: Selection, articles: Mapping[int, RegisteredArti
     if selection.article is not None:
         ids = [number for number, article in articles.items() if str(article.source) == selection.article]
         chosen &= pc.field("article_id").isin(ids)
-    for batch in scan_folder(path, chosen)[1]:
+    return chosen
+
+
+def read_commands(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield a batch file's commands of this choice in their stored order, a bounded number at a time."""
+    for batch in scan_folder(path, chosen, columns)[1]:
         table = pa.Table.from_batches([batch])
         # Spark stores UTC without saying so, in nanoseconds.
         times = table["commit_time"].cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
         yield table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)
 
 
-def _browsed(row: Mapping[str, Any], articles: Mapping[int, RegisteredArticle], dialect: Dialect) -> BrowsedCommand:
+def _browsed(
+    row: Mapping[str, Any], articles: Mapping[int, RegisteredArticle], dialect: Dialect | None
+) -> BrowsedCommand:
     operation, article = Operation(row["operation"]), articles[row["article_id"]]
+    names = NameLimit() if dialect is None else dialect.capabilities.procedure_names
     return BrowsedCommand(
         row["xact_seqno"].hex(),
         row["command_id"],
         row["commit_time"],
         str(article.source),
         operation.name,
-        command_text(article, operation, row, dialect.capabilities.procedure_names),
-        _statements(row["after"], articles, dialect) if operation is Operation.SCHEMA else (),
+        command_text(article, operation, row, names),
+        () if dialect is None or operation is not Operation.SCHEMA else _statements(row["after"], articles, dialect),
     )
 
 

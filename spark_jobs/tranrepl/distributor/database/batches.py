@@ -114,8 +114,8 @@ class Batches:
             register_schema_changes(connection, record, changes, list(definitions.values()))
             retire_articles(connection, definitions.keys())
 
-    def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
-        """Return registered batches that hold transactions after `xact_seqno`, in commit order."""
+    def after(self, record: PublicationRecord, xact_seqno: bytes, limit: int | None = None) -> list[Batch]:
+        """Return registered batches that hold transactions after `xact_seqno`, in commit order: all, or the first."""
         with self._database.transaction() as connection:
             rows = connection.execute(
                 sa.select(msrepl_batches)
@@ -124,6 +124,7 @@ class Batches:
                     msrepl_batches.c.last_xact_seqno > xact_seqno,
                 )
                 .order_by(msrepl_batches.c.first_xact_seqno)
+                .limit(limit)
             ).all()
         return [_batch(row) for row in rows]
 
