@@ -38,7 +38,14 @@ BROKEN_TAG = "broken"
 CLEANUP_DAG_ID = "distribution_cleanup"
 VALIDATION_PREFIX = "validation_"
 REINITIALIZATION_PREFIX = "reinitialize_"
-_OTHER_DAGS = {VALIDATION_PREFIX: "validation", REINITIALIZATION_PREFIX: "reinitialization"}
+SETUP_PREFIX = "setup_"
+ADMINISTRATION_PREFIX = "administration_"
+_OTHER_DAGS = {
+    VALIDATION_PREFIX: "validation",
+    REINITIALIZATION_PREFIX: "reinitialization",
+    SETUP_PREFIX: "setup",
+    ADMINISTRATION_PREFIX: "administration",
+}
 """A publication's other DAGs, by the prefix of their ids; the publication's name follows."""
 START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
 """Before any data there is: a backfill cannot reach further back than a DAG's start."""

@@ -15,7 +15,9 @@ from pathlib import Path
 from airflow.sdk import DAG, get_parsing_context
 
 from tranrepl.errors import ConfigurationError
+from tranrepl_airflow.administration import administration_dag_id, build_administration_dag
 from tranrepl_airflow.dag_builder import CLEANUP_DAG_ID, build_cleanup_dag, build_dag, dag_id_of
+from tranrepl_airflow.publication_setup import build_setup_dag, setup_dag_id
 from tranrepl_airflow.reinitialization import build_reinitialization_dag, reinitialization_dag_id
 from tranrepl_airflow.validation import build_validation_dag, validation_dag_id
 
@@ -32,6 +34,10 @@ class DagKind(StrEnum):
     """One for each publication: compares both ends."""
     REINITIALIZATION = auto()
     """One for each publication: reinitializes subscriptions."""
+    SETUP = auto()
+    """One for each publication: checks it and sets it up."""
+    ADMINISTRATION = auto()
+    """One for each publication: what an administrator does by hand."""
     CLEANUP = auto()
     """One for all publications: removes what is needed no more."""
 
@@ -41,6 +47,8 @@ _OF_EACH: Mapping[DagKind, _Built] = {
     DagKind.REPLICATION: (dag_id_of, build_dag),
     DagKind.VALIDATION: (validation_dag_id, build_validation_dag),
     DagKind.REINITIALIZATION: (reinitialization_dag_id, build_reinitialization_dag),
+    DagKind.SETUP: (setup_dag_id, build_setup_dag),
+    DagKind.ADMINISTRATION: (administration_dag_id, build_administration_dag),
 }
 """How the DAG of a settings file is named, and how it is built."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Article, Publication, Subscription
+from tranrepl_airflow.parameters import AdministrationAction
 
 _PROPAGATED = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 
@@ -58,6 +59,25 @@ BROKEN_SETTINGS = (
     "Fails with what is wrong in the settings file. Correct the file (`tranrepl check FILE` reports what is wrong), "
     "and Airflow has the publication's own DAG again.\n"
 )
+CHECK = (
+    "Looks at all that the publication needs, as `tranrepl check FILE` does, and changes nothing. Its XCom `report` "
+    "has what was found.\n\n"
+    "**If it fails**, the end of its log says what to mend first; Replication Monitor shows the whole report.\n"
+)
+SETUP = (
+    "Creates what is missing at Publisher, Distributor and Subscribers, as `tranrepl setup FILE` does. It may be run "
+    "again at any time. Skipped where only a check was wanted.\n"
+)
+ADMINISTRATION_TASKS = {
+    AdministrationAction.TRACE: "Posts a tracer token, by which latency is measured: the publication's next run reads "
+    "and delivers it.\n",
+    AdministrationAction.SKIP: "Skips the transaction, where it is the next one of the subscription: it is never "
+    f"applied. The history records it. {_RUNBOOK} says when to.\n",
+    AdministrationAction.RETRY: "Lets the subscription's next delivery begin with the transaction, though it was "
+    "delivered before.\n",
+    AdministrationAction.CLEANUP: "Removes stored commands and history that this publication needs no more, as "
+    "`distribution_cleanup` does.\n",
+}
 CLEANUP = (
     "Removes what this publication needs no more. **If it fails**, nothing is lost: the next run removes it. It fails "
     "for good where the settings or a connection are wrong.\n"
@@ -82,7 +102,26 @@ def publication_doc(publication: Publication) -> str:
         "of its interval; a manual run delivers all there are. The run's note says what was delivered.\n\n"
         f"A red task: its log ends with what to do, and {_RUNBOOK} says more.\n\n"
         f"`validation_{publication.publication}` compares both ends, `reinitialize_{publication.publication}` "
-        "reinitializes subscriptions.\n"
+        f"reinitializes subscriptions, `setup_{publication.publication}` checks and sets up, "
+        f"`administration_{publication.publication}` has what an administrator does by hand.\n"
+    )
+
+
+def setup_doc(publication: Publication) -> str:
+    """Return Markdown for the page of the DAG that sets it up."""
+    return (
+        f"Checks `{publication.publication}`, and creates what is missing at Publisher, Distributor and Subscribers. "
+        "It may be run again at any time: after a change of the file, after an upgrade.\n\n"
+        "Trigger it with `check_only` to change nothing.\n"
+    )
+
+
+def administration_doc(publication: Publication) -> str:
+    """Return Markdown for the page of the DAG of what is done by hand."""
+    return (
+        f"What an administrator does to `{publication.publication}` by hand: post a tracer token, skip the next "
+        "transaction of a subscription, go back to an earlier one, clean up. Replication Monitor triggers it, and "
+        "shows before what it will do.\n"
     )
 
 

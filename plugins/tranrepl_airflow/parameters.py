@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum, auto
 from typing import Any
 
 from airflow.sdk import Context, Param
 
+from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.settings.publication import Publication
 
 SUBSCRIPTIONS = "subscriptions"
 ARTICLES = "articles"
 ROWCOUNT_ONLY = "rowcount_only"
 REPAIR = "repair"
+CHECK_ONLY = "check_only"
+ACTION = "action"
+SUBSCRIPTION = "subscription"
+XACT_SEQNO = "xact_seqno"
+_SEQNO_PATTERN = rf"^(0x)?[0-9a-fA-F]{{{2 * XACT_SEQNO_BYTES}}}$"
+
+
+class AdministrationAction(StrEnum):
+    """What an administrator does by hand: the ids of the administration DAG's tasks."""
+
+    TRACE = auto()
+    """Post a tracer token."""
+    SKIP = auto()
+    """Skip the next transaction of a subscription."""
+    RETRY = auto()
+    """Let the next delivery begin with an earlier transaction."""
+    CLEANUP = auto()
+    """Remove what the publication needs no more."""
 
 
 def reinitialization_parameters(publication: Publication, subscriptions: Sequence[str]) -> dict[str, Param]:
@@ -39,6 +59,55 @@ def validation_parameters(publication: Publication) -> dict[str, Param]:
         ROWCOUNT_ONLY: _switch("Count only", "Count the rows at both ends, and do not compare what is in them."),
         REPAIR: _switch("Repair", "Correct the rows that differ at the Subscriber, in one transaction."),
     }
+
+
+def setup_parameters() -> dict[str, Param]:
+    """Return the parameters of the DAG that checks a publication and sets it up."""
+    return {CHECK_ONLY: _switch("Check only", "Report what would keep the publication from running; change nothing.")}
+
+
+def administration_parameters(publication: Publication) -> dict[str, Param]:
+    """Return the parameters of the DAG of what an administrator does by hand."""
+    actions, names = [it.value for it in AdministrationAction], [it.name for it in publication.subscriptions]
+    return {
+        ACTION: Param(
+            type="string", enum=actions, title="Action", description="A tracer token, skip, retry or clean-up."
+        ),
+        SUBSCRIPTION: Param(
+            None,
+            type=["string", "null"],
+            enum=[*names, None],
+            title="Subscription",
+            description="The one whose transaction is skipped, or delivered again.",
+        ),
+        XACT_SEQNO: Param(
+            None,
+            type=["string", "null"],
+            pattern=_SEQNO_PATTERN,
+            title="Transaction",
+            description="Its xact_seqno, hexadecimal: of skip the one that is next, of retry the one to begin with.",
+        ),
+    }
+
+
+def is_only_checked(context: Context) -> bool:
+    """Return whether nothing is to be changed."""
+    return bool(context["params"].get(CHECK_ONLY))
+
+
+def chosen_action(context: Context) -> AdministrationAction:
+    """Return what the administrator wants."""
+    return AdministrationAction(context["params"][ACTION])
+
+
+def chosen_subscription(context: Context) -> str | None:
+    """Return the subscription that the administrator means."""
+    return context["params"].get(SUBSCRIPTION)
+
+
+def chosen_transaction(context: Context) -> str | None:
+    """Return the `xact_seqno` that the administrator means, as it was typed."""
+    return context["params"].get(XACT_SEQNO)
 
 
 def subscriptions_to_reinitialize(context: Context) -> list[str]:

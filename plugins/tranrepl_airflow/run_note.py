@@ -47,6 +47,16 @@ class ReinitializationTask:
     task_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class HandTask:
+    """A task of setup or administration, by id, whose result is a sentence. It leaves nothing where it was not
+    chosen."""
+
+    task_id: str
+
+
+Tasks = Sequence[DeliveryTasks | ReinitializationTask | HandTask]
+_BY_HAND = ("CheckOperator", "SetupOperator", "AdministrationOperator")
 XComs = Mapping[tuple[str, str], Any]
 """A run's results and errors, by task id and key."""
 
@@ -63,16 +73,19 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airf
     _write_note(dag_run)
 
 
-def note_of(tasks: Sequence[DeliveryTasks | ReinitializationTask], xcoms: XComs) -> str:
+def note_of(tasks: Tasks, xcoms: XComs) -> str:
     """Return a line for each subscription, as in "reporting: delivered 804 commands, latency 3.1 s"."""
     error = xcoms.get((_LOG_READER, _ERROR))
     lines = [f"log reader: {_problem(error)}"] if error else []
-    outcomes = [(it.subscription, _outcome(it, xcoms)) for it in tasks]
+    outcomes = [(it.task_id if isinstance(it, HandTask) else it.subscription, _outcome(it, xcoms)) for it in tasks]
     lines += [f"{subscription}: {line}" for subscription, line in outcomes if line]
     return "\n".join(lines)[:_MOST_CHARACTERS]
 
 
-def _outcome(task: DeliveryTasks | ReinitializationTask, xcoms: XComs) -> str:
+def _outcome(task: DeliveryTasks | ReinitializationTask | HandTask, xcoms: XComs) -> str:
+    if isinstance(task, HandTask):
+        error = xcoms.get((task.task_id, _ERROR))
+        return _problem(error) if error else xcoms.get((task.task_id, _RESULT), "")
     return _line(task, xcoms) if isinstance(task, DeliveryTasks) else _snapshot(task, xcoms)
 
 
@@ -102,7 +115,7 @@ def _write_note(dag_run: DagRun) -> None:
     from sqlalchemy.orm import object_session
 
     session = object_session(dag_run)
-    tasks: list[DeliveryTasks | ReinitializationTask] = [*_groups(dag_run), *_reinitializations(dag_run)]
+    tasks: Tasks = [*_groups(dag_run), *_reinitializations(dag_run), *_hand_tasks(dag_run)]
     if session is None or not tasks:
         return
     try:
@@ -135,6 +148,12 @@ def _reinitializations(dag_run: DagRun) -> list[ReinitializationTask]:
     dag = dag_run.dag
     tasks = [it for it in dag.tasks if it.task_type == "ReinitializeOperator"] if dag is not None else []
     return [ReinitializationTask(it.task_id.removeprefix("reinitialize_"), it.task_id) for it in tasks]
+
+
+def _hand_tasks(dag_run: DagRun) -> list[HandTask]:
+    """Return the tasks of the run that are somebody's by hand; none for a DAG that is not ours."""
+    dag = dag_run.dag
+    return [HandTask(it.task_id) for it in dag.tasks if it.task_type in _BY_HAND] if dag is not None else []
 
 
 def _xcoms(connection: Connection, dag_run_id: int) -> dict[tuple[str, str], Any]:

@@ -250,7 +250,15 @@ def test_a_publication_cannot_have_the_name_of_the_clean_up(
     assert "is the name of another DAG" in broken_message(parsed(publications)["distribution_cleanup"])
 
 
-@pytest.mark.parametrize(("name", "other"), [("validation_x", "validation"), ("reinitialize_x", "reinitialization")])
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("validation_x", "validation"),
+        ("reinitialize_x", "reinitialization"),
+        ("setup_x", "setup"),
+        ("administration_x", "administration"),
+    ],
+)
 def test_a_publication_cannot_have_the_name_of_anothers_dag(
     publications: Path, write_publication: PublicationWriter, name: str, other: str
 ) -> None:

@@ -15,7 +15,9 @@ from support.checkout import CHECKOUT
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter
 
-ALL = {"purchasing", "validation_purchasing", "reinitialize_purchasing", "distribution_cleanup"}
+_PREFIXES = ("", "validation_", "reinitialize_", "setup_", "administration_")
+_FILES = ("validation.py", "reinitialization.py", "setup.py", "administration.py", "distribution_cleanup.py")
+ALL = {*(f"{it}purchasing" for it in _PREFIXES), "distribution_cleanup"}
 
 
 @pytest.fixture
@@ -74,12 +76,12 @@ def test_the_dag_files_of_the_checkout_are_the_same_lines(
     publications: Path, write_publication: PublicationWriter
 ) -> None:
     write_publication(publication="other")
-    for file in ("validation.py", "reinitialization.py", "distribution_cleanup.py"):
+    for file in _FILES:
         shutil.copy(CHECKOUT / "dags" / file, publications.parent)
     try:
         bag = DagBag(publications.parent)
     finally:
-        for file in ("validation.py", "reinitialization.py", "distribution_cleanup.py"):
+        for file in _FILES:
             (publications.parent / file).unlink()
     assert bag.import_errors == {}
-    assert set(bag.dags) == ALL | {"other", "validation_other", "reinitialize_other"}
+    assert set(bag.dags) == ALL | {f"{it}other" for it in _PREFIXES}

@@ -334,8 +334,8 @@ class Alert(_Settings):
 
 class Publication(_Settings):
     publication: Name
-    """The publication's name, also that of its DAG: letters, digits, _ and -. It does not begin with `validation_` or
-    `reinitialize_`, which are other DAGs'."""
+    """The publication's name, also that of its DAG: letters, digits, _ and -. It does not begin with `validation_`,
+    `reinitialize_`, `setup_` or `administration_`, which are other DAGs'."""
     publisher: PublisherSettings
     distributor: DistributorSettings
     schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None

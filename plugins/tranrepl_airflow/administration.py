@@ -1,0 +1,133 @@
+"""The DAG of what an administrator does to a publication by hand: a tracer token, a transaction that is skipped or
+delivered again, a clean-up. One of them in each run.
+
+It has no schedule, like the DAG that reinitializes, and for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.next_steps import Place, usual_file
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
+from tranrepl_airflow.cleanup import CleanupOperator
+from tranrepl_airflow.dag_builder import ADMINISTRATION_PREFIX, RETRY_DELAY, START_DATE, TAG, dag_id_of
+from tranrepl_airflow.documentation import ADMINISTRATION_TASKS, administration_doc
+from tranrepl_airflow.earlier_tasks import ERROR_KEY
+from tranrepl_airflow.graph import SEVERAL_TRIES
+from tranrepl_airflow.job_connections import resolve_connections
+from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.parameters import (
+    AdministrationAction,
+    administration_parameters,
+    chosen_action,
+    chosen_subscription,
+    chosen_transaction,
+)
+
+
+def administration_dag_id(path: Path) -> str:
+    """Return the DAG's id for the publication in this settings file."""
+    return f"{ADMINISTRATION_PREFIX}{dag_id_of(path)}"
+
+
+def build_administration_dag(path: Path) -> DAG | None:
+    """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
+    try:
+        publication = load_publication(path)
+    except ConfigurationError:
+        return None
+    return administration_dag(publication, str(path)) if publication.publication == path.stem else None
+
+
+def administration_dag(publication: Publication, settings_file: str | None = None) -> DAG:
+    """Build the DAG: a task for each action, of which a run's parameters choose one."""
+    settings = publication.model_dump(mode="json")
+    with DAG(
+        dag_id=f"{ADMINISTRATION_PREFIX}{publication.publication}",
+        schedule=None,
+        start_date=START_DATE,
+        max_active_runs=1,
+        # Nothing runs here that nobody asked for.
+        is_paused_upon_creation=False,
+        tags=[TAG],
+        params=administration_parameters(publication),
+        doc_md=administration_doc(publication),
+    ) as dag:
+        for action in AdministrationAction:
+            operator = ChosenCleanupOperator if action is AdministrationAction.CLEANUP else AdministrationOperator
+            operator(
+                task_id=action.value,
+                publication=settings,
+                settings_file=settings_file,
+                doc_md=ADMINISTRATION_TASKS[action],
+                retries=SEVERAL_TRIES,
+                retry_delay=RETRY_DELAY,
+                max_active_tis_per_dag=1,
+            )
+    return dag
+
+
+class ChosenCleanupOperator(CleanupOperator):
+    """The publication's clean-up, where it was chosen."""
+
+    def execute(self, context: Context) -> Any:
+        """Clean up. Raises AirflowSkipException where something else was chosen."""
+        _require_chosen(AdministrationAction.CLEANUP, context)
+        return super().execute(context)
+
+
+class AdministrationOperator(BaseOperator):
+    """Does one thing to the publication, its task's id, where the run's parameters chose it; it starts no Spark job.
+
+    `publication` is `Publication.model_dump(mode="json")`. Returns what was done as XCom, in words. Raises
+    ReplicationStopped, which is not tried again for configuration errors.
+    """
+
+    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_policy", RetryWhatMayPass())
+        super().__init__(**kwargs)
+        self.publication = publication
+        self.settings_file = settings_file or usual_file(publication["publication"])
+
+    def execute(self, context: Context) -> Any:
+        """Do it. Raises AirflowSkipException where something else was chosen."""
+        action = AdministrationAction(self.task_id)
+        _require_chosen(action, context)
+        try:
+            done = self._done(action, context)
+        except ReplicationError as error:
+            stopped = error.report
+        else:
+            self.log.info("%s", done)
+            return done
+        context["ti"].xcom_push(ERROR_KEY, stopped.model_dump(mode="json"))
+        raise logged_failure(stopped, Place(self.settings_file, chosen_subscription(context) or ""))
+
+    def _done(self, action: AdministrationAction, context: Context) -> str:
+        # Imported here: database drivers are not for whoever parses a DAG file.
+        from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
+        from tranrepl.admin.trace import post_token
+        from tranrepl.topology import Topology
+
+        publication = Publication.model_validate(self.publication)
+        topology = Topology(publication, resolve_connections(publication.connection_ids()).by_id)
+        if action is AdministrationAction.TRACE:
+            return f"tracer token {post_token(topology)} is in the Publisher's log"
+        subscription, text = chosen_subscription(context), chosen_transaction(context)
+        if subscription is None or text is None:
+            raise ConfigurationError(f"{action}: a subscription and an xact_seqno are needed")
+        change = skip_transaction if action is AdministrationAction.SKIP else retry_from_transaction
+        return f"subscription {subscription}: {change(topology, subscription, parse_xact_seqno(text))}"
+
+
+def _require_chosen(action: AdministrationAction, context: Context) -> None:
+    if chosen_action(context) is not action:
+        raise AirflowSkipException(f"{action} was not chosen")

@@ -1,0 +1,206 @@
+"""The DAG that checks a publication and sets it up, as `tranrepl check` and `tranrepl setup` do in a shell."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowSkipException
+from pydantic import BaseModel
+
+from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError
+from tranrepl.next_steps import Place, usual_file
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
+from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_PREFIX, START_DATE, TAG, dag_id_of
+from tranrepl_airflow.documentation import CHECK, SETUP, setup_doc
+from tranrepl_airflow.earlier_tasks import ERROR_KEY
+from tranrepl_airflow.graph import SEVERAL_TRIES
+from tranrepl_airflow.job_connections import JobConnections, resolve_connections
+from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.parameters import is_only_checked, setup_parameters
+from tranrepl_airflow.summary import counted
+
+if TYPE_CHECKING:
+    from tranrepl.admin.check import Checked
+    from tranrepl.topology import Topology
+
+CHECK_TASK, SETUP_TASK = "check", "setup"
+REPORT_KEY = "report"
+"""XCom of both tasks: a CheckReport, of what was done a list."""
+
+
+class Problem(BaseModel):
+    """What keeps the publication from running."""
+
+    message: str
+    remedy: str | None = None
+    blocks_setup: bool
+
+
+class CheckReport(BaseModel):
+    """What `check` found."""
+
+    articles: int
+    subscriptions: int
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+    not_checked: tuple[str, ...]
+
+    @property
+    def in_words(self) -> str:
+        """The report as a line."""
+        found = counted(len(self.problems), "problem") if self.problems else "nothing to mend"
+        warned = f", {counted(len(self.warnings), 'warning')}" if self.warnings else ""
+        return f"{counted(self.articles, 'article')}, {counted(self.subscriptions, 'subscription')}: {found}{warned}"
+
+
+def setup_dag_id(path: Path) -> str:
+    """Return the DAG's id for the publication in this settings file."""
+    return f"{SETUP_PREFIX}{dag_id_of(path)}"
+
+
+def build_setup_dag(path: Path) -> DAG | None:
+    """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
+    try:
+        publication = load_publication(path)
+    except ConfigurationError:
+        return None
+    return setup_dag(publication, str(path)) if publication.publication == path.stem else None
+
+
+def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG:
+    """Build the DAG: `check`, and `setup` after it unless only a check is wanted."""
+    with DAG(
+        dag_id=f"{SETUP_PREFIX}{publication.publication}",
+        schedule=None,
+        start_date=START_DATE,
+        max_active_runs=1,
+        # Nothing runs here that nobody asked for.
+        is_paused_upon_creation=False,
+        tags=[TAG],
+        params=setup_parameters(),
+        doc_md=setup_doc(publication),
+    ) as dag:
+        fields: dict[str, Any] = {
+            "publication": publication.model_dump(mode="json"),
+            "settings_file": settings_file,
+            "retries": SEVERAL_TRIES,
+            "retry_delay": RETRY_DELAY,
+            "max_active_tis_per_dag": 1,
+        }
+        check = CheckOperator(task_id=CHECK_TASK, doc_md=CHECK, **fields)
+        check >> SetupOperator(task_id=SETUP_TASK, doc_md=SETUP, **fields)
+    return dag
+
+
+class _CheckingOperator(BaseOperator):
+    """`publication` is `Publication.model_dump(mode="json")`. Returns what was done as XCom, in words. Raises
+    ReplicationStopped, which is not tried again for configuration errors."""
+
+    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_policy", RetryWhatMayPass())
+        super().__init__(**kwargs)
+        self.publication = publication
+        self.settings_file = settings_file or usual_file(publication["publication"])
+
+    def execute(self, context: Context) -> Any:
+        """Do it, and end the task with what stops it."""
+        # Imported here: database drivers are not for whoever parses a DAG file.
+        from tranrepl.topology import Topology
+
+        try:
+            publication = Publication.model_validate(self.publication)
+            connections = resolve_connections(publication.connection_ids())
+            done = self._done(Topology(publication, connections.by_id), connections, context)
+        except ReplicationError as error:
+            stopped = error.report
+        else:
+            self.log.info("%s", done)
+            return done
+        context["ti"].xcom_push(ERROR_KEY, stopped.model_dump(mode="json"))
+        raise logged_failure(stopped, Place(self.settings_file))
+
+    @abstractmethod
+    def _done(self, topology: Topology, connections: JobConnections, context: Context) -> str:
+        """Return what was done. Raises ReplicationError."""
+
+
+class CheckOperator(_CheckingOperator):
+    """Looks at all that the publication needs, and changes nothing. The XCom `report` is a CheckReport.
+
+    It fails where setup could not work; where only a check is wanted, where there is any problem.
+    """
+
+    def _done(self, topology: Topology, connections: JobConnections, context: Context) -> str:
+        from tranrepl.admin.check import check
+
+        checked = check(topology)
+        report = check_report(topology.publication, checked, connections)
+        context["ti"].xcom_push(REPORT_KEY, report.model_dump(mode="json"))
+        for warning in report.warnings:
+            self.log.warning("%s", warning)
+        stopping = checked.problems if is_only_checked(context) else checked.blocking
+        for problem in checked.problems:
+            if not stopping or problem is not stopping[0]:
+                self.log.error("%s", connections.redact(str(problem)))
+        if stopping:
+            raise _redacted(stopping[0].report, connections)
+        return report.in_words
+
+
+class SetupOperator(_CheckingOperator):
+    """Makes what is missing at Publisher, Distributor and Subscribers. The XCom `report` has each thing done."""
+
+    def _done(self, topology: Topology, connections: JobConnections, context: Context) -> str:
+        if is_only_checked(context):
+            raise AirflowSkipException("only a check was wanted")
+        from tranrepl.admin.check import check
+        from tranrepl.admin.setup import set_up
+
+        checked = check(topology)
+        for problem in checked.blocking:
+            raise _redacted(problem.report, connections)
+        done: list[str] = []
+
+        def say(what: str) -> None:
+            done.append(connections.redact(what))
+            self.log.info("%s", done[-1])
+
+        try:
+            set_up(topology, checked.tables, say)
+        finally:
+            context["ti"].xcom_push(REPORT_KEY, done)
+        for problem in checked.needing_attention:
+            self.log.warning("needs attention: %s", connections.redact(str(problem)))
+        return f"set up: {counted(len(done), 'change')}" if done else "nothing to do"
+
+
+def check_report(publication: Publication, checked: Checked, connections: JobConnections) -> CheckReport:
+    """Return what a check found, without a password."""
+    from tranrepl.distributor.command_file import mounted_path
+
+    unseen = () if mounted_path(publication.distributor.store) else ("the store, which only Spark reaches",)
+    return CheckReport(
+        articles=len(checked.tables),
+        subscriptions=len(publication.subscriptions),
+        problems=tuple(
+            Problem(
+                message=connections.redact(it.message),
+                remedy=None if it.report.remedy is None else connections.redact(it.report.remedy),
+                blocks_setup=it in checked.blocking,
+            )
+            for it in checked.problems
+        ),
+        warnings=tuple(connections.redact(it) for it in checked.warnings),
+        not_checked=unseen,
+    )
+
+
+def _redacted(report: ErrorReport, connections: JobConnections) -> ReplicationError:
+    texts = {name: getattr(report, name) for name in ("message", "remedy")}
+    update = {name: None if text is None else connections.redact(text) for name, text in texts.items()}
+    return report.model_copy(update=update).to_exception()
