@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from tranrepl.settings.publication import Publication
+from tranrepl.settings.publication import Publication, SyncType
 
 if TYPE_CHECKING:
     from tranrepl.admin.status.state import Thresholds
 
 MONITORED = "monitored"
 """The field of the log reader's task."""
+
+
+class MonitoredSubscription(BaseModel):
+    """A subscription of the file: where its Subscriber is, and whether a snapshot can give it its rows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    connection: str
+    takes_snapshots: bool
 
 
 class MonitoredPublication(BaseModel):
@@ -30,6 +40,10 @@ class MonitoredPublication(BaseModel):
     latency_threshold: float | None
     max_distretention: float
     """Hours."""
+    subscriptions: tuple[MonitoredSubscription, ...] = ()
+    """Empty where an earlier version parsed the file, as are the articles."""
+    articles: tuple[str, ...] = ()
+    """Their source tables."""
 
     @classmethod
     def of(cls, publication: Mapping[str, Any]) -> Self:
@@ -41,6 +55,13 @@ class MonitoredPublication(BaseModel):
             distributor=settings.distributor.connection,
             latency_threshold=settings.latency_threshold,
             max_distretention=settings.distributor.max_distretention,
+            subscriptions=tuple(
+                MonitoredSubscription(
+                    name=it.name, connection=it.connection, takes_snapshots=it.sync_type is SyncType.AUTOMATIC
+                )
+                for it in settings.subscriptions
+            ),
+            articles=tuple(str(it.source) for it in settings.articles),
         )
 
     @property

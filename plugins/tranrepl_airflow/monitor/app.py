@@ -17,6 +17,8 @@ import tranrepl
 from tranrepl.admin.status.report import SubscriptionState
 from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
+from tranrepl_airflow.monitor.action_routes import ActionRoutes
+from tranrepl_airflow.monitor.command_routes import CommandRoutes
 from tranrepl_airflow.monitor.overview import CHART_PARTS, MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publications import monitored_publications
 from tranrepl_airflow.monitor.retained_log import RetainedLogs
@@ -45,6 +47,8 @@ def monitor_app() -> FastAPI:
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.get("/", response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(pages.overview)
     app.get("/api/overview", dependencies=[MAY_SEE_MONITOR])(pages.overview_data)
+    CommandRoutes(pages.page).add_to(app)
+    ActionRoutes(pages.page).add_to(app)
     app.exception_handler(HTTPException)(pages.refused)
     app.exception_handler(Exception)(pages.failed)
     app.middleware("http")(_with_headers)
@@ -79,7 +83,7 @@ class _Pages:
         """Show every publication that the reader may read, filtered by its text and state."""
         states = self._states(reader)
         shown = [it for it in states if _is_chosen(it, text.strip().lower(), state)]
-        return self._page(request, "overview.html", states=states, shown=shown, text=text, state=state)
+        return self.page(request, "overview.html", states=states, shown=shown, text=text, state=state)
 
     def overview_data(self, reader: ReaderDep) -> list[MonitoredState]:
         """Return what the page shows, as JSON."""
@@ -97,12 +101,13 @@ class _Pages:
     def _message(self, request: Request, status_code: int, sentence: str) -> Response:
         if "/api/" in request.url.path:
             return JSONResponse({"detail": sentence}, status_code)
-        return self._page(request, "message.html", status_code=status_code, message=sentence)
+        return self.page(request, "message.html", status_code=status_code, message=sentence)
 
     def _states(self, reader: Reader) -> list[MonitoredState]:
         return OverviewQuestion(monitored_publications(reader.readable), reader.editable, self._retained).ask()
 
-    def _page(self, request: Request, template: str, *, status_code: int = 200, **values: object) -> HTMLResponse:
+    def page(self, request: Request, template: str, *, status_code: int = 200, **values: object) -> HTMLResponse:
+        """Return a template's page. `values` are what it shows."""
         mount = request.scope.get("root_path", "")
         text = self._templates.get_template(template).render(
             mount=mount,

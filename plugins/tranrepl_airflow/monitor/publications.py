@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
+from fastapi import HTTPException
 from sqlalchemy import select
 
 from tranrepl_airflow.dag_builder import TAG
 from tranrepl_airflow.graph import LOG_READER
+from tranrepl_airflow.monitor.access import Reader
 from tranrepl_airflow.monitored import MONITORED, MonitoredPublication
 
 _KEPT = 1000
@@ -27,6 +29,13 @@ def monitored_publications(dag_ids: Collection[str]) -> list[MonitoredPublicatio
         )
         rows = SerializedDagModel.get_latest_serialized_dags(dag_ids=sorted(tagged), session=session)
         return sorted(_KNOWN.read(rows), key=lambda it: it.publication)
+
+
+def readable_publication(name: str, reader: Reader) -> MonitoredPublication:
+    """Return a publication that the reader may read. Raises HTTPException 404 where there is none."""
+    for found in monitored_publications(reader.readable & {name}):
+        return found
+    raise HTTPException(404)
 
 
 class _Known:

@@ -13,15 +13,18 @@ function showLocalTimes() {
   for (const element of document.querySelectorAll('time.exact')) {
     element.textContent = new Date(element.dateTime).toLocaleTimeString();
   }
+  for (const element of document.querySelectorAll('time.full')) {
+    element.textContent = new Date(element.dateTime).toLocaleString();
+  }
 }
 
 function isInUse() {
-  const form = document.querySelector('form');
-  return document.hidden || (form && form.contains(document.activeElement));
+  return document.hidden || document.activeElement?.closest('form') || document.querySelector('output');
 }
 
 async function refresh() {
-  if (isInUse()) return;
+  // Forms and pages of commands stay as they are.
+  if (isInUse() || document.getElementById('main').hasAttribute('data-still')) return;
   const response = await fetch(location.href);
   const page = new DOMParser().parseFromString(await response.text(), 'text/html');
   const focused = document.activeElement && document.activeElement.getAttribute('href');

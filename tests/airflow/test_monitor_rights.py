@@ -1,0 +1,277 @@
+"""Who may see and do what in Replication Monitor, asked of its app in this process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from airflow.api.common.delete_dag import delete_dag
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.models import Log
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from sqlalchemy import delete, select
+
+from support.checkout import CHECKOUT
+from support.databases import shared_databases
+from support.embedded_postgres import PostgresServer
+from support.observed import ITEM, insert_transactions, stored_commands
+from support.site import Site
+from support.spark_here import SparkHere
+
+# What these import warns of the future of a dependency's dependency.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from airflow.api_fastapi.app import create_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    from tranrepl_airflow.monitor.actions import Action
+    from tranrepl_airflow.monitor.app import monitor_app
+    from tranrepl_airflow.monitor.triggering import OUR_HEADER
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_HEADERS = {OUR_HEADER: "1"}
+_SECRET = "not for everybody"  # noqa: S105 - a value of a row
+_BUNDLE = "dags-folder"
+_ACTIONS = "/api/publication/purchasing/actions"
+Asked = Callable[[str], TestClient]
+
+
+@pytest.fixture(scope="module")
+def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A subscription that stands at its second transaction. No test changes anything there."""
+    with shared_databases(postgres, "rights") as here, pytest.MonkeyPatch.context() as patch:
+        for name, value in here.environment.items():
+            patch.setenv(name, value)
+        subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
+        site = Site(here, tmp_path_factory.mktemp("store"), ["public.item"], SparkHere(), [subscription])
+        site.at_publisher(ITEM)
+        site.set_up()
+        site.at_subscriber("INSERT INTO item VALUES (2, 0, 'mine')")
+        insert_transactions(site, 1, 1)
+        site.at_publisher(f"INSERT INTO item VALUES (3, 3, '{_SECRET}')")
+        site.read_log().raise_error()
+        assert site.deliver().error is not None
+        yield site
+
+
+@pytest.fixture(scope="module")
+def app(site: Site, airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
+    """The monitor's app, in an Airflow that has the publication's DAGs."""
+    dags = tmp_path_factory.mktemp("dags")
+    document = site.publication.model_dump(mode="json")
+    document["subscriptions"][0]["sync_type"] = "automatic"
+    (dags / "publications").mkdir()
+    (dags / "publications" / "purchasing.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    for file in (CHECKOUT / "dags").glob("*.py"):
+        shutil.copy(file, dags)
+    bag = DagBag(dags, bundle_name=_BUNDLE)
+    assert bag.import_errors == {}
+    DagBundlesManager().sync_bundles_to_db()  # type: ignore[no-untyped-call]
+    sync_bag_to_db(bag, _BUNDLE, None)
+    create_auth_manager()
+    yield monitor_app()
+    with create_session() as session:
+        for dag_id in bag.dags:
+            delete_dag(dag_id, session=session)
+
+
+@pytest.fixture
+def asked(app: FastAPI) -> Iterator[Asked]:
+    """The monitor, asked by a user of a role. What was triggered is gone after the test."""
+
+    def client(role: str) -> TestClient:
+        app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=f"the {role}", role=role)
+        return TestClient(app)
+
+    yield client
+    with create_session() as session:
+        for model in (DagRun, Log):
+            session.execute(delete(model))
+
+
+def _runs() -> list[tuple[str, Mapping[str, Any], str | None]]:
+    with create_session() as session:
+        return [(it.dag_id, it.conf or {}, it.triggering_user_name) for it in session.scalars(select(DagRun))]
+
+
+def test_values_of_rows_are_for_those_who_may_edit_the_dag(site: Site, asked: Asked) -> None:
+    second = stored_commands(site)[1]
+    whole = f"/command?xact_seqno=0x{second.xact_seqno}&command_id={second.command_id}"
+    pages = ("/publication/purchasing/commands", "/api/publication/purchasing/commands")
+    ones = (f"/publication/purchasing{whole}", f"/api/publication/purchasing{whole}")
+
+    for page in pages:
+        shown = asked("USER").get(page)
+        assert shown.status_code == 200
+        assert _SECRET in shown.text
+        assert "(id)=(2)" in shown.text
+        withheld = asked("VIEWER").get(page)
+        assert withheld.status_code == 200
+        assert not any(it in withheld.text for it in (_SECRET, "(id)=(2)", "CALL"))
+        assert second.xact_seqno in withheld.text
+    for one in ones:
+        assert asked("USER").get(one).status_code == 200
+        assert asked("VIEWER").get(one).status_code == 403
+    key = {"key": "2"}
+    assert second.xact_seqno in asked("USER").post(pages[0], data=key).text
+    assert asked("USER").post(pages[1], json=key).json()["transactions"][0]["xact_seqno"] == second.xact_seqno
+    assert asked("VIEWER").post(pages[0], data=key).status_code == 403
+    assert asked("VIEWER").post(pages[1], json=key).status_code == 403
+
+
+def test_counts_are_what_is_stored(site: Site, asked: Asked) -> None:
+    answer = asked("VIEWER").get("/api/publication/purchasing/commands").json()
+    stored = stored_commands(site)
+    assert [it["xact_seqno"] for it in answer["transactions"]] == [it.xact_seqno for it in stored]
+    assert [it["counts"] for it in answer["transactions"]] == [
+        [{"article": "public.item", "operation": "INSERT", "commands": 1}] for _ in stored
+    ]
+    assert all(it["commands"] is None for it in answer["transactions"])
+
+
+def test_a_key_is_in_no_address(site: Site, asked: Asked) -> None:
+    client = asked("USER")
+    form = {"key": "2", "article": "public.item", "from": ""}
+    page = client.post("/publication/purchasing/commands", data=form, follow_redirects=False)
+    assert page.status_code == 200
+    without = client.post("/publication/purchasing/commands", data={**form, "key": " "}, follow_redirects=False)
+    assert without.status_code == 303
+    assert without.headers["location"] == "commands?article=public.item"
+    every = client.get("/api/publication/purchasing/commands?key=2").json()["transactions"]
+    assert len(every) == len(stored_commands(site))
+
+
+def test_who_may_not_trigger_does_nothing(asked: Asked) -> None:
+    refused = {it: asked("VIEWER").post(f"{_ACTIONS}/{it}", headers=_HEADERS, json={}) for it in Action}
+    assert {it.status_code for it in refused.values()} == {403}
+    assert asked("VIEWER").get("/publication/purchasing/skip/reporting").status_code == 403
+    page = asked("VIEWER").get("/publication/purchasing/actions").text
+    assert "<button" not in page
+    assert "skip/" not in page
+    assert _runs() == []
+
+
+def test_a_request_of_another_site_does_nothing(site: Site, asked: Asked) -> None:
+    client = asked("ADMIN")
+    seqno = stored_commands(site)[1].xact_seqno
+    body = {"subscription": "reporting", "xact_seqno": seqno, "typed": seqno}
+    others: list[dict[str, Any]] = [
+        {"json": body},
+        {"data": body},
+        {"content": json.dumps(body), "headers": {"Content-Type": "text/plain"}},
+        {"json": body, "headers": {**_HEADERS, "Sec-Fetch-Site": "cross-site"}},
+        {"json": body, "headers": {**_HEADERS, "Sec-Fetch-Site": "same-site"}},
+    ]
+    for other in others:
+        assert client.post(f"{_ACTIONS}/skip", **other).status_code == 403
+    preflight = client.options(
+        f"{_ACTIONS}/skip",
+        headers={
+            "Origin": "http://elsewhere.test",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": OUR_HEADER,
+        },
+    )
+    assert preflight.status_code == 405
+    assert "access-control-allow-origin" not in preflight.headers
+    assert client.get(f"{_ACTIONS}/skip", headers=_HEADERS).status_code == 405
+    assert _runs() == []
+    own = client.post(f"{_ACTIONS}/skip", json=body, headers={**_HEADERS, "Sec-Fetch-Site": "same-origin"})
+    assert own.status_code == 200
+    assert len(_runs()) == 1
+
+
+def test_each_action_is_a_run_with_its_parameters_and_its_user(site: Site, asked: Asked) -> None:
+    client = asked("USER")
+    second = f"0x{stored_commands(site)[1].xact_seqno}"
+    by_hand = {"subscription": "reporting", "xact_seqno": second}
+    chosen = {"subscriptions": ["reporting"], "articles": ["public.item"]}
+    sent: dict[Action, tuple[dict[str, Any], str, dict[str, Any]]] = {
+        Action.RUN: ({}, "purchasing", {}),
+        Action.VALIDATE: (
+            {**chosen, "repair": True},
+            "validation_purchasing",
+            {**chosen, "rowcount_only": False, "repair": True},
+        ),
+        Action.REINITIALIZE: (chosen, "reinitialize_purchasing", chosen),
+        Action.TRACE: ({}, "administration_purchasing", {"action": "trace"}),
+        Action.SKIP: ({**by_hand, "typed": second[2:]}, "administration_purchasing", {"action": "skip", **by_hand}),
+        Action.RETRY: (by_hand, "administration_purchasing", {"action": "retry", **by_hand}),
+        Action.CLEANUP: ({}, "administration_purchasing", {"action": "cleanup"}),
+        Action.CHECK: ({}, "setup_purchasing", {"check_only": True}),
+        Action.SETUP: ({}, "setup_purchasing", {"check_only": False}),
+    }
+    assert set(sent) == set(Action)
+    for action, (body, dag_id, _) in sent.items():
+        answer = client.post(f"{_ACTIONS}/{action}", json=body, headers=_HEADERS)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["dag_id"] == dag_id
+    assert _runs() == [(dag_id, conf, "the USER") for _, dag_id, conf in sent.values()]
+    with create_session() as session:
+        logged = [(it.event, it.dag_id, it.owner) for it in session.scalars(select(Log).order_by(Log.id))]
+    assert logged == [("trigger_dag_run", dag_id, "the USER") for _, dag_id, _ in sent.values()]
+    page = client.get("/publication/purchasing/actions").text
+    assert "by_hand" not in page
+    assert "the USER" in page
+
+
+def test_what_cannot_be_meant_is_refused_with_a_reason(site: Site, asked: Asked) -> None:
+    client = asked("USER")
+    second = f"0x{stored_commands(site)[1].xact_seqno}"
+    refused: list[tuple[Action, dict[str, Any], str]] = [
+        (Action.SKIP, {"subscription": "reporting", "xact_seqno": second, "typed": second[:-1] + "9"}, "is not the"),
+        (Action.SKIP, {"subscription": "reporting", "xact_seqno": second}, "is no xact_seqno"),
+        (Action.RETRY, {"subscription": "reportin", "xact_seqno": second}, "subscription"),
+        (Action.REINITIALIZE, {"subscriptions": []}, "subscriptions"),
+        (Action.VALIDATE, {"articles": ["public.other"]}, "articles"),
+    ]
+    for action, body, said in refused:
+        answer = client.post(f"{_ACTIONS}/{action}", json=body, headers=_HEADERS)
+        assert answer.status_code == 400, (action, answer.text)
+        assert said in answer.json()["detail"]
+    assert client.post(f"{_ACTIONS}/drop", json={}, headers=_HEADERS).status_code == 422
+    assert client.post("/api/publication/other/actions/run", json={}, headers=_HEADERS).status_code == 404
+    assert _runs() == []
+
+
+def test_a_skip_shows_what_it_loses(site: Site, asked: Asked) -> None:
+    page = asked("USER").get("/publication/purchasing/skip/reporting").text
+    second = stored_commands(site)[1]
+    assert f"0x{second.xact_seqno}" in page
+    assert "1 INSERT public.item" in page
+    assert _SECRET not in page
+    assert asked("USER").get("/publication/purchasing/skip/nobody").status_code == 404
+
+
+def test_a_paused_dag_is_told(asked: Asked) -> None:
+    client = asked("USER")
+    with create_session() as session:
+        session.get_one(DagModel, "purchasing").is_paused = True
+    assert "is paused: its runs wait" in client.get("/publication/purchasing/actions").text
+    assert client.post(f"{_ACTIONS}/run", json={}, headers=_HEADERS).json()["paused"] is True
+
+
+def test_who_may_read_no_dag_sees_no_publication(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = create_auth_manager()
+    monkeypatch.setattr(type(manager), "get_authorized_dag_ids", lambda *_, **__: set())
+    client = asked("USER")
+    for page in (
+        "publication/purchasing/commands",
+        "publication/purchasing/actions",
+        "api/publication/purchasing/commands",
+    ):
+        assert client.get(f"/{page}").status_code == 404
+    assert client.post(f"{_ACTIONS}/run", json={}, headers=_HEADERS).status_code == 404
