@@ -22,6 +22,7 @@ from support.in_process import deliver_stored, read_log_into_store
 from support.observed import ITEM, distribution_rows, insert_transactions, stored_commands, watermark
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl_airflow.monitor.recent_runs import last_check
 from tranrepl_airflow.publication_setup import CheckReport
 from tranrepl_airflow.run_note import on_dag_run_failed
 
@@ -33,7 +34,7 @@ _FILES = ("setup.py", "administration.py")
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A table at the Publisher, and nothing set up; Airflow has the connections."""
+    """Make a table at the Publisher, and set nothing up; Airflow has the connections."""
     here = databases(migrated=False)
     for name, value in here.environment.items():
         monkeypatch.setenv(name, value)
@@ -64,7 +65,7 @@ def _states(run: DagRun) -> dict[str, str]:
 
 
 def _note(run: DagRun) -> str | None:
-    """What the scheduler's listener writes of the run; `dag.test()` holds it in no session when it ends."""
+    """Return what the scheduler's listener writes of the run; `dag.test()` holds it in no session when it ends."""
     with create_session() as session:
         held: Any = session.get_one(DagRun, run.id)
         held.dag = run.dag
@@ -88,6 +89,9 @@ def test_a_check_reports_and_changes_nothing(site: Site, dags: dict[str, DAG]) -
     (problem,) = CheckReport.model_validate(_report(run, "check")).problems
     assert "item" in problem.message
     assert problem.blocks_setup
+    last = last_check("setup_purchasing")
+    assert last is not None
+    assert (last.run_id, last.report.problems) == (run.run_id, (problem,))
     assert str(_note(run)).startswith(f"check: {problem.message[:100]}")
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from airflow.models import Log
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from sqlalchemy import delete, select
 
 from support.checkout import CHECKOUT
@@ -26,6 +28,7 @@ from support.embedded_postgres import PostgresServer
 from support.observed import ITEM, insert_transactions, stored_commands
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl_airflow.publication_setup import CheckReport, Problem
 
 # What these import warns of the future of a dependency's dependency.
 with warnings.catch_warnings():
@@ -35,8 +38,10 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
+    from tranrepl_airflow.monitor import action_routes
     from tranrepl_airflow.monitor.actions import Action
     from tranrepl_airflow.monitor.app import monitor_app
+    from tranrepl_airflow.monitor.recent_runs import LastCheck
     from tranrepl_airflow.monitor.triggering import OUR_HEADER
 
 if TYPE_CHECKING:
@@ -51,7 +56,7 @@ Asked = Callable[[str], TestClient]
 
 @pytest.fixture(scope="module")
 def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A subscription that stands at its second transaction. No test changes anything there."""
+    """Let a subscription stand at its second transaction. No test changes anything there."""
     with shared_databases(postgres, "rights") as here, pytest.MonkeyPatch.context() as patch:
         for name, value in here.environment.items():
             patch.setenv(name, value)
@@ -69,7 +74,7 @@ def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def app(site: Site, airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
-    """The monitor's app, in an Airflow that has the publication's DAGs."""
+    """Make the monitor's app, in an Airflow that has the publication's DAGs."""
     dags = tmp_path_factory.mktemp("dags")
     document = site.publication.model_dump(mode="json")
     document["subscriptions"][0]["sync_type"] = "automatic"
@@ -90,7 +95,7 @@ def app(site: Site, airflow_home: Path, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def asked(app: FastAPI) -> Iterator[Asked]:
-    """The monitor, asked by a user of a role. What was triggered is gone after the test."""
+    """Ask the monitor as a user of a role. What was triggered is gone after the test."""
 
     def client(role: str) -> TestClient:
         app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=f"the {role}", role=role)
@@ -223,9 +228,7 @@ def test_each_action_is_a_run_with_its_parameters_and_its_user(site: Site, asked
     with create_session() as session:
         logged = [(it.event, it.dag_id, it.owner) for it in session.scalars(select(Log).order_by(Log.id))]
     assert logged == [("trigger_dag_run", dag_id, "the USER") for _, dag_id, _ in sent.values()]
-    page = client.get("/publication/purchasing/actions").text
-    assert "by_hand" not in page
-    assert "the USER" in page
+    assert "the USER" in client.get("/publication/purchasing/actions").text
 
 
 def test_what_cannot_be_meant_is_refused_with_a_reason(site: Site, asked: Asked) -> None:
@@ -243,7 +246,7 @@ def test_what_cannot_be_meant_is_refused_with_a_reason(site: Site, asked: Asked)
         assert answer.status_code == 400, (action, answer.text)
         assert said in answer.json()["detail"]
     assert client.post(f"{_ACTIONS}/drop", json={}, headers=_HEADERS).status_code == 422
-    assert client.post("/api/publication/other/actions/run", json={}, headers=_HEADERS).status_code == 404
+    assert client.post("/api/publication/other/actions/run", json={}, headers=_HEADERS).status_code == 403
     assert _runs() == []
 
 
@@ -254,6 +257,36 @@ def test_a_skip_shows_what_it_loses(site: Site, asked: Asked) -> None:
     assert "1 INSERT public.item" in page
     assert _SECRET not in page
     assert asked("USER").get("/publication/purchasing/skip/nobody").status_code == 404
+
+
+def test_the_last_check_is_shown_with_its_problems(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "not checked from here yet" in asked("USER").get("/publication/purchasing/actions").text
+    report = CheckReport(
+        articles=2,
+        subscriptions=1,
+        problems=(Problem(message="no right to log in", remedy="GRANT <it>", blocks_setup=True),),
+        warnings=("a name is long",),
+        not_checked=("the store",),
+    )
+    found = LastCheck(run_id="manual__1", time=datetime.now(UTC), report=report)
+    monkeypatch.setattr(action_routes, "last_check", lambda _: found)
+    page = asked("USER").get("/publication/purchasing/actions").text
+    for shown in (report.in_words, "no right to log in", "GRANT &lt;it&gt;", "a name is long", "the store"):
+        assert shown in page
+
+
+def test_the_row_of_actions_has_what_its_reader_may_do() -> None:
+    template = Environment(loader=PackageLoader("tranrepl_airflow.monitor"), autoescape=True, undefined=StrictUndefined)
+    row = template.get_template("publication_actions.html")
+
+    def shown(**values: object) -> str:
+        return row.render(mount="/monitor", airflow="", name="a b", **values)
+
+    some = shown(may_do=frozenset({Action.RUN, Action.SKIP}))
+    assert 'data-action="/monitor/api/publication/a%20b/actions/run"' in some
+    assert 'href="/monitor/publication/a%20b/actions#skip"' in some
+    assert not any(it in some for it in ("trace", "reinitialize", "setup"))
+    assert shown(may_do=frozenset()).strip() == shown().strip() == ""
 
 
 def test_a_paused_dag_is_told(asked: Asked) -> None:
@@ -273,5 +306,5 @@ def test_who_may_read_no_dag_sees_no_publication(asked: Asked, monkeypatch: pyte
         "publication/purchasing/actions",
         "api/publication/purchasing/commands",
     ):
-        assert client.get(f"/{page}").status_code == 404
-    assert client.post(f"{_ACTIONS}/run", json={}, headers=_HEADERS).status_code == 404
+        assert client.get(f"/{page}").status_code == 403
+    assert client.post(f"{_ACTIONS}/run", json={}, headers=_HEADERS).status_code == 403

@@ -23,7 +23,7 @@ def chromium() -> Iterator[Browser]:
         yield it
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def monitored(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredSites]:
     with monitored_sites(postgres, tmp_path_factory.mktemp("monitor")) as sites:
         yield sites

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
-from playwright.sync_api import Browser, FrameLocator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from support.monitor_pages import PATIENCE_MILLISECONDS, frame_of, opened
 from support.monitored_sites import ADMIN, SECRET_ID, VIEWER, MonitoredSites, deliver
 
 pytestmark = pytest.mark.scheduler
 
-_PATIENCE_MILLISECONDS = 30_000
 _SECRET = str(SECRET_ID)
 _PAGES = ("", "api/overview")
 
 
-@contextmanager
-def _opened(chromium: Browser, monitored: MonitoredSites, user: str, theme: str = "light") -> Iterator[Page]:
-    """Open the page from Airflow's menu, as a user who is logged in."""
-    with chromium.new_context(viewport={"width": 1280, "height": 800}) as context:
-        context.set_default_timeout(_PATIENCE_MILLISECONDS)
-        context.add_init_script(f"localStorage.theme ??= '{theme}'")
-        context.add_cookies([{"name": "_token", "value": monitored.token(user), "url": monitored.url}])
-        page = context.new_page()
-        page.clock.install()
-        page.goto(f"{monitored.url}/plugin/replication-monitor")
-        expect(_frame(page).locator("tbody").first).to_be_visible(timeout=_PATIENCE_MILLISECONDS)
-        yield page
-
-
-def _frame(page: Page) -> FrameLocator:
-    return page.frame_locator('iframe[title="Replication Monitor"]')
-
-
 def _publications(page: Page) -> list[str]:
-    return _frame(page).locator("tr.publication th").all_inner_texts()
+    return frame_of(page).locator("tr.publication th").all_inner_texts()
 
 
 def test_what_is_in_trouble_comes_first(chromium: Browser, monitored: MonitoredSites) -> None:
-    with _opened(chromium, monitored, ADMIN) as page:
+    with opened(chromium, monitored, ADMIN) as page:
         assert _publications(page) == ["fresh", "shop", "away", "orders"]
-        rows = _frame(page).locator("tbody")
+        rows = frame_of(page).locator("tbody")
         expect(rows.nth(0)).to_contain_text("is not set up")
         expect(rows.nth(1)).to_contain_text("Error")
         expect(rows.nth(1)).to_contain_text(_SECRET)
@@ -51,17 +30,17 @@ def test_what_is_in_trouble_comes_first(chromium: Browser, monitored: MonitoredS
 
 
 def test_a_publisher_without_an_answer_is_told_in_its_row(chromium: Browser, monitored: MonitoredSites) -> None:
-    with _opened(chromium, monitored, ADMIN) as page:
+    with opened(chromium, monitored, ADMIN) as page:
         _refresh(page)
-        row = _frame(page).locator("tbody", has=page.get_by_role("link", name="away"))
-        expect(row).to_contain_text("Publisher: connection away_publisher", timeout=_PATIENCE_MILLISECONDS)
+        row = frame_of(page).locator("tbody", has=page.get_by_role("link", name="away"))
+        expect(row).to_contain_text("Publisher: connection away_publisher", timeout=PATIENCE_MILLISECONDS)
         expect(row).to_contain_text("Not running")
 
 
 def test_who_may_only_read_sees_no_values_of_rows(chromium: Browser, monitored: MonitoredSites) -> None:
-    with _opened(chromium, monitored, VIEWER) as page:
+    with opened(chromium, monitored, VIEWER) as page:
         assert _publications(page) == ["fresh", "shop", "away", "orders"]
-        expect(_frame(page).locator("body")).to_contain_text("Shown to those who may edit the DAG")
+        expect(frame_of(page).locator("body")).to_contain_text("Shown to those who may edit the DAG")
     answers = [monitored.ask(it, VIEWER) for it in _PAGES]
     assert [it.status_code for it in answers] == [200, 200]
     assert not any(_SECRET in it.text for it in answers)
@@ -77,8 +56,8 @@ def test_who_is_not_logged_in_is_told_so(path: str, monitored: MonitoredSites) -
 
 
 def test_a_filter_leaves_what_fits(chromium: Browser, monitored: MonitoredSites) -> None:
-    with _opened(chromium, monitored, ADMIN) as page:
-        frame = _frame(page)
+    with opened(chromium, monitored, ADMIN) as page:
+        frame = frame_of(page)
         frame.get_by_label("Name").fill("SHO")
         frame.get_by_role("button", name="Filter").click()
         expect(frame.locator("tr.publication")).to_have_count(1)
@@ -95,8 +74,8 @@ def test_a_filter_leaves_what_fits(chromium: Browser, monitored: MonitoredSites)
 
 def test_the_page_refreshes_itself(chromium: Browser, monitored: MonitoredSites) -> None:
     site = monitored.orders
-    with _opened(chromium, monitored, ADMIN) as page:
-        row = _frame(page).locator("tbody", has=page.get_by_role("link", name="orders"))
+    with opened(chromium, monitored, ADMIN) as page:
+        row = frame_of(page).locator("tbody", has=page.get_by_role("link", name="orders"))
         before = row.inner_text()
         site.at_publisher("INSERT INTO item SELECT max(id) + 1, 'later' FROM item")
         site.read_log().raise_error()
@@ -114,17 +93,17 @@ def _refresh(page: Page) -> None:
 
 
 def test_airflows_theme_is_followed_at_once(chromium: Browser, monitored: MonitoredSites) -> None:
-    with _opened(chromium, monitored, ADMIN, theme="dark") as page:
-        html = _frame(page).locator("html")
+    with opened(chromium, monitored, ADMIN, theme="dark") as page:
+        html = frame_of(page).locator("html")
         expect(html).to_have_class("dark")
         page.evaluate("localStorage.setItem('theme', 'light')")
         expect(html).to_have_class("light")
 
 
 def test_a_publication_leads_to_its_dag(chromium: Browser, monitored: MonitoredSites) -> None:
-    with _opened(chromium, monitored, ADMIN) as page:
-        _frame(page).get_by_role("link", name="shop").click()
+    with opened(chromium, monitored, ADMIN) as page:
+        frame_of(page).get_by_role("link", name="shop").click()
         page.wait_for_url(f"{monitored.url}/dags/shop")
         expect(page.get_by_text("shop").first).to_be_visible()
         page.go_back()
-        expect(_frame(page).locator("tr.publication")).to_have_count(4)
+        expect(frame_of(page).locator("tr.publication")).to_have_count(4)

@@ -10,6 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 from support.checkout import CHECKOUT
 
 AIRFLOW = "airflow"
+BROWSER = "browser"
 SPARK = "spark"
 
 _SPARK_ASKED_FOR = re.compile(r"\bspark: (Any|object)\b|\bmark\.spark\b")
@@ -27,11 +28,13 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def group(nodeid: str) -> str:
-    """Return what a test stays together with: its file, or what else shares Airflow's metadata database or the one
-    Spark session; Airflow's scheduler has its own."""
+    """Return what a test stays together with: its file, or what else shares Airflow's metadata database, the
+    API server that a browser looks at, or the one Spark session; Airflow's scheduler has its own."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/airflow/"):
         return file if file.endswith("/test_scheduler.py") else AIRFLOW
+    if file.startswith("tests/browser/"):
+        return BROWSER
     return SPARK if _asks_for_spark(file) else file
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import yaml
@@ -35,6 +36,7 @@ class MonitoredSites:
 
     url: str
     orders: Site
+    """Its file says that a snapshot initializes its subscription; as it was set up, none did."""
     shop: Site
 
     def token(self, user: str) -> str:
@@ -46,6 +48,14 @@ class MonitoredSites:
         """Ask for one of the monitor's addresses, as a user or nobody."""
         headers = {} if user is None else {"Authorization": f"Bearer {self.token(user)}"}
         return httpx.get(f"{self.url}/monitor/{path}", headers=headers, timeout=30)
+
+    def triggered(self, dag_id: str) -> Mapping[str, Any]:
+        """Return the parameters of the one run of a DAG that waits for the scheduler, which does not run here."""
+        headers = {"Authorization": f"Bearer {self.token(ADMIN)}"}
+        answer = httpx.get(f"{self.url}/api/v2/dags/{dag_id}/dagRuns?state=queued", headers=headers)
+        (run,) = answer.raise_for_status().json()["dag_runs"]
+        assert run["triggering_user_name"] == ADMIN
+        return dict(run["conf"])
 
 
 @contextmanager
@@ -59,6 +69,7 @@ def monitored_sites(server: PostgresServer, folder: Path) -> Iterator[MonitoredS
         connections = {name: it for site in sites.values() for name, it in site.connections.items()}
         connections["away_publisher"] = replace(connections["away_publisher"], port=free_port())
         documents = {name: site.publication.model_dump(mode="json") for name, site in sites.items()}
+        documents["orders"]["subscriptions"][0]["sync_type"] = "automatic"
         documents["fresh"] = {**documents["orders"], "publication": "fresh"}
         metadata = stack.enter_context(_metadata(server))
         home = _airflow(folder, documents, connections, metadata)
@@ -101,7 +112,12 @@ def _fail(site: Site) -> None:
     site.at_publisher(f"INSERT INTO item VALUES ({SECRET_ID}, 'note')")
     deliver(site)
     site.at_subscriber(f"DELETE FROM item WHERE id = {SECRET_ID}")
-    site.at_publisher(f"UPDATE item SET note = 'other' WHERE id = {SECRET_ID}")
+    fail_again(site)
+
+
+def fail_again(site: Site) -> None:
+    """Change a row that the Subscriber does not have."""
+    site.at_publisher(f"UPDATE item SET note = note || ' other' WHERE id = {SECRET_ID}")
     site.read_log().raise_error()
     assert site.deliver().error is not None
 

@@ -44,8 +44,8 @@ class Loss:
 class ActionRoutes:
     """Each action needs what triggering its DAG in Airflow needs."""
 
-    def __init__(self, render: Renderer) -> None:
-        self._render = render
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
 
     def add_to(self, app: FastAPI) -> None:
         """Let the app answer these addresses."""
@@ -59,19 +59,18 @@ class ActionRoutes:
         publication = readable_publication(name, reader)
         values = name in reader.editable
         failures, problem = _failures(publication, values=values)
-        return self._render(
-            request,
-            "actions.html",
-            publication=name,
-            monitored=publication,
-            may_do=allowed_actions(user, name),
-            values=values,
-            failures=failures,
-            problem=problem,
-            runs=_runs(name, reader),
-            check=_check(name, reader),
-            paused=[dag_id for dag_id, paused in _dags(name, reader).items() if paused],
-        )
+        shown = {
+            "name": name,
+            "monitored": publication,
+            "may_do": allowed_actions(user, name),
+            "values": values,
+            "failures": failures,
+            "problem": problem,
+            "runs": _runs(name, reader),
+            "check": _check(name, reader),
+            "paused": [dag_id for dag_id, paused in _dags(name, reader).items() if paused],
+        }
+        return self._renderer.page(request, "actions.html", shown)
 
     def skip(self, request: Request, name: str, subscription: str, reader: ReaderDep, user: GetUserDep) -> HTMLResponse:
         """Show what a skip loses, and ask for the transaction to be typed."""
@@ -84,9 +83,8 @@ class ActionRoutes:
         found = ask_store(publication, lambda database: _loss(database, publication, subscription, values=values))
         problem = error_line(STORE, found) if isinstance(found, ReplicationError) else None
         loss = None if isinstance(found, ReplicationError) else found
-        return self._render(
-            request, "skip.html", publication=name, subscription=subscription, loss=loss, problem=problem
-        )
+        shown = {"name": name, "subscription": subscription, "loss": loss, "problem": problem}
+        return self._renderer.page(request, "skip.html", shown)
 
     def act(
         self, request: Request, name: str, action: Action, body: ActionRequest, reader: ReaderDep, user: GetUserDep

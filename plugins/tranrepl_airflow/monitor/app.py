@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-import tranrepl
 from tranrepl.admin.status.report import SubscriptionState
-from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.action_routes import ActionRoutes
 from tranrepl_airflow.monitor.command_routes import CommandRoutes
-from tranrepl_airflow.monitor.overview import CHART_PARTS, MonitoredState, OverviewQuestion
+from tranrepl_airflow.monitor.overview import MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publications import monitored_publications
+from tranrepl_airflow.monitor.rendering import Renderer
 from tranrepl_airflow.monitor.retained_log import RetainedLogs
 
 _STATIC = Path(__file__).with_name("static")
@@ -43,12 +40,13 @@ Call = Callable[[Request], Awaitable[Response]]
 def monitor_app() -> FastAPI:
     """Make the app."""
     app = FastAPI(title="Replication Monitor", openapi_url=None)
-    pages = _Pages(RetainedLogs())
+    renderer, retained = Renderer(), RetainedLogs()
+    pages = _Pages(renderer, retained)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.get("/", response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(pages.overview)
     app.get("/api/overview", dependencies=[MAY_SEE_MONITOR])(pages.overview_data)
-    CommandRoutes(pages.page).add_to(app)
-    ActionRoutes(pages.page).add_to(app)
+    CommandRoutes(renderer).add_to(app)
+    ActionRoutes(renderer).add_to(app)
     app.exception_handler(HTTPException)(pages.refused)
     app.exception_handler(Exception)(pages.failed)
     app.middleware("http")(_with_headers)
@@ -66,12 +64,9 @@ async def _with_headers(request: Request, call_next: Call) -> Response:
 class _Pages:
     """What each address answers with. No route is `async`: a database that is slow would hold the whole API server."""
 
-    def __init__(self, retained: RetainedLogs) -> None:
+    def __init__(self, renderer: Renderer, retained: RetainedLogs) -> None:
+        self._renderer = renderer
         self._retained = retained
-        self._templates = Environment(
-            loader=PackageLoader("tranrepl_airflow.monitor"), autoescape=True, undefined=StrictUndefined
-        )
-        self._templates.globals |= {"display": display, "version": tranrepl.__version__, "chart_parts": CHART_PARTS}
 
     def overview(
         self,
@@ -83,7 +78,15 @@ class _Pages:
         """Show every publication that the reader may read, filtered by its text and state."""
         states = self._states(reader)
         shown = [it for it in states if _is_chosen(it, text.strip().lower(), state)]
-        return self.page(request, "overview.html", states=states, shown=shown, text=text, state=state)
+        values = {
+            "states": states,
+            "shown": shown,
+            "text": text,
+            "state": state,
+            "choices": [it.value for it in SubscriptionState],
+            "attention": ATTENTION,
+        }
+        return self._renderer.page(request, "overview.html", values)
 
     def overview_data(self, reader: ReaderDep) -> list[MonitoredState]:
         """Return what the page shows, as JSON."""
@@ -101,23 +104,10 @@ class _Pages:
     def _message(self, request: Request, status_code: int, sentence: str) -> Response:
         if "/api/" in request.url.path:
             return JSONResponse({"detail": sentence}, status_code)
-        return self.page(request, "message.html", status_code=status_code, message=sentence)
+        return self._renderer.page(request, "message.html", {"message": sentence}, status_code)
 
     def _states(self, reader: Reader) -> list[MonitoredState]:
         return OverviewQuestion(monitored_publications(reader.readable), reader.editable, self._retained).ask()
-
-    def page(self, request: Request, template: str, *, status_code: int = 200, **values: object) -> HTMLResponse:
-        """Return a template's page. `values` are what it shows."""
-        mount = request.scope.get("root_path", "")
-        text = self._templates.get_template(template).render(
-            mount=mount,
-            airflow=mount.removesuffix("/monitor"),
-            now=datetime.now(UTC),
-            choices=[it.value for it in SubscriptionState],
-            attention=ATTENTION,
-            **values,
-        )
-        return HTMLResponse(text, status_code)
 
 
 def _is_chosen(state: MonitoredState, text: str, chosen: str) -> bool:

@@ -53,8 +53,8 @@ QueryDep = Annotated[CommandQuery, Depends(_without_key)]
 class CommandRoutes:
     """Values of rows go to those alone who may edit the publication's DAG; others get counts."""
 
-    def __init__(self, render: Renderer) -> None:
-        self._render = render
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
 
     def add_to(self, app: FastAPI) -> None:
         """Let the app answer these addresses."""
@@ -68,15 +68,15 @@ class CommandRoutes:
     def page(self, request: Request, name: str, reader: ReaderDep, query: QueryDep) -> HTMLResponse:
         """Show stored commands."""
         publication = readable_publication(name, reader)
-        return self._render(
-            request,
-            "commands.html",
-            answer=self._answer(name, reader, query),
-            query=query,
-            articles=publication.articles,
-            values=_sees_values(name, reader),
-            longest=LONGEST_SHOWN,
-        )
+        shown = {
+            "name": name,
+            "answer": self._answer(name, reader, query),
+            "query": query,
+            "articles": publication.articles,
+            "values": _sees_values(name, reader),
+            "longest": LONGEST_SHOWN,
+        }
+        return self._renderer.page(request, "commands.html", shown)
 
     def form(self, request: Request, name: str, reader: ReaderDep, query: Annotated[CommandQuery, Form()]) -> Response:
         """Show what was asked for in the form: with a key here, else at an address that can be shared."""
@@ -101,9 +101,8 @@ class CommandRoutes:
 
     def whole(self, request: Request, name: str, reader: ReaderDep, xact_seqno: str, command_id: int) -> HTMLResponse:
         """Show one command, whatever its length."""
-        return self._render(
-            request, "command.html", publication=name, it=self.whole_data(name, reader, xact_seqno, command_id)
-        )
+        shown = {"name": name, "it": self.whole_data(name, reader, xact_seqno, command_id)}
+        return self._renderer.page(request, "command.html", shown)
 
     def whole_data(self, name: str, reader: ReaderDep, xact_seqno: str, command_id: int) -> WholeCommand:
         """Return one command, as JSON."""

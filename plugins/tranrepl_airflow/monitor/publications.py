@@ -32,8 +32,11 @@ def monitored_publications(dag_ids: Collection[str]) -> list[MonitoredPublicatio
 
 
 def readable_publication(name: str, reader: Reader) -> MonitoredPublication:
-    """Return a publication that the reader may read. Raises HTTPException 404 where there is none."""
-    for found in monitored_publications(reader.readable & {name}):
+    """Return a publication. Raises HTTPException: 403 for one that the reader may not read, 404 for a DAG that is no
+    publication's, or whose settings cannot be used."""
+    if name not in reader.readable:
+        raise HTTPException(403)
+    for found in monitored_publications([name]):
         return found
     raise HTTPException(404)
 

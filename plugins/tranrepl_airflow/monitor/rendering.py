@@ -1,16 +1,38 @@
-"""How routes ask for a page."""
+"""Pages from templates."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+import tranrepl
+from tranrepl_airflow.monitor import display
 
 
-class Renderer(Protocol):
-    """Return a template's page. `values` are what it shows."""
+class Renderer:
+    """Makes pages. Every template knows where the monitor and Airflow are (`mount`, `airflow`), and the time."""
 
-    def __call__(
-        self, request: Request, template: str, *, status_code: int = 200, **values: object
-    ) -> HTMLResponse: ...
+    def __init__(self) -> None:
+        self._templates = Environment(
+            loader=PackageLoader("tranrepl_airflow.monitor"), autoescape=True, undefined=StrictUndefined
+        )
+        self._templates.globals |= {"display": display, "version": tranrepl.__version__}
+
+    def page(
+        self, request: Request, template: str, values: Mapping[str, object], status_code: int = 200
+    ) -> HTMLResponse:
+        """Return the page of a template."""
+        mount = mount_of(request)
+        text = self._templates.get_template(template).render(
+            mount=mount, airflow=mount.removesuffix("/monitor"), now=datetime.now(UTC), **values
+        )
+        return HTMLResponse(text, status_code)
+
+
+def mount_of(request: Request) -> str:
+    """Return the path below which the monitor's own addresses are."""
+    return str(request.scope.get("root_path", ""))

@@ -13,18 +13,17 @@ function showLocalTimes() {
   for (const element of document.querySelectorAll('time.exact')) {
     element.textContent = new Date(element.dateTime).toLocaleTimeString();
   }
-  for (const element of document.querySelectorAll('time.full')) {
+  for (const element of document.querySelectorAll('time.moment')) {
     element.textContent = new Date(element.dateTime).toLocaleString();
   }
 }
 
 function isInUse() {
-  return document.hidden || document.activeElement?.closest('form') || document.querySelector('output');
+  return document.hidden || document.activeElement?.closest('form') || document.querySelector('[data-still], output');
 }
 
 async function refresh() {
-  // Forms and pages of commands stay as they are.
-  if (isInUse() || document.getElementById('main').hasAttribute('data-still')) return;
+  if (isInUse()) return;
   const response = await fetch(location.href);
   const page = new DOMParser().parseFromString(await response.text(), 'text/html');
   const focused = document.activeElement && document.activeElement.getAttribute('href');
