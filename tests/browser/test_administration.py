@@ -18,6 +18,16 @@ pytestmark = pytest.mark.scheduler
 
 _SECRET = str(SECRET_ID)
 
+_FORM = '<form method="post" action="{}"><button>Win</button></form>'
+_PLAIN = {"method": "POST", "mode": "no-cors", "credentials": "include", "body": "{}"}
+_WITH_THE_HEADER = {
+    "method": "POST",
+    "credentials": "include",
+    "body": "{}",
+    "headers": {"X-Replication-Monitor": "1", "Content-Type": "application/json"},
+}
+_SENT = "([address, options]) => fetch(address, options).then((it) => it.type, (error) => error.name)"
+
 
 def _open(page: Page, publication: str, part: str) -> None:
     """Go to a part of a publication's page, by the overview's link."""
@@ -88,6 +98,23 @@ def test_one_article_is_reinitialized_after_its_form_said_what_that_does(
         }
         form.locator("output a").click()
         page.wait_for_url(re.compile("/dags/reinitialize_orders/runs/"))
+
+
+def test_a_page_of_another_origin_triggers_nothing(chromium: Browser, monitored: MonitoredSites) -> None:
+    # Another port of the same host: the browser sends the cookie along.
+    elsewhere = "http://127.0.0.1:9/"
+    address = f"{monitored.url}/monitor/api/publication/away/actions/run"
+    with opened(chromium, monitored, ADMIN) as page:
+        page.route(f"{elsewhere}**", lambda it: it.fulfill(content_type="text/html", body=_FORM.format(address)))
+        page.goto(elsewhere)
+        for options in (_PLAIN, _WITH_THE_HEADER):
+            assert page.evaluate(_SENT, [address, options]) in ("opaque", "TypeError")
+        with page.expect_response(address) as answered:
+            page.get_by_role("button").click()
+        assert answered.value.status == 403
+    headers = {"Authorization": f"Bearer {monitored.token(ADMIN)}"}
+    runs = httpx.get(f"{monitored.url}/api/v2/dags/away/dagRuns", headers=headers).raise_for_status().json()
+    assert runs["total_entries"] == 0
 
 
 def test_who_may_only_read_sees_neither_rows_nor_buttons(chromium: Browser, monitored: MonitoredSites) -> None:
