@@ -17,7 +17,7 @@ from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTra
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.subscriber.capabilities import NameLimit
+from tranrepl.subscriber.dialect import Dialect
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.asked_store import STORE, ask_store
@@ -106,15 +106,15 @@ class CommandsQuestion:
         return answer
 
     def _stored(self, database: DistributionDatabase) -> StoredCommands:
-        return StoredCommands(database, self.publication.publication, self._procedure_names())
+        return StoredCommands(database, self.publication.publication, self._dialect())
 
-    def _procedure_names(self) -> NameLimit:
-        """Return how long a name may be at the first Subscriber, as `tranrepl browse` shows procedures."""
+    def _dialect(self) -> Dialect | None:
+        """Return the first Subscriber's, for which `tranrepl browse` shows commands; None where no connection is."""
         for subscription in self.publication.subscriptions:
             with suppress(ConfigurationError):
                 connections = resolve_connections([subscription.connection])
-                return dialect_of(connections.by_id[subscription.connection]).capabilities.procedure_names
-        return NameLimit()
+                return dialect_of(connections.by_id[subscription.connection])
+        return None
 
     def _page(self, choice: CommandChoice, failing: str | None, database: DistributionDatabase) -> CommandsAnswer:
         record = database.publications.get(self.publication.publication)
