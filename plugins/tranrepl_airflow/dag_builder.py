@@ -137,7 +137,7 @@ def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
         max_active_runs=1,
         tags=[TAG],
         doc_md="Removes stored commands that every Subscriber has, and history that is too old, as each publication's "
-        "`min_distretention`, `max_distretention` and `history_retention` say.",
+        "`min_distretention`, `max_distretention`, `history_retention` and `measurement_retention` say.",
     ) as dag:
         for path in paths:
             _add_cleanup(path)

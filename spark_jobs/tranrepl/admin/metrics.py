@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, StateSetMetricFamily
 
-from tranrepl.admin.status import LogReaderStatus, PublicationStatus, SubscriptionStatus
+from tranrepl.admin.status import LogReaderStatus, MeasuredLatency, PublicationStatus, SubscriptionStatus
 from tranrepl.admin.status.report import LastError, LastRun, SubscriptionState
 
 _PUBLICATION = ("publication",)
@@ -76,6 +76,8 @@ class _Families:
             self._gauge("stopped_articles", "Articles whose delivery is stopped.", name, len(it.stopped_articles))
         last = "Latency of the last delivery, from commit to commit."
         self._gauge("last_latency_seconds", last, name, it.last_latency_seconds)
+        if it.latency is not None:
+            self._add_latency(name, it.latency)
         self._gauge("undelivered_transactions", "Stored, and not delivered.", name, it.undelivered_transactions)
         self._gauge("undelivered_commands", "Stored, and not delivered.", name, it.undelivered_commands)
         rate = "Time to deliver them, at the rate of the last runs."
@@ -84,6 +86,17 @@ class _Families:
             skipped = "Left out by skip_errors within history_retention."
             self._gauge("skipped_commands", skipped, name, it.skipped.commands)
         self._add_agent(name, it.last_run, it.last_error)
+
+    def _add_latency(self, name: tuple[str, str], latency: MeasuredLatency) -> None:
+        ahead = "By how much the Publisher's clock is ahead of the distribution database's."
+        self._gauge("clock_difference_seconds", ahead, name, latency.clock_difference)
+        text = "Time within which this part of the last minutes' commands was there, by leg."
+        labels = (*_SUBSCRIPTION, "leg", "quantile")
+        made = GaugeMetricFamily("tranrepl_leg_latency_seconds", text, labels=labels)
+        found = self._known.setdefault("leg_latency_seconds", made)
+        for leg, it in latency.legs.items():
+            for part, seconds in (("0.5", it.p50), ("0.95", it.p95), ("0.99", it.p99)):
+                found.add_sample(found.name, dict(zip(labels, (*name, leg, part), strict=True)), seconds)
 
     def _add_agent(self, name: tuple[str, str], run: LastRun | None, error: LastError | None) -> None:
         if run is not None:

@@ -24,6 +24,7 @@ from tranrepl.admin.status.report import (
     SkippedCommands,
     SubscriptionStatus,
 )
+from tranrepl.cli.latency_display import latency_lines
 from tranrepl.cli.output import counted, out, with_names
 
 _INDENT = 2
@@ -145,6 +146,8 @@ def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
     yield from _red(subscription.problem)
     if subscription.undelivered_commands is not None:
         yield _delivery(subscription)
+    if subscription.latency is not None:
+        yield from latency_lines(subscription.latency)
     if subscription.waiting_articles:
         yield f"waits for the snapshot of {escape(', '.join(subscription.waiting_articles))}"
     for article, why in subscription.stopped_articles.items():

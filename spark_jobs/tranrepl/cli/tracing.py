@@ -14,6 +14,7 @@ from rich.table import Table
 from tranrepl.admin.trace import TokenLatency, follow_token, newest_tokens, post_token
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, load
+from tranrepl.cli.latency_display import clocks
 from tranrepl.cli.output import err, failing_clearly, out, print_json, settings_file
 from tranrepl.errors import ConfigurationError
 from tranrepl.topology import Topology
@@ -115,7 +116,7 @@ def _show(tokens: Sequence[TokenLatency], as_json: bool) -> None:
     out.print(table)
     differences = [it.clock_difference for it in tokens if it.clock_difference is not None]
     if differences:
-        out.print(_clocks(differences[0]), highlight=False)
+        out.print(clocks(differences[0]), highlight=False)
 
 
 def _rows(token: TokenLatency) -> list[tuple[str, ...]]:
@@ -131,14 +132,3 @@ def _rows(token: TokenLatency) -> list[tuple[str, ...]]:
 
 def _duration(seconds: float | None) -> str:
     return _PENDING if seconds is None else f"{seconds:,.3f} s"
-
-
-def _clocks(difference: float) -> str:
-    """Say how the clocks differ, to the millisecond."""
-    if abs(difference) < 0.0005:
-        return "Publisher's and distribution database's clocks show the same time."
-    ahead = "ahead of" if difference > 0 else "behind"
-    return (
-        f"The Publisher's clock is {abs(difference):,.3f} s {ahead} the distribution database's; latencies are without "
-        "it."
-    )

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.connections import Connection
+from tranrepl.distribution.latency import LatencyMeter, RegisteredBatches
 from tranrepl.distribution.planning_ahead import Planned, Planner, ahead
 from tranrepl.distribution.progress_reports import ReportedRun, reporting_progress
 from tranrepl.distribution.skipped import SkippedCommands
@@ -65,6 +66,8 @@ class Delivery:
     """Where the arrival of tracer tokens is recorded."""
     schema_changes: tuple[bytes, ...] = ()
     """The transactions (`xact_seqno`) that change the schema: each goes serially, in a commit batch of its own."""
+    registered: RegisteredBatches | None = None
+    """When the commands' batches were registered, where it is measured how long commands take."""
 
     def planner(self, applier: Applier, piece_of: Callable[[Item], Piece]) -> Planner[Item]:
         def bulkable() -> Bulkable:
@@ -108,6 +111,7 @@ class Tally:
     open_commands: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    latency: LatencyMeter = field(default_factory=LatencyMeter)
 
     def planned(self, planned: Planned[Any]) -> None:
         self.seconds["read"] += planned.read_seconds
@@ -115,6 +119,7 @@ class Tally:
         self.fallbacks.update(planned.steps.notes)
 
     def applied(self, commands: pa.Table, articles: Mapping[int, RegisteredArticle], how: Applied) -> None:
+        self.latency.applied(commands)
         for row in commands["article_id"].value_counts().to_pylist():
             self.open_commands += row["counts"]
             if row["values"] == NO_ARTICLE_ID:
@@ -127,6 +132,7 @@ class Tally:
         self.seconds["apply"] -= how.stage_seconds
 
     def committed(self, transactions: int) -> None:
+        self.latency.committed(transactions)
         self.batches += 1
         self.transactions += transactions
         self.commands += self.open_commands
@@ -156,6 +162,7 @@ class Tally:
             first_skipped=self.first_skipped,
             notices=tuple(dict.fromkeys([*self.altered, *self.notices])),
             applied_schema_changes=tuple(self.altered[:MOST_NOTICES]),
+            minutes=self.latency.minutes(),
             error=error,
         )
 
@@ -168,7 +175,7 @@ def deliver(delivery: Delivery, batches: Iterable[pa.RecordBatch]) -> JobResult:
 
 def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
     """Apply commands as they are cut already."""
-    tally, started = Tally(), time.perf_counter()
+    tally, started = Tally(latency=LatencyMeter(delivery.registered)), time.perf_counter()
     stream: _Connection | None = None
     error: ReplicationError | None = None
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tranrepl.connections import Connection
 from tranrepl.distribution.all_gather_server import AllGatherServer
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
+from tranrepl.distribution.latency import RegisteredBatches
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import (
     READ_TOGETHER,
@@ -79,6 +80,9 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
             opened.database.history.end_run(row, _timed(JobResult(error=error.report), clock))
             raise
         opened.database.history.end_run(row, result)
+        if result.last_xact_seqno is not None:
+            watermark = bytes.fromhex(result.last_xact_seqno)
+            opened.database.deliveries.record_undelivered(opened.record, opened.subscription, watermark)
     return result
 
 
@@ -284,7 +288,8 @@ class _Job:
     def _deliver(self, group: Group, watermark: bytes) -> JobResult:
         """Deliver the group's commands after the watermark."""
         streams = 1 if group.alone else self._streams
-        delivery = replace(self._delivery(watermark, streams), schema_changes=self._schema_changes_of(group))
+        delivery = self._measured(self._delivery(watermark, streams), group)
+        delivery = replace(delivery, schema_changes=self._schema_changes_of(group))
         if group.alone:
             # What may go in bulk was found out with the tables as they were before.
             delivery = replace(delivery, options=replace(delivery.options, apply=Apply.SERIAL))
@@ -292,10 +297,19 @@ class _Job:
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
         with batch_errors(self._opened.record, group.batches):
             if streams == 1:
-                return _collect(commands, delivery)
+                return self._recorded(_collect(commands, delivery))
             with AllGatherServer(*_driver_addresses(self._spark), streams) as gathering:
                 divided = StreamDelivery(delivery, streams, gathering.address)
-                return _collect_streams(commands, self._divider(), divided)
+                return self._recorded(_collect_streams(commands, self._divider(), divided))
+
+    def _measured(self, delivery: Delivery, group: Group) -> Delivery:
+        """Let the delivery measure how long the group's commands take."""
+        return replace(delivery, registered=RegisteredBatches.of(self._opened.distribution, group.batches))
+
+    def _recorded(self, result: JobResult) -> JobResult:
+        """Record what was committed in each minute, and how long it took."""
+        self._opened.database.deliveries.record(self._opened.record, self._opened.subscription, result.minutes)
+        return result.recorded()
 
     def _schema_changes_of(self, group: Group) -> tuple[bytes, ...]:
         first, last = group.batches[0].first_xact_seqno, group.batches[-1].last_xact_seqno
@@ -326,10 +340,10 @@ class _Job:
             raise InternalError("the stored commands of an unfinished commit batch are gone")
         log.info("finishing a commit batch that streams %s had committed", sorted(unfinished.committed))
         # As the streams applied it: what they could in bulk, the order of the log may not allow.
-        delivery = replace(self._delivery(watermark, 1), finishing=unfinished)
+        delivery = replace(self._measured(self._delivery(watermark, 1), group), finishing=unfinished)
         commands = self._commands(group, watermark, last)
         with batch_errors(self._opened.record, group.batches):
-            return _collect(commands, delivery)
+            return self._recorded(_collect(commands, delivery))
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
         """Return the group's commands after one transaction and up to another, in order."""

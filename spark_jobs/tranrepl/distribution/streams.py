@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tranrepl.distribution.all_gather_server import Address
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
+from tranrepl.distribution.latency import LatencyMeter
 from tranrepl.distribution.planning_ahead import Planned, ahead
 from tranrepl.distribution.progress_reports import reporting_progress
 from tranrepl.distribution.stream_assignment import Division
@@ -59,7 +60,7 @@ def deliver_stream(delivery: Delivery, stream: Stream, pieces: Iterable[StreamPi
     """Apply one stream's commands. The result counts what this stream committed (transactions: stream 0), and its
     error is this stream's own: none where another one's ended the delivery."""
     started = time.perf_counter()
-    worker = _Worker(delivery, stream, vote, delivery.watermark)
+    worker = _Worker(delivery, stream, vote, delivery.watermark, Tally(latency=LatencyMeter(delivery.registered)))
     try:
         dialect = dialect_of(delivery.connection)
         with (

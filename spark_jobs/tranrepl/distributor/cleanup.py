@@ -39,6 +39,8 @@ class Cleanup(BaseModel):
     batches: int = 0
     commands: int = 0
     history_rows: int = 0
+    delivery_rows: int = 0
+    """By how many there are fewer: minutes are added up to hours."""
     tracer_tokens: int = 0
     orphan_folders: int = 0
     merged_batches: int = 0
@@ -78,6 +80,7 @@ def remove_expired(
         batches=len(removed),
         commands=sum(batch.commands for batch in removed),
         history_rows=database.history.remove(record, history),
+        delivery_rows=database.deliveries.thin(record, history, timedelta(hours=settings.measurement_retention)),
         tracer_tokens=database.tracer_tokens.remove(record, history),
         orphan_folders=len(orphans),
         deactivated=errors,

@@ -66,6 +66,7 @@ class Run:
             sum(it.transactions for it in self.batches),
             sum(it.commands for it in self.batches),
             sum(it.log_bytes for it in self.batches),
+            next((it.clock_difference for it in reversed(self.batches) if it.clock_difference is not None), None),
         )
 
 

@@ -183,6 +183,11 @@ msrepl_batches = sa.Table(
     sa.Column("commands", sa.BigInteger, nullable=False),
     sa.Column("log_bytes", sa.BigInteger, nullable=False),
     sa.Column("entry_time", _Time, nullable=False, server_default=sa.func.now()),
+    sa.Column(
+        "clock_difference",
+        sa.BigInteger,
+        comment="Microseconds by which the Publisher's clock was ahead of the distribution database's",
+    ),
     sa.UniqueConstraint("publication_id", "first_xact_seqno"),
 )
 
@@ -239,6 +244,22 @@ mstracer_history = sa.Table(
         server_default=sa.func.now(),
         comment="When the Subscriber had it, by the distribution database's clock",
     ),
+)
+
+msrepl_deliveries = sa.Table(
+    "msrepl_deliveries",
+    metadata,
+    sa.Column("subscription_id", sa.ForeignKey("mssubscriptions.subscription_id"), primary_key=True),
+    sa.Column("time", _Time, primary_key=True, comment="When the time span begins"),
+    _publication(),
+    sa.Column("seconds", sa.Integer, nullable=False, comment="How long the time span is: 60, or 3600 once it is old"),
+    sa.Column("transactions", sa.BigInteger, nullable=False, comment="Committed at the Subscriber within it"),
+    sa.Column("commands", sa.BigInteger, nullable=False, comment="Committed at the Subscriber within it"),
+    sa.Column(
+        "undelivered_commands", sa.BigInteger, comment="The most that a run within it left undelivered; NULL for none"
+    ),
+    sa.Column("latency", sa.JSON, nullable=False, comment="Commands by leg and bucket, by how long they took"),
+    sa.Index(None, "publication_id", "time"),
 )
 
 msrepl_warnings = sa.Table(
@@ -308,4 +329,5 @@ msdistribution_history = _history(
     ),
     sa.Column("fallbacks", sa.JSON, comment="Why steps that were tried in bulk were applied serially, and how often"),
     sa.Column("snapshot", sa.JSON, comment="Progress of each table that a snapshot copies"),
+    sa.Column("latency", sa.JSON, comment="Seconds within which 50, 95 and 99 % of the commands were there, by leg"),
 )

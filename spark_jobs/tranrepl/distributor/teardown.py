@@ -19,6 +19,7 @@ from tranrepl.distributor.tables import (
     mslogreader_history,
     mspublications,
     msrepl_batches,
+    msrepl_deliveries,
     msrepl_errors,
     msrepl_warnings,
     msreplica_identities,
@@ -33,6 +34,7 @@ from tranrepl.model.names import TableName
 
 _OWN = (
     msrepl_warnings,
+    msrepl_deliveries,
     mstracer_tokens,
     msdistribution_history,
     mslogreader_history,
@@ -196,7 +198,8 @@ def remove_subscription(database: DistributionDatabase, record: PublicationRecor
         mine = sa.select(mssubscriptions.c.subscription_id).where(
             mssubscriptions.c.publication_id == record.publication_id, mssubscriptions.c.subscription == subscription
         )
-        for table in (mstracer_history, msarticle_subscriptions, msdistribution_history, mssubscriptions):
+        owned = (mstracer_history, msrepl_deliveries, msarticle_subscriptions, msdistribution_history, mssubscriptions)
+        for table in owned:
             connection.execute(sa.delete(table).where(table.c.subscription_id.in_(mine)))
         connection.execute(
             sa.delete(msrepl_warnings).where(

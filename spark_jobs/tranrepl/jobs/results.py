@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tranrepl.errors import ErrorReport
 from tranrepl.jobs.validation_report import SubscriptionValidation
+from tranrepl.model.latency import DeliveredMinute, LatencyByLeg, by_minute, together
 
 MOST_NOTICES = 100
 
@@ -57,6 +58,10 @@ class JobResult(BaseModel):
     commands_by_article: dict[str, int] = {}
     latency_ms: int | None = None
     """Milliseconds from the last transaction's commit at the Publisher until this job was done with it."""
+    latency: LatencyByLeg | None = None
+    """How long the delivered commands took, leg by leg; None where it was not measured."""
+    minutes: tuple[DeliveredMinute, ...] = ()
+    """What was committed in each minute, as long as it is not recorded."""
     phases: dict[str, float] = {}
     """Seconds spent in each phase."""
     in_bulk: int = 0
@@ -92,6 +97,8 @@ class JobResult(BaseModel):
             last_xact_seqno=later.last_xact_seqno or self.last_xact_seqno,
             latency_ms=self.latency_ms if later.latency_ms is None else later.latency_ms,
             commands_by_article=dict(Counter(self.commands_by_article) + Counter(later.commands_by_article)),
+            latency=_together(self.latency, later.latency),
+            minutes=by_minute([*self.minutes, *later.minutes]),
             phases={
                 name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0)
                 for name in {**self.phases, **later.phases}
@@ -108,6 +115,11 @@ class JobResult(BaseModel):
             validation=later.validation or self.validation,
             error=later.error,
         )
+
+    def recorded(self) -> JobResult:
+        """Return the same result where its minutes are recorded: their latencies in sum."""
+        measured = together(it.latency for it in self.minutes) if self.minutes else None
+        return self.model_copy(update={"latency": _together(self.latency, measured), "minutes": ()})
 
     def noticing(self, notices: Sequence[str]) -> JobResult:
         """Return the same result with more notices."""
@@ -128,6 +140,10 @@ class JobResult(BaseModel):
         """Raise what stopped the job, if anything did."""
         if self.error is not None:
             raise self.error.to_exception()
+
+
+def _together(first: LatencyByLeg | None, later: LatencyByLeg | None) -> LatencyByLeg | None:
+    return later if first is None else first if later is None else first.plus(later)
 
 
 def latency_ms(commit_time: datetime) -> int:

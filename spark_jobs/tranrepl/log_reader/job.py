@@ -27,6 +27,7 @@ from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
 from tranrepl.log_reader.tracer_tokens import stored_tokens
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.clock_difference import ClockDifference
 from tranrepl.model.commands import NO_ARTICLE_ID
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
@@ -237,7 +238,7 @@ class _LogReader:
         read = written.read
         if read.end is None:
             raise InternalError("a read of the log ended nowhere")
-        batch = _batch(written.folder, read)
+        batch = _batch(written.folder, read, self._clock)
         if batch is None:
             self._remove([written])
         if read.schema_changes:
@@ -316,7 +317,7 @@ def _record_nothing(_: JobResult) -> None:
     pass
 
 
-def _batch(folder: str, read: LogRead) -> Batch | None:
+def _batch(folder: str, read: LogRead, clock: ClockDifference) -> Batch | None:
     """Return the batch to register; None where nothing was stored."""
     if read.first_xact_seqno is None or read.last_xact_seqno is None:
         return None
@@ -329,4 +330,5 @@ def _batch(folder: str, read: LogRead) -> Batch | None:
         read.changed_transactions,
         sum(read.commands_by_article.values()),
         read.message_bytes,
+        clock.microseconds,
     )

@@ -175,7 +175,10 @@ class DistributorSettings(_Settings):
     max_distretention: Annotated[Hours, Field(ge=1)] = 72
     """Hours that a command waits for a Subscriber at most. A subscription with an older command is deactivated."""
     history_retention: Annotated[Hours, Field(ge=1)] = 48
-    """Hours that history rows and the errors they refer to are kept."""
+    """Hours that history rows and the errors they refer to are kept, and that what was delivered, how long it took and
+    what was left are kept for each minute (`msrepl_deliveries`)."""
+    measurement_retention: Annotated[Hours, Field(ge=1)] = 2160
+    """Hours that these are kept for each hour, once they are kept for each minute no more."""
 
     @model_validator(mode="after")
     def _retention_in_order(self) -> DistributorSettings:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pydantic import BaseModel
 
 from tranrepl.errors import ErrorReport
+from tranrepl.model.latency import Leg, Quantiles
 
 
 class LastRun(BaseModel):
@@ -97,6 +98,17 @@ class SkippedCommands(BaseModel):
     last: LastError | None
 
 
+class MeasuredLatency(BaseModel):
+    """How long the commands took that were delivered within the last minutes."""
+
+    within_minutes: int
+    commands: int
+    legs: dict[Leg, Quantiles]
+    clock_difference: float | None
+    """Seconds by which the Publisher's clock was ahead of the distribution database's; the legs are without it. None
+    where it was not measured."""
+
+
 class SubscriptionStatus(BaseModel):
     subscription: str
     state: SubscriptionState | None = None
@@ -122,6 +134,8 @@ class SubscriptionStatus(BaseModel):
     """Age of the first undelivered command; None where nothing is undelivered."""
     last_latency_seconds: float | None = None
     """What the last delivery took, from commit to commit."""
+    latency: MeasuredLatency | None = None
+    """None where nothing was delivered within the last minutes."""
     last_error: LastError | None = None
     skipped: SkippedCommands | None = None
     delivered_commands: dict[str, int] = {}

@@ -9,6 +9,7 @@ from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import (
     LastError,
     LastRun,
+    MeasuredLatency,
     SkippedCommands,
     SubscriptionStatus,
 )
@@ -19,9 +20,13 @@ from tranrepl.distributor.database import DistributionDatabase, ErrorRow, Public
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus as RegisteredStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.latency import together
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
+
+MEASURED_MINUTES = 10
+"""How far latency by leg looks back."""
 
 
 def ask_subscriber(topology: Topology, system: str | None, name: str) -> bytes | None:
@@ -75,6 +80,7 @@ class SubscriptionQuestion:
             estimated_seconds=int(undelivered.commands / rate) if rate else undelivered.commands,
             latency_seconds=latency,
             last_latency_seconds=self.database.history.delivery_latency(self.record, subscription),
+            latency=measured_latency(self.database, self.record, subscription),
             last_error=self._last_error(subscription, watermark, undelivered),
             skipped=self._skipped(subscription),
             delivered_commands=self.database.history.delivered_commands(self.record, subscription),
@@ -111,6 +117,23 @@ class SubscriptionQuestion:
         skipped = self.database.errors.skipped_since(self.record, subscription, timedelta(hours=hours))
         last = error_of(skipped.last, healed=False) if skipped.last else None
         return SkippedCommands(commands=skipped.commands, within_hours=hours, last=last)
+
+
+def measured_latency(
+    database: DistributionDatabase, record: PublicationRecord, subscription: SubscriptionRecord
+) -> MeasuredLatency | None:
+    """Return how long the commands took that were delivered within the last minutes; None where there were none."""
+    since = datetime.now(UTC) - timedelta(minutes=MEASURED_MINUTES)
+    measured = together(it.latency for it in database.deliveries.latency_by_leg(record, subscription, since))
+    if not measured.commands:
+        return None
+    microseconds = measured.clock_difference
+    return MeasuredLatency(
+        within_minutes=MEASURED_MINUTES,
+        commands=measured.commands,
+        legs=measured.all_quantiles(),
+        clock_difference=None if microseconds is None else microseconds / 1_000_000,
+    )
 
 
 def unanswered_subscription(name: str, watermark: bytes | None, error: ReplicationError | None) -> SubscriptionStatus:

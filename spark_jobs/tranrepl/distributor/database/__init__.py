@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tranrepl.distributor.database.batches import Batch
+from tranrepl.distributor.database.deliveries import DeliveredSpan
 from tranrepl.distributor.database.distribution_database import DistributionDatabase
 from tranrepl.distributor.database.errors import ErrorRow
 from tranrepl.distributor.database.history import RunRow
@@ -15,6 +16,7 @@ from tranrepl.distributor.database.tracer_tokens import PendingToken, StoredToke
 __all__ = [
     "ArticleState",
     "Batch",
+    "DeliveredSpan",
     "DistributionDatabase",
     "ErrorRow",
     "PendingToken",

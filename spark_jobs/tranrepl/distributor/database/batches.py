@@ -43,6 +43,10 @@ class Batch:
     commands: int
     log_bytes: int
     """Bytes of the log messages it was made of: what its commands weigh, roughly. None of what setup stored."""
+    clock_difference: int | None = None
+    """µs by which the Publisher's clock was ahead of the distribution database's when it was read."""
+    entry_time: datetime | None = None
+    """When it was registered, by the distribution database's clock; None where it is not yet."""
 
 
 class Batches:
@@ -209,7 +213,9 @@ class Batches:
 
 
 def _values(record: PublicationRecord, batch: Batch) -> dict[str, Any]:
-    return {"publication_id": record.publication_id, **{it.name: getattr(batch, it.name) for it in fields(batch)}}
+    """Return the row of a batch; the server says when it is registered."""
+    known = {it.name: getattr(batch, it.name) for it in fields(batch) if it.name != "entry_time"}
+    return {"publication_id": record.publication_id, **known}
 
 
 def _batch(row: sa.Row[Any]) -> Batch:
@@ -222,4 +228,6 @@ def _batch(row: sa.Row[Any]) -> Batch:
         row.transactions,
         row.commands,
         row.log_bytes,
+        row.clock_difference,
+        row.entry_time,
     )

@@ -6,6 +6,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database.articles import Articles
 from tranrepl.distributor.database.batches import Batches
 from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.deliveries import Deliveries
 from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.history import History
 from tranrepl.distributor.database.overview import Overview
@@ -31,6 +32,7 @@ class DistributionDatabase(DatabaseConnection):
         self.schema_changes = SchemaChanges(self)
         self.scripts = Scripts(self)
         self.tracer_tokens = TracerTokens(self)
+        self.deliveries = Deliveries(self)
         self.errors = Errors(self)
         self.history = History(self, self.articles, self.errors)
         self.overview = Overview(self)

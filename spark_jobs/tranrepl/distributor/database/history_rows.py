@@ -28,6 +28,8 @@ def history_values(result: JobResult) -> dict[str, Any]:
 def distribution_values(result: JobResult) -> dict[str, Any]:
     """Return the values of a row of `msdistribution_history`, which says also how the run delivered."""
     how: dict[str, Any] = {"bulk_commands": result.in_bulk, "fallbacks": result.fallbacks}
+    if result.latency is not None:
+        how["latency"] = {leg: it.model_dump() for leg, it in result.latency.all_quantiles().items()}
     if result.snapshot:
         how["snapshot"] = [it.model_dump() for it in result.snapshot]
     return history_values(result) | how

@@ -1,0 +1,192 @@
+"""How long commands took, counted by the process that applies them, whenever it has committed some.
+
+A command's commit time is the Publisher's, its batch was registered by the distribution database's clock, and that
+it is committed at the Subscriber is known here. All are told by the distribution database's clock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, TimeoutError as TooLate
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+import pyarrow as pa
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import Batch
+from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.model.clock_difference import ClockDifference, measure, microseconds_of, now_microseconds
+from tranrepl.model.commands import only_chunk, xact_seqno_numbers
+from tranrepl.model.latency import BUCKETS_PER_DOUBLING, LAST_BUCKET, Buckets, DeliveredMinute, LatencyByLeg
+from tranrepl.postgres.session import Session, connect
+
+Ints = npt.NDArray[np.int64]
+_MINUTE = 60 * 1_000_000
+_CLOCK_HOLDS_SECONDS = 60.0
+"""For so long, clocks that were compared do not drift apart by what could be told."""
+_WAITED_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredBatches:
+    """When consecutive batches were registered. It travels pickled with the delivery, password and all."""
+
+    distribution: Connection
+    first_xact_seqnos: tuple[bytes, ...]
+    registered: tuple[int, ...]
+    """µs since 1970 UTC, by the distribution database's clock."""
+    clock_differences: tuple[int | None, ...]
+    """µs by which the Publisher's clock was ahead of it then."""
+
+    @classmethod
+    def of(cls, distribution: Connection, batches: Sequence[Batch]) -> RegisteredBatches | None:
+        """Return those of registered batches; None where it is not known of one of them."""
+        times = [it.entry_time for it in batches]
+        known = [microseconds_of(it) for it in times if it is not None]
+        if not batches or len(known) < len(times):
+            return None
+        firsts = tuple(it.first_xact_seqno for it in batches)
+        return cls(distribution, firsts, tuple(known), tuple(it.clock_difference for it in batches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """Commands of the open transaction: of each source transaction its commit time, its batch, and how many."""
+
+    commit_times: Ints
+    batches: Ints
+    commands: Ints
+
+
+@dataclass(slots=True)
+class _Counted:
+    registered: Ints = field(default_factory=lambda: np.zeros(LAST_BUCKET + 1, dtype=np.int64))
+    delivered: Ints = field(default_factory=lambda: np.zeros(LAST_BUCKET + 1, dtype=np.int64))
+    overall: Ints = field(default_factory=lambda: np.zeros(LAST_BUCKET + 1, dtype=np.int64))
+    transactions: int = 0
+    commands: int = 0
+
+
+class LatencyMeter:
+    """Counts what one connection commits. Without registered batches it counts nothing."""
+
+    def __init__(self, batches: RegisteredBatches | None = None) -> None:
+        self._batches = batches
+        self._open: list[_Applied] = []
+        self._minutes: dict[int, _Counted] = {}
+        if batches is None:
+            return
+        self._firsts = np.array([int.from_bytes(it, "big") for it in batches.first_xact_seqnos], dtype=np.uint64)
+        self._registered = np.array(batches.registered, dtype=np.int64)
+        self._differences = np.array([it or 0 for it in batches.clock_differences], dtype=np.int64)
+        self._clock = _asked_clock(batches.distribution)
+
+    def applied(self, commands: pa.Table) -> None:
+        """Take commands (row layout, in order) that the open transaction has applied."""
+        if self._batches is None or not len(commands):
+            return
+        seqnos = xact_seqno_numbers(only_chunk(commands.combine_chunks(), "xact_seqno"))
+        starts = np.concatenate([[0], np.flatnonzero(seqnos[1:] != seqnos[:-1]) + 1])
+        times = commands["commit_time"].cast(pa.int64()).to_numpy()[starts]
+        batches = np.searchsorted(self._firsts, seqnos[starts], side="right") - 1
+        counts = np.diff(np.append(starts, len(seqnos)))
+        self._open.append(_Applied(times, np.maximum(batches, 0), counts))
+
+    def committed(self, transactions: int) -> None:
+        """Count what was applied since the last commit as committed now."""
+        now = now_microseconds()
+        applied, self._open = self._open, []
+        difference = self._difference() if self._batches is not None else None
+        if difference is None:
+            self._batches = None
+            return
+        now += difference.microseconds
+        minute = self._minutes.setdefault(now // _MINUTE, _Counted())
+        minute.transactions += transactions
+        for it in applied:
+            self._count(minute, it, now)
+
+    def _count(self, minute: _Counted, applied: _Applied, now: int) -> None:
+        registered = self._registered[applied.batches]
+        committed = applied.commit_times - self._differences[applied.batches]
+        minute.registered += _counts(registered - committed, applied.commands)
+        minute.delivered += _counts(now - registered, applied.commands)
+        minute.overall += _counts(now - committed, applied.commands)
+        minute.commands += int(applied.commands.sum())
+
+    def _difference(self) -> ClockDifference | None:
+        try:
+            return self._clock.result(_WAITED_SECONDS)
+        except (ReplicationError, psycopg.Error, TooLate):
+            return None
+
+    def minutes(self) -> tuple[DeliveredMinute, ...]:
+        """Return what was counted, in order."""
+        known = [it for it in (self._batches.clock_differences if self._batches else ()) if it is not None]
+        difference = known[-1] if known else None
+        return tuple(_minute(it, self._minutes[it], difference) for it in sorted(self._minutes))
+
+
+def buckets(microseconds: Ints) -> Ints:
+    """Return the bucket of each latency (µs), shape (latencies,). One below nothing, as clocks are compared with some
+    error, is nothing."""
+    milliseconds = np.maximum(microseconds, 1) / 1000
+    found = 1 + np.floor(np.log2(milliseconds) * BUCKETS_PER_DOUBLING)
+    return np.asarray(np.clip(np.where(milliseconds < 1, 0, found), 0, LAST_BUCKET), dtype=np.int64)
+
+
+def _counts(microseconds: Ints, commands: Ints) -> Ints:
+    counted = np.bincount(buckets(microseconds), weights=commands, minlength=LAST_BUCKET + 1)
+    return np.asarray(counted, dtype=np.int64)
+
+
+def _minute(minute: int, counted: _Counted, difference: int | None) -> DeliveredMinute:
+    latency = LatencyByLeg(
+        registered=_sparse(counted.registered),
+        delivered=_sparse(counted.delivered),
+        overall=_sparse(counted.overall),
+        clock_difference=difference,
+    )
+    return DeliveredMinute(minute=minute, transactions=counted.transactions, commands=counted.commands, latency=latency)
+
+
+def _sparse(counts: Ints) -> Buckets:
+    present = np.flatnonzero(counts)
+    return dict(zip(present.tolist(), counts[present].tolist(), strict=True))
+
+
+_known: dict[Connection, tuple[float, Future[ClockDifference]]] = {}
+"""How far the clocks of distribution databases are ahead of this machine's, and when that was asked."""
+
+
+def _asked_clock(distribution: Connection) -> Future[ClockDifference]:
+    """Ask the database in a thread, so that nothing waits before the first commit is made; not again within a
+    minute."""
+    asked, answer = _known.get(distribution, (0.0, None))
+    fails = answer is not None and answer.done() and answer.exception() is not None
+    if answer is None or fails or time.monotonic() - asked > _CLOCK_HOLDS_SECONDS:
+        answer = Future()
+        _known[distribution] = time.monotonic(), answer
+        threading.Thread(target=_ask, args=[distribution, answer], name="tranrepl-clock", daemon=True).start()
+    return answer
+
+
+def _ask(distribution: Connection, answer: Future[ClockDifference]) -> None:
+    try:
+        with connect(distribution, "tranrepl clock", autocommit=True) as session:
+            answer.set_result(measure(lambda: _read_clock(session)))
+    except Exception as error:  # noqa: BLE001
+        answer.set_exception(error)
+
+
+def _read_clock(session: Session) -> datetime:
+    row = session.execute("SELECT clock_timestamp()").fetchone()
+    if row is None or not isinstance(row[0], datetime):
+        raise InternalError("a server told no time")
+    return row[0]
