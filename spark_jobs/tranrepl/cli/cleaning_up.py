@@ -12,9 +12,10 @@ from tranrepl.cli.output import counted, err, failing_clearly, out, print_error,
 
 @app.command(epilog="Example: [bold]tranrepl cleanup dags/publications/purchasing.yaml[/]")
 def cleanup(file: File, as_json: JsonOption = False) -> None:
-    """Remove stored commands that every Subscriber has, and old history. Put small batches together.
+    """Remove stored commands that every Subscriber has, and old history.
 
-    A subscription with a command older than max_distretention is deactivated.
+    Small batches are put together. A subscription with a command older than
+    max_distretention is deactivated.
     """
     with failing_clearly():
         topology = load(file)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.all_gather_server import AllGatherServer
-from tranrepl.distribution.delivery import RESULT_DDL, Delivery
+from tranrepl.distribution.delivery import Delivery
 from tranrepl.distribution.latency import RegisteredBatches
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.plan import (
@@ -29,6 +29,7 @@ from tranrepl.distribution.plan import (
 from tranrepl.distribution.progress_reports import ReportedRun
 from tranrepl.distribution.sequences import follow_sequences
 from tranrepl.distribution.skipped import SkippedCommands
+from tranrepl.distribution.spark_tasks import deliver_over_one_connection, deliver_over_streams, driver_addresses
 from tranrepl.distribution.stored_batches import (
     Checked,
     Commands,
@@ -39,8 +40,8 @@ from tranrepl.distribution.stored_batches import (
     stored_commands,
 )
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
-from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
-from tranrepl.distribution.streams import StreamDelivery, together
+from tranrepl.distribution.stream_commands import Divider
+from tranrepl.distribution.streams import StreamDelivery
 from tranrepl.distribution.tracer_arrivals import last_passed
 from tranrepl.distribution.unknown_rows import settle_unknown_rows
 from tranrepl.distributor.batch_files import tells_of_damage
@@ -297,10 +298,10 @@ class _Job:
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
         with batch_errors(self._opened.record, group.batches):
             if streams == 1:
-                return self._recorded(_collect(commands, delivery))
-            with AllGatherServer(*_driver_addresses(self._spark), streams) as gathering:
+                return self._recorded(deliver_over_one_connection(commands, delivery))
+            with AllGatherServer(*driver_addresses(self._spark), streams) as gathering:
                 divided = StreamDelivery(delivery, streams, gathering.address)
-                return self._recorded(_collect_streams(commands, self._divider(), divided))
+                return self._recorded(deliver_over_streams(commands, self._divider(), divided))
 
     def _measured(self, delivery: Delivery, group: Group) -> Delivery:
         """Let the delivery measure how long the group's commands take."""
@@ -343,7 +344,7 @@ class _Job:
         delivery = replace(self._measured(self._delivery(watermark, 1), group), finishing=unfinished)
         commands = self._commands(group, watermark, last)
         with batch_errors(self._opened.record, group.batches):
-            return self._recorded(_collect(commands, delivery))
+            return self._recorded(deliver_over_one_connection(commands, delivery))
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
         """Return the group's commands after one transaction and up to another, in order."""
@@ -370,41 +371,10 @@ def _with_own_order(request: DistributionRequest, articles: Mapping[int, Registe
     )
 
 
-def _driver_addresses(spark: SparkSession) -> tuple[str, str]:
-    """Return the address at which executors reach this process, and the one it binds to."""
-    configuration = spark.sparkContext.getConf()
-    host = configuration.get("spark.driver.host") or "127.0.0.1"
-    return host, configuration.get("spark.driver.bindAddress") or host
-
-
 def _fewer_streams(subscription: str, wanted: int, cores: int) -> str:
     return (
         f"subscription {subscription}: subscription_streams is {wanted}, but Spark has {cores} cores: {cores} are used"
     )
-
-
-def _collect(commands: Commands, delivery: Delivery) -> JobResult:
-    (result,) = _results(commands.delivered(delivery), 1)
-    return result
-
-
-def _collect_streams(commands: Commands, divider: Divider, delivery: StreamDelivery) -> JobResult:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    divided = (
-        commands.mapped(divider, STREAM_COMMANDS_DDL)
-        .repartitionById(delivery.streams, F.col("stream"))
-        .sortWithinPartitions("xact_seqno", "command_id")
-    )
-    delivered = divided.mapInArrow(delivery, RESULT_DDL, barrier=True).collect()
-    return together(_results([row["result"] for row in delivered], delivery.streams))
-
-
-def _results(delivered: Sequence[str], connections: int) -> list[JobResult]:
-    """Return the result of each connection."""
-    if len(delivered) != connections:
-        raise InternalError(f"a delivery over {connections} connections gave {len(delivered)} results")
-    return [JobResult.model_validate_json(result) for result in delivered]
 
 
 def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Batch, bound: datetime) -> bytes:

@@ -24,7 +24,7 @@ from tranrepl.connections import Connection, from_environment
 MSSQL_VARIABLE = "TRANREPL_TEST_MSSQL"
 
 _SLOW = ("postgres statements", "mariadb statements")
-"""Of these databases `make test` has procedures, and statements at SQLite."""
+"""Left to `make test-all`: `make test` has these databases by procedures, and statements at SQLite."""
 
 
 def _parameters(kinds: Iterable[Kind]) -> list[ParameterSet]:
