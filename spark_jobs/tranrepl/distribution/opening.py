@@ -20,6 +20,7 @@ from tranrepl.errors import (
 )
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import SyncType
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import at_same_position, is_before
 from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -151,10 +152,15 @@ class OpenDistribution:
         name = self.subscription.subscription
         one = f" --article {shlex.quote(article)}" if self.takes_snapshots else ""
         loaded = "copies them again" if self.takes_snapshots else "begins after them, where they were loaded by hand"
+        compared = (
+            f"`tranrepl validate FILE -s {name} --article {shlex.quote(article)} --repair` compares its rows, corrects "
+            "what differs and resumes its delivery; "
+        )
+        if not dialect_of(self.connection).capabilities.comparison:
+            compared = ""
         return ConfigurationError(
             f"article {article} of subscription {name} is stopped: {reason}",
-            remedy=f"`tranrepl validate FILE -s {name} --article {shlex.quote(article)} --repair` compares its rows, "
-            f"corrects what differs and resumes its delivery; `tranrepl reinitialize FILE -s {name}{one}` {loaded}",
+            remedy=f"{compared}`tranrepl reinitialize FILE -s {name}{one}` {loaded}",
             number=MUST_BE_REINITIALIZED,
             article=article,
         )

@@ -16,6 +16,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import REGISTERING
 from tranrepl.settings.publication import Partitions
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.schema_changes import chain_of_changes
@@ -81,7 +82,7 @@ def bring_to_definitions(opened: OpenDistribution, articles: Sequence[Registered
     position = opened.subscriber.position()
     done: list[str] = []
     dialect = dialect_of(opened.connection)
-    with dialect.applier(opened.connection, opened.key, by_id) as applier:
+    with dialect.applier(opened.connection, opened.key, by_id, ApplierOptions(rows_are_copied=True)) as applier:
         for article in behind:
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.
             applier.begin(position.watermark)

@@ -23,6 +23,8 @@ class ApplierOptions:
     skip_errors: frozenset[str] = frozenset()
     """Numbers of data errors at which the failing command alone is left out."""
     apply: Apply = Apply.AUTO
+    rows_are_copied: bool = False
+    """The rows of tables whose schema it changes are copied anew after it: those that do not fit may be deleted."""
 
 
 AS_CONFIGURED = ApplierOptions()

@@ -80,6 +80,8 @@ class Capabilities:
     """A table's name has a schema. Without, `schema.table` of a destination is just `table`."""
     foreign_keys: ForeignKeyCheck = ForeignKeyCheck.NONE
     """When a foreign key that setup makes is checked."""
+    comparison: bool = False
+    """Its rows can be compared with the Publisher's, and repaired."""
     scripts: bool = False
     """Scripts of `tranrepl exec FILE` run there."""
     not_for_replication: bool = False

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
@@ -28,6 +31,18 @@ def changed_key(change: SchemaChange, old: RegisteredArticle, new: RegisteredArt
         return None
     key = KeyChange(_renamed_key(change, old), _key_of(new))
     return None if key.before == key.now else key
+
+
+def rows_do_not_fit(where: str, article: RegisteredArticle, key: Sequence[str]) -> ConfigurationError:
+    """Return the error for rows that are not to be copied anew, and do not fit the new key."""
+    name, source = where.removeprefix("Subscriber "), shlex.quote(str(article.source))
+    return ConfigurationError(
+        f"article {article.source}: {where}: rows of table {article.destination} do not fit its new primary key "
+        f"({', '.join(key)}): two have the same values, or one has no value, or one that is too long",
+        remedy=f"correct them at the Subscriber, and deliver again; or `tranrepl reinitialize FILE -s {name} --article "
+        f"{source}` copies them",
+        article=str(article.source),
+    )
 
 
 def _key_of(article: RegisteredArticle) -> list[str]:

@@ -65,7 +65,7 @@ class SqlApplier:
         self._kept = _KeptSteps()
         self._expected = b""
         self._applied_before: CommandPlace | None = None
-        self._changes = SchemaChanges(session, database, key, self._where)
+        self._changes = SchemaChanges(session, database, key, self._where, rows_are_copied=options.rows_are_copied)
         self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
         self._said: list[str] = []
         self.bulk_operations: Mapping[int, Operations] = {}

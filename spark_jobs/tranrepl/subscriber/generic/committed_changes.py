@@ -63,6 +63,8 @@ class CommittedChanges:
         ):
             self._end(step, plan)
             return self._told(step, plan)
+        if recorded is None:
+            self._changes.require_fitting_rows(step)
         self._begin(place, before)
         # A custom procedure takes the calls of before or of after: its turn comes once those of before are committed.
         self._changes.require_procedures(step.old, step.new)

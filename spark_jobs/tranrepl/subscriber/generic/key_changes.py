@@ -31,27 +31,41 @@ class KeyChanges:
     def apply(self, change: KeyChange) -> Iterator[str]:
         """Give the table the new primary key, where it has the old one; yield what was done, in words.
 
-        The article's rows are copied again: those that do not fit the new key are deleted with all others.
+        Rows that do not fit the new key are deleted with all others: the article's are copied again.
         """
-        schema, name = self._database.place(self._article.destination)
-        key = self._database.catalogue(self._session).primary_key((schema, name))
-        if key is None or _lower(key.columns) != _lower(change.before):
+        if not self._has_key(change.before):
             return
         columns, destination = ", ".join(change.now), self._article.destination
         if not self._statements.can_replace_key():
             yield f"{destination} keeps its primary key: the article's is ({columns}) now, change it by hand"
             return
         retyped = self._retyped(change.now)
-        table = sa.table(
-            always_quoted(name),
-            *(sa.column(always_quoted(it)) for it in change.now),
-            schema=None if schema is None else always_quoted(schema),
-        )
-        if retyped or self._rows_do_not_fit(table):
+        table = self._table(change.now)
+        if self._rows_do_not_fit(table, retyped):
             self._session.execute(sa.delete(table))
-            yield f"rows of {destination} were deleted: they may not fit the new primary key, and are copied again"
+            yield f"rows of {destination} were deleted: they do not fit the new primary key, and are copied again"
         self._statements.replace_key(change.now, retyped)
         yield f"{destination}: DROP PRIMARY KEY, ADD PRIMARY KEY ({columns})"
+
+    def fits(self, columns: Sequence[str], before: Sequence[str]) -> bool:
+        """Return whether the rows fit a primary key of these columns, or the table does not have the one before, and
+        keeps what it has. The columns have their names of before."""
+        if not self._statements.can_replace_key() or not self._has_key(before):
+            return True
+        return not self._rows_do_not_fit(self._table(columns), self._retyped(columns))
+
+    def _has_key(self, columns: Sequence[str]) -> bool:
+        schema, name = self._database.place(self._article.destination)
+        key = self._database.catalogue(self._session).primary_key((schema, name))
+        return key is not None and _lower(key.columns) == _lower(columns)
+
+    def _table(self, columns: Sequence[str]) -> sa.TableClause:
+        schema, name = self._database.place(self._article.destination)
+        return sa.table(
+            always_quoted(name),
+            *(sa.column(always_quoted(it)) for it in columns),
+            schema=None if schema is None else always_quoted(schema),
+        )
 
     def _retyped(self, names: Sequence[str]) -> list[RetypedColumn]:
         """Return the columns that get the type which setup gives one of a key, as a text that an index takes."""
@@ -70,11 +84,16 @@ class KeyChanges:
     def _spelled(self, type_: sa.types.TypeEngine[object]) -> str:
         return self._database.described_type(type_, self._session.dialect).spelling
 
-    def _rows_do_not_fit(self, table: sa.TableClause) -> bool:
+    def _rows_do_not_fit(self, table: sa.TableClause, retyped: Sequence[RetypedColumn]) -> bool:
         columns = list(table.columns)
         twice = sa.select(sa.literal(1)).select_from(table).group_by(*columns).having(sa.func.count() > 1)
-        empty = sa.select(sa.literal(1)).select_from(table).where(sa.or_(*(it.is_(None) for it in columns)))
-        return any(self._session.execute(it.limit(1)).first() is not None for it in (empty, twice))
+        unfit = [it.is_(None) for it in columns]
+        for it in retyped:
+            length = getattr(it.type, "length", None)
+            if length is not None:
+                unfit.append(sa.func.char_length(table.c[it.name]) > length)
+        single = sa.select(sa.literal(1)).select_from(table).where(sa.or_(*unfit))
+        return any(self._session.execute(it.limit(1)).first() is not None for it in (single, twice))
 
 
 def _lower(names: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
 from tranrepl.subscriber.generic.recorded_statements import recorded
 from tranrepl.subscriber.generic.row_updates import update_statement
 from tranrepl.subscriber.generic.target import SqlTarget
-from tranrepl.subscriber.key_change import key_change
+from tranrepl.subscriber.key_change import key_change, rows_do_not_fit
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.schema_changes import Recorded, standing, told
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -31,8 +31,17 @@ from tranrepl.subscriber.subscription import SubscriptionKey
 class SchemaChanges:
     """One session's schema changes. Each method works in whatever transaction is open, or is not."""
 
-    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, where: str) -> None:
+    def __init__(
+        self,
+        session: sa.Connection,
+        database: SqlDatabase,
+        key: SubscriptionKey,
+        where: str,
+        *,
+        rows_are_copied: bool = False,
+    ) -> None:
         self._session = session
+        self._rows_are_copied = rows_are_copied
         self._database = database
         self._where = where
         self._definitions = Definitions(session, key)
@@ -49,6 +58,7 @@ class SchemaChanges:
             return []
         plan, key = self.plan(step, self.columns(step.old)), list[str]()
         if step.new is not None:
+            self.require_fitting_rows(step)
             self.require_procedures(step.old, step.new)
             self.change_columns(step.new, plan)
             key = self.change_key(step)
@@ -125,6 +135,23 @@ class SchemaChanges:
             with self._recorded():
                 statements.complete(plan.steps)
 
+    def require_fitting_rows(self, step: SchemaStep) -> None:
+        """Raise ConfigurationError where rows that are not copied anew do not fit the article's new primary key; before
+        anything is changed."""
+        change = key_change(step)
+        if step.new is None or change is None or self._rows_are_copied:
+            return
+        names = {it.ordinal: it.name for it in step.old.columns}
+        key = [names.get(step.new.columns[at].ordinal) for at in step.new.key_positions]
+        statements = self._statements(step.old)
+        if statements is None or None in key:
+            # All rows have one value in a column that is added.
+            return
+        changes = KeyChanges(self._session, self._database, step.old, statements)
+        before = [step.old.columns[at].name for at in step.old.key_positions]
+        if not changes.fits([it for it in key if it is not None], before):
+            raise rows_do_not_fit(self._where, step.new, change.now)
+
     def change_key(self, step: SchemaStep) -> list[str]:
         """Let the table's primary key follow the article's, once its columns are changed; return what was done. It may
         be done twice."""
@@ -133,6 +160,8 @@ class SchemaChanges:
         if step.new is None or change is None or statements is None:
             return []
         changes = KeyChanges(self._session, self._database, step.new, statements)
+        if not self._rows_are_copied and not changes.fits(change.now, change.before):
+            raise rows_do_not_fit(self._where, step.new, change.now)
         with self._recorded():
             return [f"{self._where}: {it}" for it in changes.apply(change)]
 

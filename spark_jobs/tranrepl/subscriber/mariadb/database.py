@@ -95,6 +95,7 @@ class MariaDb(NumberedDatabase):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             title="MariaDB",
+            comparison=True,
             procedures=True,
             most_arguments=None,
             procedure_names=PROCEDURE_NAMES,

@@ -139,6 +139,7 @@ class SqlServer(NumberedDatabase):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             title="SQL Server",
+            comparison=True,
             procedures=True,
             most_arguments=MOST_ARGUMENTS,
             procedure_names=PROCEDURE_NAMES,

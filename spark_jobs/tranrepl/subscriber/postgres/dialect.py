@@ -29,6 +29,7 @@ class PostgresDialect:
 
     capabilities = Capabilities(
         title="PostgreSQL",
+        comparison=True,
         procedures=True,
         most_arguments=MOST_ARGUMENTS,
         procedure_names=PROCEDURE_NAMES,

@@ -9,7 +9,7 @@ from psycopg import errors, sql
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import key_change
+from tranrepl.subscriber.key_change import key_change, rows_do_not_fit
 
 _KEY = """
 SELECT c.conname, ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
@@ -18,10 +18,11 @@ SELECT c.conname, ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINA
 """
 
 
-def change_key(session: Session, step: SchemaStep) -> Iterator[str]:
+def change_key(session: Session, where: str, step: SchemaStep, *, rows_are_copied: bool) -> Iterator[str]:
     """Give the destination the new primary key, where it had the old one; yield what was done.
 
-    The article's rows are copied again: those that do not fit the new key are deleted with all others.
+    Rows that do not fit the new key are deleted with all others where they are copied anew. Raises ConfigurationError
+    where they are not.
     """
     change = key_change(step)
     if step.new is None or change is None:
@@ -36,7 +37,9 @@ def change_key(session: Session, step: SchemaStep) -> Iterator[str]:
     try:
         with session.transaction():
             session.execute(statement)
-    except (errors.UniqueViolation, errors.NotNullViolation):
+    except (errors.UniqueViolation, errors.NotNullViolation) as error:
+        if not rows_are_copied:
+            raise rows_do_not_fit(where, step.new, change.now) from error
         session.execute(sql.SQL("DELETE FROM {}").format(table))
         session.execute("SET CONSTRAINTS ALL IMMEDIATE")
         session.execute(statement)

@@ -41,8 +41,17 @@ _BETWEEN_ATTEMPTS = 1.0
 class SchemaChangeApply:
     """Applies schema changes, inside the open transaction."""
 
-    def __init__(self, session: Session, key: SubscriptionKey, where: str, connect: Callable[[], Session]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        key: SubscriptionKey,
+        where: str,
+        connect: Callable[[], Session],
+        *,
+        rows_are_copied: bool = False,
+    ) -> None:
         """Set where they are applied; `connect` opens another session, in autocommit."""
+        self._rows_are_copied = rows_are_copied
         self._session = session
         self._key = key
         self._where = where
@@ -89,7 +98,8 @@ class SchemaChangeApply:
         with translated_errors(self._where):
             if step.new is not None and step.change.partitions:
                 self._said += PartitionsApply(self._session, self._where, step.new).apply(step)
-            self._said += [f"{self._where}: {it}" for it in change_key(self._session, step)]
+            key = change_key(self._session, self._where, step, rows_are_copied=self._rows_are_copied)
+            self._said += [f"{self._where}: {it}" for it in key]
             self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
             self._session.execute("SET CONSTRAINTS ALL DEFERRED")
 
