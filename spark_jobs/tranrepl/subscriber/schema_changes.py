@@ -16,6 +16,7 @@ from typing import Protocol
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.schema_change import SETUP_TAG, ColumnAction, ColumnChange, PartitionChange, SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.custom_calls import other_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,9 @@ def told(step: SchemaStep, where: str) -> Sequence[str]:
     """Return what a change leaves alone at the Subscribers, in words."""
     article = f"{where}: article {step.change.source}"
     said = [f"{article}: {note}" for note in step.change.notes]
-    if step.new is None:
+    if step.new is not None:
+        said += [f"{article}: {it}" for it in other_columns(step.old, step.new)]
+    else:
         said.append(f"{article} ended ({step.change.tag}): table {step.old.destination} stays as it is")
     return said
 

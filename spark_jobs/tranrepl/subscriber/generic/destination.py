@@ -88,14 +88,23 @@ def found_target(
 
 
 def intended_target(
-    database: SqlDatabase, article: RegisteredArticle, source: TableDescription, dialect: sa.Dialect
+    database: SqlDatabase,
+    article: RegisteredArticle,
+    source: TableDescription,
+    dialect: sa.Dialect,
+    found: Destination | None = None,
 ) -> SqlTarget:
-    """Return the article as setup would create it."""
+    """Return the article as it is there; where the table or a column does not exist yet, as setup or a schema change
+    would create it."""
     published = {column.name: column for column in source.columns}
+    there = {} if found is None else found.spelled_as(_names(article)).columns
     described = [
-        database.described_type(created_type(database, published[column.name]), dialect) for column in article.columns
+        database.described_type(there[it]["type"] if it in there else created_type(database, published[it]), dialect)
+        for it in _names(article)
     ]
-    return _target(database, article, described, _names(article), frozenset(), key_is_unique=True)
+    names = [there[it]["name"] if it in there else it for it in _names(article)]
+    identities = frozenset() if found is None else frozenset(filter(found.is_identity, there))
+    return _target(database, article, described, names, identities, key_is_unique=True)
 
 
 def made_target(database: SqlDatabase, article: RegisteredArticle, dialect: sa.Dialect) -> SqlTarget:

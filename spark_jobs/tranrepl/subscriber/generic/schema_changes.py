@@ -48,6 +48,7 @@ class SchemaChanges:
         scripter = database.scripter
         self._procedures = None if scripter is None else ProcedureSetup(session, scripter, key, where)
         self._ran: list[str] = []
+        self._said: list[str] = []
 
     def apply(self, step: SchemaStep) -> list[str]:
         """Apply a change as part of the open transaction, and return what was left alone.
@@ -69,9 +70,11 @@ class SchemaChanges:
         return [*told(step, self._where), *plan.told, *key, *self.take_ran()]
 
     def take_ran(self) -> list[str]:
-        """Return the statements that changed the table and its rows since the last call."""
-        ran, self._ran = self._ran, []
-        return [f"{self._where}: ran {it}" for it in ran]
+        """Return the statements that changed the table and its rows since the last call, and what became of its
+        procedures."""
+        ran = [*(f"{self._where}: ran {it}" for it in self._ran), *self._said]
+        self._ran, self._said = [], []
+        return ran
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -173,7 +176,9 @@ class SchemaChanges:
         """Make the generated procedures of the article's definition."""
         if self._procedures is None:
             return []
-        return self._procedures.follow(self._target(article))
+        done = self._procedures.follow(self._target(article))
+        self._said += [f"{self._where}: {it}" for it in done]
+        return done
 
     def _target(self, article: RegisteredArticle) -> SqlTarget:
         return target(self._session, self._database, article, self._where)

@@ -34,7 +34,6 @@ from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import (
     created_type,
     find_destination,
-    found_target,
     intended_target,
     targets,
 )
@@ -304,9 +303,7 @@ class SqlSubscriber:
 
     def _intended_target(self, article: RegisteredArticle, source: TableDescription) -> SqlTarget:
         found = self._find_destination(article.destination)
-        if found is None:
-            return intended_target(self._database, article, source, self._session.dialect)
-        return found_target(self._session, self._database, article, found, self.where)
+        return intended_target(self._database, article, source, self._session.dialect, found)
 
     # Watermark
 
