@@ -75,6 +75,8 @@ class Options:
     read_batch_size: int = 500_000
     commit_batch_size: int = 1000
     apply: str = "auto"
+    streams: int = 1
+    """Where the database can have several."""
 
 
 @dataclass
@@ -213,6 +215,7 @@ def _subscription(name: str, options: Options) -> Mapping[str, object]:
         "sync_type": "automatic",
         "commit_batch_size": options.commit_batch_size,
         "apply": options.apply,
+        "subscription_streams": 1 if name == "sqlite" else options.streams,
     }
 
 

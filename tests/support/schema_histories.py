@@ -9,31 +9,32 @@ from random import Random
 
 import psycopg
 
-from support.child_job import ChildJob
 from support.history_site import TABLES, HistorySite, Options
+from support.killed_jobs import (
+    DELIVERY_FAILPOINTS,
+    READER_FAILPOINTS,
+    SNAPSHOT_FAILPOINTS,
+    STREAM_FAILPOINTS,
+    SiteJob,
+    random_failpoint,
+    run_killed,
+)
 from support.random_ddl import DDL, ROWS, Chooser, Session, find_table
-from support.site import Site
+from support.streams_here import streams_as_threads
 from support.whole_run import whole_run
 from tranrepl.connections import Connection
-from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
-from tranrepl.failpoint import Failpoint
-from tranrepl.jobs.results import JobResult
+from tranrepl.errors import ErrorKind, ErrorReport
 
 _WRITERS = 2
 _SUBSCRIPTIONS = 3
 _MOST_ROUNDS = 6
 _WEIGHTS = {"rows": 8, "ddl": 6, "end": 4, "savepoint": 2, "read": 2, "deliver": 3, "initialize": 1}
+_TURNED = "line"
+"""The table whose key gets another order, which stops what did not see it."""
+_NOT_REPEATABLE = ("add label", "rename label")
+_AWAITS_SNAPSHOT = "the initial snapshot of subscription"
+"""What a delivery says after a reinitialization that was killed."""
 _LOCK_TIMEOUT = "SET lock_timeout = '20ms'"
-
-READER_FAILPOINTS = (
-    *(Failpoint.FETCHED, Failpoint.STAGED, Failpoint.PUBLISHED),
-    *(Failpoint.SCHEMA_CHANGED, Failpoint.REGISTERED, Failpoint.ADVANCED),
-)
-DELIVERY_FAILPOINTS = (
-    *(Failpoint.BEGIN, Failpoint.APPLIED, Failpoint.BEFORE_COMMIT, Failpoint.CHANGE_BEGUN),
-    *(Failpoint.COLUMNS_CHANGED, Failpoint.PROCEDURES_FOLLOWED, Failpoint.DEFINITION_RECORDED),
-    *(Failpoint.WATERMARK_SET, Failpoint.AFTER_COMMIT),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,12 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Initialize:
-    """Snapshots of what waits for them, of one subscription."""
+    """Snapshots of what waits for them, or of all (`reinitialization`), of one subscription, killed at a failpoint
+    where one is named."""
 
     subscription: int
+    what: str
+    killed_at: str | None = None
 
 
 Step = Write | Transact | Read | Deliver | Initialize
@@ -83,11 +87,16 @@ Step = Write | Transact | Read | Deliver | Initialize
 class History:
     options: Options
     steps: tuple[Step, ...]
+    last_snapshots: tuple[str | None, ...] = ()
+    """Where the last snapshots that anything waits for are killed first, by subscription."""
 
 
 def random_history(random: Random) -> History:
     """Return what `random` chooses; a quarter of the jobs is killed."""
-    return History(_options(random), tuple(_step(random) for _ in range(random.randint(25, 60))))
+    options = _options(random)
+    steps = tuple(_step(random, options) for _ in range(random.randint(25, 60)))
+    last = (random_failpoint(random, SNAPSHOT_FAILPOINTS) for _ in range(_SUBSCRIPTIONS))
+    return History(options, steps, tuple(last))
 
 
 def _options(random: Random) -> Options:
@@ -99,13 +108,12 @@ def _options(random: Random) -> Options:
         read_batch_size=random.choice([1, 2, 500_000]),
         commit_batch_size=random.choice([1, 3, 1000]),
         apply=random.choice(["auto", "serial"]),
+        streams=random.choice([1, 1, 2]),
     )
 
 
-def _step(random: Random) -> Step:
-    kind = random.choices(["rows", "ddl", "end", "savepoint", "read", "deliver", "initialize"], [8, 6, 4, 2, 2, 3, 1])[
-        0
-    ]
+def _step(random: Random, options: Options) -> Step:
+    (kind,) = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
     writer, subscription = random.randrange(_WRITERS), random.randrange(_SUBSCRIPTIONS)
     match kind:
         case "rows" | "ddl":
@@ -116,15 +124,13 @@ def _step(random: Random) -> Step:
         case "savepoint":
             return Transact(writer, random.choice(["savepoint", "savepoint", "rollback to", "release"]))
         case "read":
-            return Read(_failpoint(random, READER_FAILPOINTS))
+            return Read(random_failpoint(random, READER_FAILPOINTS))
         case "deliver":
-            return Deliver(subscription, _failpoint(random, DELIVERY_FAILPOINTS))
+            points = DELIVERY_FAILPOINTS + (STREAM_FAILPOINTS if options.streams > 1 else ())
+            return Deliver(subscription, random_failpoint(random, points))
         case _:
-            return Initialize(subscription)
-
-
-def _failpoint(random: Random, points: tuple[Failpoint, ...]) -> str | None:
-    return f"{random.choice(points)}:{random.randint(1, 3)}" if random.random() < 0.25 else None
+            what = random.choice(["snapshot", "reinitialization"])
+            return Initialize(subscription, what, random_failpoint(random, SNAPSHOT_FAILPOINTS, 0.5))
 
 
 @dataclass
@@ -134,6 +140,8 @@ class _Writer:
     session: Session
     say: Callable[[str], None]
     savepoints: int = 0
+    repeatable: bool = False
+    """The transaction sees the catalogue as it was at its first query."""
 
     @property
     def is_open(self) -> bool:
@@ -142,7 +150,10 @@ class _Writer:
     def write(self, step: Write) -> None:
         published, random = TABLES[step.table], Random(step.seed)
         if not self.is_open:
-            self.execute("BEGIN")
+            self.repeatable = step.seed % 4 == 0
+            self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ" if self.repeatable else "BEGIN")
+        if self.repeatable and (step.kind in _NOT_REPEATABLE or (step.kind in DDL and published.base == _TURNED)):
+            return
         try:
             table = find_table(self.session, published.base)
             if table is None:
@@ -194,29 +205,6 @@ def _within(random: Random, text: str) -> str:
             return text
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A job of a site, which a child process can run too."""
-
-    name: str
-    subscription: str = ""
-
-    def __call__(self, site: Site) -> JobResult:
-        try:
-            match self.name:
-                case "delivery":
-                    return site.deliver(self.subscription)
-                case "snapshot":
-                    return site.take_snapshot(subscription=self.subscription)
-                case _:
-                    return site.read_log()
-        except ReplicationError as error:
-            return JobResult(error=error.report)
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.subscription}".strip()
-
-
 @dataclass
 class Player:
     """Plays a history at a site; `told` is what happened, as statements that can be typed again."""
@@ -226,9 +214,15 @@ class Player:
     told: list[str] = field(default_factory=list)
 
     def play(self, history: History) -> None:
-        for step in history.steps:
-            self._do(step)
-        self.drain()
+        with streams_as_threads():
+            for step in history.steps:
+                self._do(step)
+            self.end_transactions()
+            self._run(SiteJob("log reader"))
+            for name, killed_at in zip(self.at.names, history.last_snapshots, strict=False):
+                if killed_at is not None:
+                    self._run(SiteJob("snapshot", name), killed_at)
+            self.drain()
 
     def _do(self, step: Step) -> None:
         match step:
@@ -237,31 +231,31 @@ class Player:
             case Transact():
                 self.writers[step.writer].transact(step.what)
             case Read():
-                self._run(_Job("log reader"), step.killed_at)
+                self._run(SiteJob("log reader"), step.killed_at)
             case Deliver():
-                self._run(_Job("delivery", self._name(step.subscription)), step.killed_at)
+                self._run(SiteJob("delivery", self._name(step.subscription)), step.killed_at)
             case Initialize():
                 # A snapshot waits for whoever writes.
                 self.end_transactions()
-                self._run(_Job("snapshot", self._name(step.subscription)))
+                self._run(SiteJob(step.what, self._name(step.subscription)), step.killed_at)
 
     def _name(self, number: int) -> str:
         return self.at.names[number % len(self.at.names)]
 
-    def _run(self, job: _Job, killed_at: str | None = None) -> None:
+    def _run(self, job: SiteJob, killed_at: str | None = None) -> None:
         self.told.append(f"-- {job}" + (f", killed at {killed_at}" if killed_at else ""))
         if killed_at is None:
             self._judge(job(self.at.site).error)
             return
-        child = ChildJob(job, self.at.site, killed_at)
-        if not child.killed():
+        if not run_killed(job, self.at.site, killed_at):
             self.told.append("-- it was not killed")
 
     def _judge(self, error: ErrorReport | None) -> None:
         if error is None:
             return
         self.told.append(f"-- {error.kind}: {error.message}")
-        assert error.kind is ErrorKind.TRANSIENT, f"{error.message}; {error.remedy}"
+        awaits_snapshot = error.message.startswith(_AWAITS_SNAPSHOT)
+        assert error.kind is ErrorKind.TRANSIENT or awaits_snapshot, f"{error.message}; {error.remedy}"
 
     def end_transactions(self) -> None:
         for writer in self.writers:

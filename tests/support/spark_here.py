@@ -54,5 +54,8 @@ class _Context:
         bounds = [len(values) * number // partitions for number in range(partitions + 1)]
         return _Partitions([values[first:end] for first, end in pairwise(bounds)])
 
+    def getConf(self) -> dict[str, str]:  # noqa: N802
+        return {}
+
     def accumulator(self, _start: object, _parameter: object) -> _Accumulator:
         return _Accumulator()

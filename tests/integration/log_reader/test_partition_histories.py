@@ -1,4 +1,5 @@
-"""Random histories of a partitioned table, of rows and of whole partitions: both ends are equal after every run."""
+"""Random histories of a partitioned table, of rows and of whole partitions, with kills and streams: both ends are equal
+after every run."""
 
 from __future__ import annotations
 
@@ -13,8 +14,18 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support.databases import shared_databases
 from support.equality import differing_rows
-from support.partitioned_site import division, partitioned_site
+from support.killed_jobs import (
+    COMMIT_FAILPOINTS,
+    READER_FAILPOINTS,
+    SNAPSHOT_FAILPOINTS,
+    STREAM_FAILPOINTS,
+    SiteJob,
+    random_failpoint,
+    run_killed,
+)
+from support.partitioned_site import AUTOMATIC, division, partitioned_site
 from support.site import Site
+from support.streams_here import streams_as_threads
 from support.whole_run import good_run
 from tranrepl.settings.publication import Partitions
 
@@ -27,7 +38,16 @@ _KINDS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "unannounced, 18": ("postgres", {}),
     "unannounced, 15": ("debian_postgres", {}),
     "announced, one table": ("debian_postgres", {"replicate_ddl": True}),
-    "announced, divided alike": ("postgres", {"replicate_ddl": True, "partitions": "same"}),
+    "announced, divided alike": (
+        "postgres",
+        {"replicate_ddl": True, "partitions": "same", "subscription": {**AUTOMATIC, "subscription_streams": 2}},
+    ),
+}
+_JOBS = {
+    "log reader": READER_FAILPOINTS,
+    "delivery": (*COMMIT_FAILPOINTS, *STREAM_FAILPOINTS),
+    "snapshot": SNAPSHOT_FAILPOINTS,
+    "reinitialization": SNAPSHOT_FAILPOINTS,
 }
 
 
@@ -131,6 +151,17 @@ def _execute(session: psycopg.Connection[tuple[object, ...]], random: Random) ->
         pass
 
 
+def _kill_a_job(site: Site, random: Random) -> None:
+    """Kill one of a run's jobs, or none; those before it are done."""
+    kind = random.choice(list(_JOBS))
+    killed_at = random_failpoint(random, _JOBS[kind], 0.4)
+    if killed_at is None:
+        return
+    if kind != "log reader":
+        site.read_log()
+    run_killed(SiteJob(kind, "reporting"), site, killed_at)
+
+
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(min_value=0, max_value=2**32))
 def test_both_ends_are_equal_after_any_history_of_partitions(items: Site, seed: int) -> None:
@@ -138,7 +169,9 @@ def test_both_ends_are_equal_after_any_history_of_partitions(items: Site, seed: 
     random = Random(seed)
     for _ in range(random.randrange(1, 4)):
         _transactions(items, random)
-        good_run(items)
+        _kill_a_job(items, random)
+        with streams_as_threads():
+            good_run(items)
         assert differing_rows(items) == {}
         if items.publication.articles[0].partitions is Partitions.SAME:
             assert division(items.databases.subscriber) == division(items.databases.publisher)
