@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -34,8 +35,12 @@ from tranrepl.jobs.retry import attempt, attempt_repeatedly, deliver_with_retry
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.model.position import Position
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
-from tranrepl.spark.submit import submit
+from tranrepl.spark.application import SparkApplication
+from tranrepl.spark.submit import Request, submit
 from tranrepl.topology import Topology
+
+_Submit = Callable[[Request], JobResult]
+"""Runs a Spark job and waits for it."""
 
 
 @app.command("log-reader", epilog="Example: [bold]tranrepl log-reader purchasing.yaml --master 'local\\[2]'[/]")
@@ -43,7 +48,7 @@ def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOptio
     """Read the Publisher's log and store its changes as commands."""
     with failing_clearly():
         topology = load(file)
-        result = _read_log(topology, master)
+        result = _read_log(topology, partial(submit, master=master))
         report({LOG_READER: result}, as_json)
         raise_first({LOG_READER: result})
 
@@ -68,7 +73,8 @@ def distribute(
         mode = ApplyMode.SINGLE_CONNECTION if single_connection else ApplyMode.STREAMS
         bound = _in_utc(committed_before) if committed_before else None
         results = {
-            name: _deliver(topology, name, mode, bound, master) for name in chosen(topology.publication, subscription)
+            name: _deliver(topology, name, mode, bound, partial(submit, master=master))
+            for name in chosen(topology.publication, subscription)
         }
         report(results, as_json)
         raise_first(results)
@@ -89,12 +95,13 @@ def run(
     """
     with failing_clearly():
         topology = load(file)
-        steps = Steps(
-            lambda: _read_log(topology, master),
-            lambda name: take_snapshot(topology, name, (), master),
-            lambda name: _deliver_with_retry(topology, name, master),
-        )
-        results = run_steps(chosen(topology.publication, subscription), steps)
+        with SparkApplication(topology.publication.publication, master) as application:
+            steps = Steps(
+                lambda: _read_log(topology, application.submit),
+                lambda name: _take_snapshot(topology, name, (), application.submit),
+                lambda name: _deliver_with_retry(topology, name, application.submit),
+            )
+            results = run_steps(chosen(topology.publication, subscription), steps)
         report(results, as_json)
         raise_first(results)
 
@@ -124,10 +131,14 @@ def snapshot(
 
 def take_snapshot(topology: Topology, name: str, articles: tuple[str, ...], master: str) -> JobResult:
     """Run the snapshot's job; start it again where what stopped it may pass by itself."""
+    return _take_snapshot(topology, name, articles, partial(submit, master=master))
+
+
+def _take_snapshot(topology: Topology, name: str, articles: tuple[str, ...], submitted: _Submit) -> JobResult:
     request = SnapshotRequest(publication=topology.publication, subscription=name, articles=articles)
     with showing(err, name) as display:
         with following(topology, name, partial(show_row, display)):
-            result = attempt_repeatedly(lambda: idle_snapshot(request, topology) or submit(request, master))
+            result = attempt_repeatedly(lambda: idle_snapshot(request, topology) or submitted(request))
         if result.snapshot:
             display.show(result.snapshot)
         return result
@@ -137,7 +148,7 @@ def _in_utc(time: datetime) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-def _read_log(topology: Topology, master: str) -> JobResult:
+def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
     request, positions = LogReaderRequest(publication=topology.publication), topology.positions
     with (
         showing_run(err, "log reader") as display,
@@ -147,7 +158,7 @@ def _read_log(topology: Topology, master: str) -> JobResult:
         def expect(start: Position, end: Position) -> None:
             display.expect(UnreadLog(positions, start, end))
 
-        result = attempt(lambda: idle_log_reader(request, topology, expect) or submit(request, master))
+        result = attempt(lambda: idle_log_reader(request, topology, expect) or submitted(request))
     warn(list(result.notices))
     return result
 
@@ -157,7 +168,7 @@ def _deliver(
     name: str,
     mode: ApplyMode,
     bound: datetime | None,
-    master: str,
+    submitted: _Submit,
 ) -> JobResult:
     request = DistributionRequest(
         publication=topology.publication, subscription=name, committed_before=bound, mode=mode
@@ -170,13 +181,13 @@ def _deliver(
         def expect(commands: int) -> None:
             display.expect(UndeliveredCommands(commands))
 
-        return attempt(lambda: idle_distribution(request, topology, expect) or submit(request, master))
+        return attempt(lambda: idle_distribution(request, topology, expect) or submitted(request))
 
 
-def _deliver_with_retry(topology: Topology, name: str, master: str) -> JobResult:
+def _deliver_with_retry(topology: Topology, name: str, submitted: _Submit) -> JobResult:
     def failed(error: ErrorReport) -> None:
         err.print(
             f"{name}: a batch failed ({escape(error.message)}), trying again over a single connection", highlight=False
         )
 
-    return deliver_with_retry(lambda mode: _deliver(topology, name, mode, None, master), failed)
+    return deliver_with_retry(lambda mode: _deliver(topology, name, mode, None, submitted), failed)

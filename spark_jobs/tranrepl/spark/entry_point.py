@@ -76,8 +76,7 @@ def main(
     parser.add_argument("--request", type=Path, required=True, help="the request, a JSON file")
     parser.add_argument("--result", type=Path, required=True, help="where to write the result")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    silence_py4j()
+    log_to_stderr()
     result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), job)
     write_private(options.result, result.model_dump_json())
     if result.error is not None:
@@ -85,15 +84,28 @@ def main(
     return 1 if result.error else 0
 
 
+def log_to_stderr() -> None:
+    """Let a job's log go where its caller looks where the job ends without a result."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    silence_py4j()
+
+
 def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
-    try:
-        publication = request.publication
-        connections = {name: from_environment(name) for name in request.connection_ids()}
-        spark, run = _started(f"tranrepl {request.job} {publication.publication}", job)
+    def in_own_session(connections: Mapping[str, Connection]) -> JobResult:
+        spark, run = started(f"tranrepl {request.job} {request.publication.publication}", job)
         try:
             return run(spark, request, connections)
         finally:
             spark.stop()
+
+    return with_its_error(request.connection_ids(), in_own_session)
+
+
+def with_its_error(connection_ids: Sequence[str], run: Callable[[Mapping[str, Connection]], JobResult]) -> JobResult:
+    """Run a job with these connections, from this process's environment. Return its result; whatever it raises is the
+    result's error."""
+    try:
+        return run({name: from_environment(name) for name in connection_ids})
     except ReplicationError as error:
         if error.kind is ErrorKind.INTERNAL:
             traceback.print_exc()
@@ -104,7 +116,7 @@ def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
         return JobResult(error=ErrorReport(kind=ErrorKind.INTERNAL, message=message))
 
 
-def _started(name: str, job: Callable[[], Run[Request]]) -> tuple[SparkSession, Run[Request]]:
+def started(name: str, job: Callable[[], Run[Request]]) -> tuple[SparkSession, Run[Request]]:
     """Return the session and the job, whose imports take as long as the session's start."""
     # Before the other thread begins: the job's modules import it too.
     import pyspark.sql  # noqa: F401

@@ -29,7 +29,10 @@ def write_private(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def entry_point(job: Literal["log_reader", "distribution", "snapshot", "validation", "store_check"]) -> Path:
+EntryPoint = Literal["log_reader", "distribution", "snapshot", "validation", "store_check", "run"]
+
+
+def entry_point(job: EntryPoint) -> Path:
     """Return the script that `spark-submit` runs: beside the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).parents[1]
     candidates = (package.parent / f"{job}.py", package / "spark_jobs" / f"{job}.py")

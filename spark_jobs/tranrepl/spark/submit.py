@@ -32,43 +32,54 @@ def submit(request: Request, master: str) -> JobResult:
 
     Raises ConfigurationError without Java or Spark, InternalError where the job ended without a result.
     """
-    require_java()
-    require_spark_submit()
+    require_spark()
     with tempfile.TemporaryDirectory(prefix="tranrepl-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
         write_private(request_path, request.model_dump_json())
+        name = f"tranrepl-{request.publication.publication}-{request.job}"
         process = subprocess.run(
-            [*_command(request, master), "--request", str(request_path), "--result", str(result_path)],
-            env={
-                **os.environ,
-                **submission_variables(),
-                "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-            },
+            [
+                *command(name, master, entry_point(request.job)),
+                "--request",
+                str(request_path),
+                "--result",
+                str(result_path),
+            ],
+            env=job_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
         )
         if not result_path.exists():
-            lines = process.stdout.decode(errors="replace").splitlines()
-            tail = [line for line in lines if not is_chatter(line)][-_LAST_LINES:]
-            raise InternalError(
-                f"the {request.job} job ended with status {process.returncode} and without a result",
-                remedy="its last output:\n" + "\n".join(tail),
-            )
+            raise ended_without_result(request, process.returncode, process.stdout)
         return JobResult.model_validate_json(result_path.read_text(encoding="utf-8"))
 
 
-def _command(request: Request, master: str) -> list[str]:
+def require_spark() -> None:
+    """Raise ConfigurationError without Java or Spark."""
+    require_java()
+    require_spark_submit()
+
+
+def command(name: str, master: str, script: Path) -> list[str]:
+    """Return the command that runs a script, as an application of this name, without the script's own arguments."""
     settings = LOCAL_MASTER_SETTINGS if master.startswith("local") else {}
-    configuration = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    return [
-        spark_submit_binary(),
-        "--master",
-        master,
-        "--name",
-        f"tranrepl-{request.publication.publication}-{request.job}",
-        *configuration,
-        str(entry_point(request.job)),
-    ]
+    configuration = [part for setting, value in settings.items() for part in ("--conf", f"{setting}={value}")]
+    return [spark_submit_binary(), "--master", master, "--name", name, *configuration, str(script)]
+
+
+def job_environment() -> dict[str, str]:
+    """Return the environment of the command: this process's, connections among it, and where Python is."""
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {**os.environ, **submission_variables(), **python}
+
+
+def ended_without_result(request: Request, status: int, output: bytes) -> InternalError:
+    """Return the error of a job whose process ended with a status, and wrote no result."""
+    lines = output.decode(errors="replace").splitlines()
+    tail = [line for line in lines if not is_chatter(line)][-_LAST_LINES:]
+    return InternalError(
+        f"the {request.job} job ended with status {status} and without a result",
+        remedy="its last output:\n" + "\n".join(tail),
+    )
