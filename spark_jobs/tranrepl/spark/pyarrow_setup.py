@@ -1,8 +1,11 @@
-"""pyarrow in a process of our own: without pandas, with the allocator that suits our work."""
+"""pyarrow in a process of our own: without pandas, with the allocator that suits our work; and what else a worker of
+Spark sets up before its task."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+import itertools
 import sys
 from importlib.abc import MetaPathFinder
 
@@ -13,6 +16,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_FROM_HEAP = 32 * 1024 * 1024
 """The most that every glibc takes."""
 _KEPT_FREE = 128 * 1024 * 1024
+_LOADING_TASKS = 2
+"""So many tasks find modules to load: the second one has what the first one has loaded."""
+_tasks = itertools.count(1)
 
 
 def prepare_worker() -> None:
@@ -23,8 +29,16 @@ def prepare_worker() -> None:
     """
     leave_pandas_out()
     _keep_freed_memory()
+    _leave_modules_to_the_end()
     if "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
+def _leave_modules_to_the_end() -> None:
+    """Keep garbage collection from what is loaded: Spark's daemon collects after each task, and would look at all
+    modules each time. It has just done so: there is no garbage to keep."""
+    if next(_tasks) <= _LOADING_TASKS:
+        gc.freeze()
 
 
 def _keep_freed_memory() -> None:

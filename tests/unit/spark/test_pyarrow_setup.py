@@ -48,6 +48,24 @@ def test_a_worker_keeps_the_pages_that_its_arrays_leave() -> None:
     subprocess.run([sys.executable, "-c", _FREES_AND_ALLOCATES], check=True)
 
 
+_PREPARES_THRICE = """
+import gc
+from tranrepl.spark.pyarrow_setup import prepare_worker
+prepare_worker()
+import tranrepl.distribution.delivery
+left = len(gc.get_objects())
+prepare_worker()
+assert len(gc.get_objects()) < left / 10, (len(gc.get_objects()), left)
+frozen, kept = gc.get_freeze_count(), [[] for _ in range(1000)]
+prepare_worker()
+assert gc.get_freeze_count() == frozen
+"""
+
+
+def test_a_worker_collects_no_garbage_among_its_modules() -> None:
+    subprocess.run([sys.executable, "-c", _PREPARES_THRICE], check=True)
+
+
 class _PreparedError(Exception):
     pass
 
