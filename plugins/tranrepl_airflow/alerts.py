@@ -7,7 +7,6 @@ executor. So all that an alert says comes from the error at hand and from settin
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -23,8 +22,6 @@ from tranrepl.settings.publication import Alert, AlertLevel, Publication
 from tranrepl_airflow.outcome import ReplicationFailed
 
 log = logging.getLogger(__name__)
-
-_KEY = re.compile(r"with Primary Key\(s\): (.+)")
 
 
 class AlertEvent(StrEnum):
@@ -109,7 +106,6 @@ def alert_fields(event: AlertEvent, publication: str, place: Place, error: Error
     what = "schema change stops the delivery" if error.schema_change else event.replace("_", " ")
     number = f" with error {error.shown_number}" if error.shown_number else ""
     steps = list(step_lines(error, place))
-    key = _KEY.search(error.message)
     return AlertFields(
         event=event,
         summary=f"{where}: {what}{number}",
@@ -121,7 +117,7 @@ def alert_fields(event: AlertEvent, publication: str, place: Place, error: Error
         xact_seqno=f"0x{error.xact_seqno}" if error.xact_seqno else "",
         command_id="" if error.command_id is None else str(error.command_id),
         article=error.article or "",
-        key=error.key or (key[1] if key else ""),
+        key=error.shown_key or "",
         browse=next((line for line in steps if line.startswith("tranrepl browse ")), ""),
         next_steps="\n".join(steps),
         runbook=RUNBOOK if error.xact_seqno else "",

@@ -5,10 +5,13 @@ Its log reader's task carries it in the serialized DAG, since the API server may
 
 from __future__ import annotations
 
+import json
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tranrepl.settings.publication import Publication, SyncType
 
@@ -44,6 +47,9 @@ class MonitoredPublication(BaseModel):
     """Empty where an earlier version parsed the file, as are the articles."""
     articles: tuple[str, ...] = ()
     """Their source tables."""
+    packed_settings: str | None = None
+    """The file's settings but the alerts. Packed, so that Airflow, which renders the field as a template, finds none in
+    a row filter; None where an earlier version serialized the DAG."""
 
     @classmethod
     def of(cls, publication: Mapping[str, Any]) -> Self:
@@ -62,7 +68,18 @@ class MonitoredPublication(BaseModel):
                 for it in settings.subscriptions
             ),
             articles=tuple(str(it.source) for it in settings.articles),
+            packed_settings=_packed(settings),
         )
+
+    @property
+    def settings(self) -> Publication | None:
+        """The file's settings as Airflow parsed them last; None where they are not known, or another version's."""
+        if self.packed_settings is None:
+            return None
+        try:
+            return Publication.model_validate_json(zlib.decompress(urlsafe_b64decode(self.packed_settings)))
+        except ValidationError:
+            return None
 
     @property
     def thresholds(self) -> Thresholds:
@@ -70,3 +87,9 @@ class MonitoredPublication(BaseModel):
         from tranrepl.admin.status.state import Thresholds
 
         return Thresholds(self.latency_threshold, self.max_distretention * 3600)
+
+
+def _packed(settings: Publication) -> str:
+    # Alerts' arguments may hold what not every reader of the monitor is to see.
+    values = settings.model_dump(mode="json", exclude={"alerts"}, exclude_defaults=True)
+    return urlsafe_b64encode(zlib.compress(json.dumps(values).encode())).decode()

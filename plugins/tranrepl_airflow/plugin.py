@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 MONITOR = "Replication Monitor"
 _URL_PREFIX = "/monitor"
+_TAB = "Replication"
+_PUBLICATION = f"{_URL_PREFIX.lstrip('/')}/publication"
 
 
 class _MonitorOnDemand:
@@ -53,5 +55,17 @@ class TranreplPlugin(AirflowPlugin):
             "destination": "nav",
             "category": "browse",
             "url_route": "replication-monitor",
-        }
+        },
+        {
+            "name": _TAB,
+            "href": f"{_PUBLICATION}/{{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "replication",
+        },
+        {
+            "name": _TAB,
+            "href": f"{_PUBLICATION}/{{DAG_ID}}/runs/{{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "replication-run",
+        },
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, ClassVar, Concatenate, ParamSpec
@@ -30,6 +31,9 @@ INCONSISTENT_DISTRIBUTION_DATABASE = "18846"
 
 SNAPSHOT_NOT_AVAILABLE = "21075"
 """SQL Server's number for a subscription, or an article of it, that waits for its initial snapshot."""
+
+_KEY = re.compile(r"with Primary Key\(s\): (.+)")
+"""What SQL Server's messages say of a command's row."""
 
 
 class ErrorKind(StrEnum):
@@ -84,6 +88,12 @@ class ErrorReport(ErrorDetails, _ErrorMessage):
         """Return SQL Server's number, then the database's own: `2627 (23505)`, `2627`, `(53300)`, or nothing."""
         own = f"({self.database_code})" if self.database_code and self.database_code != self.number else ""
         return " ".join(filter(None, [self.number, own]))
+
+    @property
+    def shown_key(self) -> str | None:
+        """Return the failing command's row, as `id = 5`, also where the message alone names it."""
+        named = _KEY.search(self.message)
+        return self.key or (named[1] if named else None)
 
     def to_exception(self) -> ReplicationError:
         """Return an exception of the kind's class that carries this report."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
@@ -16,6 +17,7 @@ from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.action_routes import ActionRoutes
 from tranrepl_airflow.monitor.command_routes import CommandRoutes
 from tranrepl_airflow.monitor.overview import MonitoredState, OverviewQuestion
+from tranrepl_airflow.monitor.publication_routes import PublicationRoutes
 from tranrepl_airflow.monitor.publications import monitored_publications
 from tranrepl_airflow.monitor.rendering import Renderer
 from tranrepl_airflow.monitor.retained_log import RetainedLogs
@@ -45,9 +47,11 @@ def monitor_app() -> FastAPI:
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.get("/", response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(pages.overview)
     app.get("/api/overview", dependencies=[MAY_SEE_MONITOR])(pages.overview_data)
+    PublicationRoutes(renderer, retained).add_to(app)
     CommandRoutes(renderer).add_to(app)
     ActionRoutes(renderer).add_to(app)
     app.exception_handler(HTTPException)(pages.refused)
+    app.exception_handler(RequestValidationError)(pages.not_understood)
     app.exception_handler(Exception)(pages.failed)
     app.middleware("http")(_with_headers)
     return app
@@ -94,7 +98,15 @@ class _Pages:
 
     def refused(self, request: Request, error: HTTPException) -> Response:
         """Say why there is no page."""
-        return self._message(request, error.status_code, _SENTENCES.get(error.status_code, str(error.detail)))
+        detail = str(error.detail)
+        # The framework's own words are no sentence.
+        sentence = detail if detail.endswith(".") else _SENTENCES.get(error.status_code, detail)
+        return self._message(request, error.status_code, sentence)
+
+    def not_understood(self, request: Request, error: RequestValidationError) -> Response:
+        """Say which part of the address cannot be used."""
+        names = ", ".join(str(it["loc"][-1]) for it in error.errors())
+        return self._message(request, 422, f"Part of the address cannot be used: {names}.")
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Say that a page has failed; the API server's log has the reason."""

@@ -8,6 +8,8 @@ from datetime import datetime
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _THOUSAND = 1000
+_BELOW_IN_MILLISECONDS = 0.095
+"""Seconds; from there on, one decimal says it."""
 UNKNOWN = "\u2013"
 _RUN_STATUS = {
     "start": "Started",
@@ -25,9 +27,11 @@ def run_status(status: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return as in "0.4 s", "12 s", "3 min", "5.1 h", "2 d"; a dash for None."""
+    """Return as in "40 ms", "0.4 s", "12 s", "3 min", "5.1 h", "2 d"; a dash for None."""
     if seconds is None:
         return UNKNOWN
+    if 0 < seconds < _BELOW_IN_MILLISECONDS:
+        return f"{seconds * 1000:.0f} ms"
     for size, unit in _UNITS:
         if seconds >= size:
             whole = seconds / size
@@ -43,6 +47,11 @@ def ago(time: datetime, now: datetime) -> str:
 def number(value: float | None) -> str:
     """Return with thin spaces between thousands; a dash for None."""
     return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def rate(value: float | None) -> str:
+    """Return a number for each second, with decimals where it is small; a dash for None."""
+    return f"{value:.2g}" if value is not None and 0 < value < 10 else number(value)
 
 
 def size(count: int | None) -> str:

@@ -29,7 +29,7 @@ from tranrepl_airflow.monitored import MonitoredPublication
 LOOKED_BACK = timedelta(days=1)
 CHART_PARTS = 48
 _PATIENCE_SECONDS = 3.0
-_WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
+WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
 _WITH_ERROR = (RunStatus.FAIL, RunStatus.RETRY)
 _ORDER = {state: at for at, state in enumerate(SubscriptionState)}
 
@@ -120,6 +120,8 @@ class OverviewQuestion:
     publications: Sequence[MonitoredPublication]
     texts_of: frozenset[str]
     retained: RetainedLogs
+    looked_back: timedelta = LOOKED_BACK
+    """The time that the latencies are of."""
 
     def ask(self) -> list[MonitoredState]:
         """Return the publications, those in trouble first."""
@@ -127,7 +129,12 @@ class OverviewQuestion:
         for it in self.publications:
             by_database[it.distributor].append(it)
         pending = [
-            (mine, PendingAnswer(f"connection {name}", partial(_ask_database, name, mine), _PATIENCE_SECONDS))
+            (
+                mine,
+                PendingAnswer(
+                    f"connection {name}", partial(_ask_database, name, mine, self.looked_back), _PATIENCE_SECONDS
+                ),
+            )
             for name, mine in by_database.items()
         ]
         found = [state for mine, answer in pending for state in self._states(mine, answer.answer())]
@@ -168,10 +175,12 @@ class OverviewQuestion:
         )
 
 
-def _ask_database(connection_id: str, publications: Sequence[MonitoredPublication]) -> dict[str, PublicationOverview]:
+def _ask_database(
+    connection_id: str, publications: Sequence[MonitoredPublication], looked_back: timedelta
+) -> dict[str, PublicationOverview]:
     connections = resolve_connections([connection_id])
     with DistributionDatabase(connections.by_id[connection_id]) as database:
-        found = database.overview.of([it.publication for it in publications], LOOKED_BACK, CHART_PARTS)
+        found = database.overview.of([it.publication for it in publications], looked_back, CHART_PARTS)
     return {it.publication: it for it in found}
 
 
@@ -198,11 +207,11 @@ def _run(run: AgentRun | None, *, shown: bool) -> Run | None:
     if run is None:
         return None
     # The comments of a run that failed repeat the error.
-    comments = run.comments if shown or run.status not in _WITH_ERROR else _WITHHELD
+    comments = run.comments if shown or run.status not in _WITH_ERROR else WITHHELD
     return Run(status=run.status.name.lower(), time=run.time, comments=comments)
 
 
 def _error(error: AgentError | None, *, shown: bool) -> Error | None:
     if error is None:
         return None
-    return Error(time=error.time, text=error.text if shown else _WITHHELD, healed=error.healed)
+    return Error(time=error.time, text=error.text if shown else WITHHELD, healed=error.healed)

@@ -189,6 +189,7 @@ msrepl_batches = sa.Table(
         comment="Microseconds by which the Publisher's clock was ahead of the distribution database's",
     ),
     sa.UniqueConstraint("publication_id", "first_xact_seqno"),
+    sa.Index(None, "publication_id", "last_xact_seqno"),
 )
 
 msschema_changes = sa.Table(
@@ -314,6 +315,8 @@ msrepl_errors = sa.Table(
     sa.Column("command_id", sa.BigInteger),
     sa.Column("command", sa.Text, comment="As sp_browsereplcmds shows it"),
     sa.Column("skipped", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("row_key", sa.Text, comment="The row's key, as id = 5"),
+    sa.Index(None, "publication_id", "id"),
 )
 
 mslogreader_history = _history("mslogreader_history")
@@ -331,3 +334,5 @@ msdistribution_history = _history(
     sa.Column("snapshot", sa.JSON, comment="Progress of each table that a snapshot copies"),
     sa.Column("latency", sa.JSON, comment="Seconds within which 50, 95 and 99 % of the commands were there, by leg"),
 )
+sa.Index(None, msdistribution_history.c.subscription_id, msdistribution_history.c.id)
+sa.Index(None, msdistribution_history.c.subscription_id, msdistribution_history.c.time)

@@ -24,7 +24,7 @@ def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
     """Return whether an article is registered as its file describes it."""
     if registered is None:
         return False
-    now, before = _names(registered), registered.file_names or _names(registered)
+    now, before = registered_names(registered), registered.file_names or registered_names(registered)
     return (
         article.destination_table == registered.destination
         and all(getattr(article, name) == getattr(registered, name) for name in _SAME)
@@ -47,7 +47,7 @@ def follow(publication: Publication, registered: Iterable[RegisteredArticle]) ->
 def _followed(article: Article, registered: RegisteredArticle | None) -> Article:
     if registered is None or registered.file_names is None or not agrees(article, registered):
         return article
-    now = _names(registered)
+    now = registered_names(registered)
     return article.model_copy(
         update={
             "source": now.source,
@@ -84,7 +84,7 @@ def new_edits(
     return [it for it in edits(publication, now) if it not in known]
 
 
-def _names(registered: RegisteredArticle) -> ArticleNames:
+def registered_names(registered: RegisteredArticle) -> ArticleNames:
     """Return the names as they are registered."""
     return ArticleNames(
         source=registered.source,

@@ -9,6 +9,10 @@ document.addEventListener('click', (event) => {
   parent.dispatchEvent(new parent.PopStateEvent('popstate', {state: null}));
 });
 
+// Weekdays where a day is no context enough; the table and the hover have the whole time.
+const TICK = {hour: '2-digit', minute: '2-digit'};
+const TICK_OF_WEEK = {weekday: 'short', ...TICK};
+
 function showLocalTimes() {
   for (const element of document.querySelectorAll('time.exact')) {
     element.textContent = new Date(element.dateTime).toLocaleTimeString();
@@ -16,19 +20,47 @@ function showLocalTimes() {
   for (const element of document.querySelectorAll('time.moment')) {
     element.textContent = new Date(element.dateTime).toLocaleString();
   }
+  for (const element of document.querySelectorAll('text[data-time]')) {
+    const form = element.closest('svg').dataset.range === '7d' ? TICK_OF_WEEK : TICK;
+    element.textContent = new Date(element.dataset.time).toLocaleString([], form);
+  }
+  for (const element of document.querySelectorAll('title[data-time]')) {
+    element.textContent = `${new Date(element.dataset.time).toLocaleString()}: ${element.dataset.text}`;
+  }
 }
 
 function isInUse() {
-  return document.hidden || document.activeElement?.closest('form') || document.querySelector('[data-still], output');
+  const selection = getSelection();
+  const selected = selection && !selection.isCollapsed;
+  return document.hidden || selected || document.activeElement?.closest('form') || document.querySelector('[data-still], output');
+}
+
+// What a person has opened, and how far tables were scrolled, stays as it is.
+function keepInto(main) {
+  for (const details of document.querySelectorAll('details[id]')) {
+    const same = main.querySelector(`#${CSS.escape(details.id)}`);
+    if (same) same.open = details.open;
+  }
+  const scrolled = [...document.querySelectorAll('[role=region]')].map((it) => [it.getAttribute('aria-label'), it.scrollLeft]);
+  return () => {
+    for (const [label, left] of scrolled) {
+      const same = document.querySelector(`[role=region][aria-label="${CSS.escape(label)}"]`);
+      if (same) same.scrollLeft = left;
+    }
+  };
 }
 
 async function refresh() {
   if (isInUse()) return;
   const response = await fetch(location.href);
   const page = new DOMParser().parseFromString(await response.text(), 'text/html');
+  if (isInUse()) return;
+  const main = page.getElementById('main');
   const focused = document.activeElement && document.activeElement.getAttribute('href');
-  document.getElementById('main').replaceWith(page.getElementById('main'));
+  const scroll = keepInto(main);
+  document.getElementById('main').replaceWith(main);
   showLocalTimes();
+  scroll();
   if (focused) document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 

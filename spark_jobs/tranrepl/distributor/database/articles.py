@@ -106,12 +106,17 @@ class Articles:
     def _of_status(
         self, connection: sa.Connection, record: PublicationRecord, *statuses: ArticleStatus
     ) -> list[RegisteredArticle]:
-        rows = connection.execute(
-            sa.select(msarticles)
-            .where(msarticles.c.publication_id == record.publication_id, msarticles.c.status.in_(statuses))
-            .order_by(msarticles.c.article_id)
-        )
-        return [_article(row) for row in rows]
+        return read_articles(connection, record.publication_id, *statuses)
+
+
+def read_articles(connection: sa.Connection, publication_id: int, *statuses: ArticleStatus) -> list[RegisteredArticle]:
+    """Return a publication's articles of these statuses."""
+    rows = connection.execute(
+        sa.select(msarticles)
+        .where(msarticles.c.publication_id == publication_id, msarticles.c.status.in_(statuses))
+        .order_by(msarticles.c.article_id)
+    )
+    return [_article(row) for row in rows]
 
 
 def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:

@@ -91,6 +91,7 @@ def _error_row(row: sa.Row[tuple[object, ...]]) -> ErrorRow:
         xact_seqno=bytes(seqno).hex() if seqno is not None else None,
         command_id=fields["command_id"],
         article=fields["article"],
+        key=fields["row_key"],
     )
     return ErrorRow(report, fields["time"])
 
@@ -107,4 +108,5 @@ def _error_values(record: PublicationRecord, error: ErrorReport, subscription: s
         "xact_seqno": bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
         "command_id": error.command_id,
         "command": error.command,
+        "row_key": error.shown_key,
     }

@@ -129,11 +129,11 @@ class _Reading:
         )
         newest = _newest(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id)
         error = _newest_error(publication.publication_id, msrepl_errors.c.subscription.is_(None))
-        healed = _healed(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id, error)
+        good = _newest_good(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id)
         query = (
             sa.select(publication.publication_id, publication.publication, publication.publisher_db)
-            .add_columns(stored.label("stored"), *_columns_of_run(newest), *_columns_of_error(error, healed))
-            .select_from(mspublications.outerjoin(newest, sa.true()).outerjoin(error, sa.true()))
+            .add_columns(stored.label("stored"), *_columns_of_run(newest), *_columns_of_error(error, good))
+            .select_from(_joined(mspublications, newest, error, good))
             .where(publication.publication.in_(self.names))
             .order_by(publication.publication)
         )
@@ -178,14 +178,16 @@ class _Reading:
             )
             .lateral("backlog")
         )
-        joined = mssubscriptions.join(mspublications, mspublications.c.publication_id == subscription.publication_id)
-        for part in (newest, delivered, known, error):
-            joined = joined.outerjoin(part, sa.true())
+        good = _newest_good(msdistribution_history, mine)
+        publications = mssubscriptions.join(
+            mspublications, mspublications.c.publication_id == subscription.publication_id
+        )
+        joined = _joined(publications, newest, delivered, known, error, good)
         return (
             sa.select(subscription.publication_id, subscription.subscription_id, subscription.subscription)
             .add_columns(subscription.status, delivered.c.delivery_rate, delivered.c.delivery_latency)
             .add_columns(*_columns_of_run(newest), backlog.c.undelivered, backlog.c.since)
-            .add_columns(*_columns_of_error(error, _healed(msdistribution_history, mine, error)))
+            .add_columns(*_columns_of_error(error, good))
             .select_from(joined.join(backlog, sa.true()))
             .where(mspublications.c.publication.in_(self.names))
             .order_by(subscription.subscription)
@@ -221,16 +223,23 @@ def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElemen
     return rows.where(~errors.skipped).order_by(errors.id.desc()).limit(1).lateral("error")
 
 
-def _healed(history: sa.Table, mine: sa.ColumnElement[bool], error: LateralFromClause) -> sa.ColumnElement[bool]:
-    later = mine & (history.c.time > error.c.time) & history.c.error_id.is_(None)
-    return sa.exists().where(later & history.c.runstatus.in_(_ENDED_WELL))
+def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> LateralFromClause:
+    """Return the newest run that ended well: an error before it is healed."""
+    return _newest(history, mine & history.c.error_id.is_(None) & history.c.runstatus.in_(_ENDED_WELL), "good")
+
+
+def _joined(table: sa.FromClause, *each: LateralFromClause) -> sa.FromClause:
+    for it in each:
+        table = table.outerjoin(it, sa.true())
+    return table
 
 
 def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
     return [newest.c.runstatus, newest.c.time, newest.c.comments]
 
 
-def _columns_of_error(error: LateralFromClause, healed: sa.ColumnElement[bool]) -> list[sa.ColumnElement[Any]]:
+def _columns_of_error(error: LateralFromClause, good: LateralFromClause) -> list[sa.ColumnElement[Any]]:
+    healed = sa.func.coalesce(good.c.time > error.c.time, sa.false())
     return [error.c.time.label("error_time"), error.c.error_text, healed.label("healed")]
 
 

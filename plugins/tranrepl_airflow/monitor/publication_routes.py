@@ -1,0 +1,256 @@
+"""What the addresses below `/publication/NAME` answer with: a page for each part, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from tranrepl.distributor.monitoring.charts import Charts, charts
+from tranrepl.distributor.monitoring.published_articles import PublishedArticle, published_articles
+from tranrepl.distributor.monitoring.registered_settings import RegisteredSettings, registered_settings
+from tranrepl.distributor.monitoring.runs import Agent
+from tranrepl.distributor.monitoring.snapshots import SubscriptionSnapshot, newest_snapshots
+from tranrepl.distributor.monitoring.standing_changes import StandingChange, newest_changes
+from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
+from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
+from tranrepl_airflow.monitor.error_list import ErrorList, ErrorQuestion
+from tranrepl_airflow.monitor.looked_at import (
+    LookedAt,
+    LookedAtDep,
+    PendingPart,
+    Query as PartQuery,
+    looked_at,
+    publication_of,
+)
+from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
+from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
+from tranrepl_airflow.monitor.rendering import Renderer, mount_of
+from tranrepl_airflow.monitor.retained_log import RetainedLogs
+from tranrepl_airflow.monitor.task_logs import DagRunOfTasks
+from tranrepl_airflow.monitor.validation_results import ValidationRun, newest_validations
+
+PARTS = {
+    "": "State and charts",
+    "history": "History",
+    "articles": "Articles",
+    "snapshots": "Snapshots",
+    "validations": "Validations",
+    "schema-changes": "Schema changes",
+    "errors": "Errors",
+    "settings": "Settings",
+}
+"""The page's parts, by the last part of their address."""
+_MOST_CHANGES = 100
+_NO_LATENCIES = timedelta(seconds=1)
+"""Only one part draws them, and a day of them is not read for the others."""
+
+Name = Annotated[str, Query(max_length=200)]
+Chosen = Annotated[ChartRange, Query(alias="range")]
+Before = Annotated[datetime | None, Query()]
+BeforeError = Annotated[int | None, Query()]
+
+
+class PublicationRoutes:
+    """None of them is `async`: a database that is slow would hold the whole API server."""
+
+    def __init__(self, renderer: Renderer, retained: RetainedLogs) -> None:
+        self._renderer = renderer
+        self._retained = retained
+
+    def add_to(self, app: FastAPI) -> None:
+        """Let the app answer."""
+        pages = APIRouter(prefix="/publication/{name}", dependencies=[MAY_SEE_MONITOR])
+        data = APIRouter(prefix="/api/publication/{name}", dependencies=[MAY_SEE_MONITOR])
+        for part in PARTS:
+            method, path = part.replace("-", "_") or "state", f"/{part}" if part else ""
+            pages.get(path, response_class=HTMLResponse, response_model=None)(getattr(self, f"{method}_page"))
+            data.get(path)(getattr(self, method))
+        data.get("/charts")(self.charts)
+        pages.get("/runs/{run_id}", response_class=HTMLResponse, response_model=None)(self.run_page)
+        app.include_router(pages)
+        app.include_router(data)
+
+    # State and charts
+
+    def state(self, looked_at: LookedAtDep) -> MonitoredState:
+        """Return where the publication and its subscriptions stand."""
+        return self._state(looked_at)
+
+    def charts(self, looked_at: LookedAtDep, chosen: Chosen = ChartRange.SIX_HOURS, subscription: Name = "") -> Charts:
+        """Return the values of the charts, of one subscription or of all."""
+        return PendingPart(looked_at.publication, _charts(chosen, subscription)).answer()
+
+    def state_page(
+        self,
+        request: Request,
+        name: str,
+        reader: ReaderDep,
+        chosen: Chosen = ChartRange.SIX_HOURS,
+        subscription: Name = "",
+    ) -> Response:
+        """Show the state and the charts; lead from a publication's other DAGs to the part that is about them."""
+        publication, part = publication_of(name)
+        if part is not None:
+            return RedirectResponse(f"{mount_of(request)}/publication/{quote(publication, safe='')}/{part}")
+        found = looked_at(name, reader)
+        pending = PendingPart(found.publication, _charts(chosen, subscription))
+        values = {"chosen": chosen, "ranges": list(ChartRange), "subscription": subscription}
+        return self._page(request, found, "", pending, values, drawn_for=chosen)
+
+    # Parts
+
+    def history(
+        self,
+        looked_at: LookedAtDep,
+        agent: Agent | None = None,
+        subscription: Name = "",
+        before: Before = None,
+    ) -> AgentHistory:
+        """Return the agents' newest runs, the latest first."""
+        return _pending_history(looked_at, agent, subscription, before).answer()
+
+    def history_page(
+        self,
+        request: Request,
+        looked_at: LookedAtDep,
+        agent: Annotated[str, Query()] = "",
+        subscription: Name = "",
+        before: Before = None,
+    ) -> Response:
+        """Show the agents' history."""
+        chosen = Agent(agent) if agent in list(Agent) else None
+        pending = _pending_history(looked_at, chosen, subscription, before)
+        values = {"agent": chosen, "agents": list(Agent), "subscription": subscription, "run_id": None}
+        return self._page(request, looked_at, "history", pending, values)
+
+    def run_page(self, request: Request, name: str, run_id: str, reader: ReaderDep) -> Response:
+        """Show what the history has of one run of one of the publication's DAGs."""
+        found = looked_at(publication_of(name)[0], reader)
+        question = HistoryQuestion(found.publication.publication, found.may_edit, dag_run=DagRunOfTasks(name, run_id))
+        values = {"agent": None, "agents": list(Agent), "subscription": "", "run_id": run_id}
+        return self._page(request, found, "history", PendingPart(found.publication, question.ask), values)
+
+    def articles(self, looked_at: LookedAtDep) -> Sequence[PublishedArticle]:
+        """Return the articles with their settings and what was delivered of each."""
+        return PendingPart(looked_at.publication, published_articles).answer()
+
+    def articles_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+        """Show the articles."""
+        return self._page(request, looked_at, "articles", PendingPart(looked_at.publication, published_articles))
+
+    def snapshots(self, looked_at: LookedAtDep) -> Sequence[SubscriptionSnapshot]:
+        """Return the newest snapshot of each subscription, and what waits for one."""
+        return PendingPart(looked_at.publication, newest_snapshots).answer()
+
+    def snapshots_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+        """Show the snapshots."""
+        return self._page(request, looked_at, "snapshots", PendingPart(looked_at.publication, newest_snapshots))
+
+    def validations(self, looked_at: LookedAtDep) -> Sequence[ValidationRun]:
+        """Return the newest validations with what differed."""
+        return _pending_validations(looked_at).answer()
+
+    def validations_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+        """Show the validations."""
+        return self._page(request, looked_at, "validations", _pending_validations(looked_at))
+
+    def schema_changes(self, looked_at: LookedAtDep) -> Sequence[StandingChange]:
+        """Return the newest schema changes in their order, and which subscriptions have them."""
+        return PendingPart(looked_at.publication, _changes).answer()
+
+    def schema_changes_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+        """Show the schema changes."""
+        return self._page(request, looked_at, "schema-changes", PendingPart(looked_at.publication, _changes))
+
+    def errors(self, looked_at: LookedAtDep, subscription: Name = "", before: BeforeError = None) -> ErrorList:
+        """Return the newest errors, the latest first."""
+        return _pending_errors(looked_at, subscription, before).answer()
+
+    def errors_page(
+        self, request: Request, looked_at: LookedAtDep, subscription: Name = "", before: BeforeError = None
+    ) -> Response:
+        """Show the errors."""
+        pending = _pending_errors(looked_at, subscription, before)
+        return self._page(request, looked_at, "errors", pending, {"subscription": subscription})
+
+    def settings(self, looked_at: LookedAtDep) -> RegisteredSettings:
+        """Return the settings as registered, beside the file's."""
+        return _pending_settings(looked_at).answer()
+
+    def settings_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+        """Show the settings."""
+        return self._page(request, looked_at, "settings", _pending_settings(looked_at))
+
+    def _state(self, looked_at: LookedAt, looked_back: timedelta = LOOKED_BACK) -> MonitoredState:
+        name = looked_at.publication.publication
+        shown = frozenset({name} if looked_at.may_edit else ())
+        return OverviewQuestion([looked_at.publication], shown, self._retained, looked_back).ask()[0]
+
+    def _page(
+        self,
+        request: Request,
+        looked_at: LookedAt,
+        part: str,
+        pending: PendingPart[Any],
+        values: Mapping[str, object] | None = None,
+        drawn_for: ChartRange | None = None,
+    ) -> HTMLResponse:
+        """Show a part below the publication's header; where it cannot be had, say why in its place."""
+        state = self._state(looked_at, LOOKED_BACK if drawn_for is not None else _NO_LATENCIES)
+        try:
+            answer, problem = pending.answer(), None
+        except HTTPException as error:
+            answer, problem = None, error.detail
+        drawing = publication_charts(answer, drawn_for) if drawn_for is not None and answer is not None else None
+        template = f"publication_{part.replace('-', '_') or 'state'}.html"
+        shown = {
+            "parts": PARTS,
+            "part": part,
+            "name": looked_at.publication.publication,
+            "may_edit": looked_at.may_edit,
+            "publication": state,
+            "problem": state.problem or problem,
+            "answer": answer if drawing is None else drawing,
+        }
+        return self._renderer.page(
+            request, template if problem is None else "publication.html", {**shown, **(values or {})}
+        )
+
+
+def _charts(chosen: ChartRange, subscription: str) -> PartQuery[Charts]:
+    return lambda connection, record: charts(connection, record, chosen.period, subscription or None)
+
+
+def _changes(connection: Any, record: Any) -> Sequence[StandingChange]:
+    return newest_changes(connection, record, _MOST_CHANGES)
+
+
+def _pending_history(
+    looked_at: LookedAt, agent: Agent | None, subscription: str, before: datetime | None
+) -> PendingPart[AgentHistory]:
+    name = looked_at.publication.publication
+    question = HistoryQuestion(name, looked_at.may_edit, agent, subscription or None, before)
+    return PendingPart(looked_at.publication, question.ask)
+
+
+def _pending_validations(looked_at: LookedAt) -> PendingPart[Sequence[ValidationRun]]:
+    return PendingPart(
+        looked_at.publication,
+        lambda connection, record: newest_validations(connection, record, may_edit=looked_at.may_edit),
+    )
+
+
+def _pending_errors(looked_at: LookedAt, subscription: str, before: int | None) -> PendingPart[ErrorList]:
+    name = looked_at.publication.publication
+    question = ErrorQuestion(name, looked_at.may_edit, subscription or None, before)
+    return PendingPart(looked_at.publication, question.ask)
+
+
+def _pending_settings(looked_at: LookedAt) -> PendingPart[RegisteredSettings]:
+    file = looked_at.publication.settings
+    return PendingPart(looked_at.publication, lambda connection, record: registered_settings(connection, record, file))

@@ -1,0 +1,133 @@
+"""Settings as they are registered, beside those of the publication's file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tranrepl.distributor.database.articles import read_articles
+from tranrepl.distributor.monitoring.publication import MonitoredRecord
+from tranrepl.distributor.tables import ArticleStatus
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.settings.following import registered_names, registered_source
+from tranrepl.settings.publication import Article, Publication
+
+_SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
+_NOT_REGISTERED = "It is not registered: run tranrepl setup FILE"
+_NOT_IN_FILE = "The file has it no more: run tranrepl setup FILE"
+_ENDED = "It has ended: its table was dropped, or is published no more."
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting; None where a side has none."""
+
+    setting: str
+    registered: str | None
+    in_file: str | None
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArticleSettings:
+    """An article's settings. `problem`: why it is at one side only."""
+
+    article: str
+    differs: bool
+    problem: str | None
+    settings: Sequence[Setting]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSettings:
+    """What is registered, beside the file as Airflow parsed it last."""
+
+    file_known: bool
+    """False where an earlier version parsed the file: then nothing is compared."""
+    publication: Sequence[Setting]
+    """Its own, and its subscriptions."""
+    articles: Sequence[ArticleSettings]
+
+    @property
+    def differing(self) -> Sequence[ArticleSettings]:
+        return [it for it in self.articles if it.differs]
+
+
+def registered_settings(
+    connection: sa.Connection, record: MonitoredRecord, file: Publication | None
+) -> RegisteredSettings:
+    """Return the settings of both sides."""
+    articles = read_articles(connection, record.publication_id, ArticleStatus.ACTIVE)
+    ended = {it.source for it in read_articles(connection, record.publication_id, ArticleStatus.ENDED)}
+    return RegisteredSettings(
+        file_known=file is not None,
+        publication=list(_publication(record, file)),
+        articles=list(_articles(articles, ended, file)),
+    )
+
+
+def _publication(record: MonitoredRecord, file: Publication | None) -> Iterator[Setting]:
+    yield _setting("distributor.store", record.store, None if file is None else file.distributor.store)
+    yield Setting("Publisher's database", record.publisher_db, None, differs=False)
+    yield Setting("replication slot", record.slot_name, None, differs=False)
+    wanted = {} if file is None else {it.name: it.connection for it in file.subscriptions}
+    for it in record.subscriptions.values():
+        text = f"{it.status}, database {it.subscriber_db}"
+        name = wanted.pop(it.subscription, None)
+        in_file = None if name is None else f"connection {name}"
+        yield Setting(f"subscription {it.subscription}", text, in_file, differs=file is not None and name is None)
+    for name, connection_id in wanted.items():
+        yield Setting(f"subscription {name}", None, f"connection {connection_id}", differs=True)
+
+
+def _setting(name: str, registered: str, in_file: str | None) -> Setting:
+    return Setting(name, registered, in_file, differs=in_file is not None and in_file != registered)
+
+
+def _articles(
+    registered: Sequence[RegisteredArticle], ended: Collection[TableName], file: Publication | None
+) -> Iterator[ArticleSettings]:
+    left = {it.source: it for it in registered}
+    for article in file.articles if file is not None else ():
+        known = left.pop(registered_source(article, registered), None)
+        if known is None and article.source in ended:
+            yield ArticleSettings(str(article.source), differs=False, problem=_ENDED, settings=())
+        elif known is None:
+            yield ArticleSettings(str(article.source), differs=True, problem=_NOT_REGISTERED, settings=())
+        else:
+            settings = list(_compared(known, article))
+            yield ArticleSettings(str(known.source), any(it.differs for it in settings), None, settings)
+    for source, known in left.items():
+        problem = None if file is None else _NOT_IN_FILE
+        yield ArticleSettings(str(source), file is not None, problem, list(_compared(known, None)))
+
+
+def _compared(known: RegisteredArticle, article: Article | None) -> Iterator[Setting]:
+    """Yield the settings. A file may name things as they were when setup read it, or as they are now."""
+    now = registered_names(known)
+    before = known.file_names or now
+    values: Mapping[str, tuple[object, object, Sequence[object]]] = {
+        "source": (known.source, article and article.source, [before.source]),
+        "destination": (known.destination, article and article.destination_table, []),
+        **{name: (getattr(known, name), article and getattr(article, name), []) for name in _SAME},
+        "filter": (known.filter, article and article.filter, [before.filter]),
+    }
+    for name, (registered, in_file, also) in values.items():
+        differs = article is not None and in_file not in (registered, *also)
+        yield Setting(name, _text(registered), _text(in_file), differs)
+    for name in ("columns", "lob_columns"):
+        wanted = None if article is None else getattr(article, name)
+        accepted = [set(getattr(it, name) or ()) for it in (now, before)]
+        differs = wanted is not None and set(wanted) not in accepted
+        yield Setting(name, _listed(getattr(now, name)), _listed(wanted or ()), differs)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _listed(names: Iterable[str]) -> str | None:
+    return ", ".join(names) or None

@@ -1,0 +1,95 @@
+"""How far the snapshots of a publication's subscriptions are, and which articles wait for one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from tranrepl.distributor.monitoring.publication import MonitoredRecord, RegisteredSubscription
+from tranrepl.distributor.monitoring.waiting_articles import WaitingArticle, waiting_articles
+from tranrepl.distributor.tables import RunStatus, SubscriptionStatus, msdistribution_history, mssubscriptions
+
+_WITHOUT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """How far a table is."""
+
+    article: str
+    rows: int
+    bytes: int
+    share: float
+    """The part of the table's pages, from 0 to 1."""
+    seconds_left: float | None
+    """None where nothing is known yet, and once it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSnapshot:
+    """A subscription's newest snapshot, and what waits for one."""
+
+    subscription: str
+    registered: SubscriptionStatus
+    """Subscribed: the whole subscription waits for its snapshot."""
+    status: str | None
+    """How the snapshot's run went; None where the history has none."""
+    start_time: datetime | None
+    time: datetime | None
+    tables: Sequence[TableSnapshot]
+    waiting: Sequence[WaitingArticle]
+
+
+def newest_snapshots(connection: sa.Connection, record: MonitoredRecord) -> Sequence[SubscriptionSnapshot]:
+    """Return the newest snapshot of each subscription that the history has one of, or where something waits."""
+    runs = {row.subscription_id: row for row in connection.execute(_newest(record))}
+    waiting: dict[str, list[WaitingArticle]] = defaultdict(list)
+    for it in waiting_articles(connection, record):
+        waiting[it.subscription].append(it)
+    return [
+        _snapshot(it, runs.get(number), waiting.get(it.subscription, ()))
+        for number, it in record.subscriptions.items()
+        if number in runs or it.subscription in waiting or it.status in _WITHOUT
+    ]
+
+
+def _newest(record: MonitoredRecord) -> sa.Select[Any]:
+    history = msdistribution_history.c
+    columns = (history.subscription_id, history.runstatus, history.start_time, history.time, history.snapshot)
+    newest = (
+        sa.select(*columns)
+        .where(
+            history.subscription_id == mssubscriptions.c.subscription_id,
+            sa.func.json_typeof(history.snapshot) == "array",
+        )
+        .order_by(history.id.desc())
+        .limit(1)
+        .lateral("newest")
+    )
+    joined = mssubscriptions.join(newest, sa.true())
+    return sa.select(newest).select_from(joined).where(mssubscriptions.c.publication_id == record.publication_id)
+
+
+def _snapshot(
+    subscription: RegisteredSubscription, run: sa.Row[Any] | None, waiting: Sequence[WaitingArticle]
+) -> SubscriptionSnapshot:
+    return SubscriptionSnapshot(
+        subscription=subscription.subscription,
+        registered=subscription.status,
+        status=None if run is None else RunStatus(run.runstatus).name.lower(),
+        start_time=None if run is None else run.start_time,
+        time=None if run is None else run.time,
+        tables=() if run is None else [_table(it) for it in run.snapshot],
+        waiting=waiting,
+    )
+
+
+def _table(stored: Mapping[str, Any]) -> TableSnapshot:
+    share = float(stored["share"])
+    left = stored["seconds"] * (1 - share) / share if 0 < share < 1 else None
+    return TableSnapshot(stored["article"], stored["rows"], stored["bytes"], share, left)

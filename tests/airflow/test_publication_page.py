@@ -1,0 +1,290 @@
+"""A publication's page and its JSON: who sees what, which task a run was, and how fast it is with a long history."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import sqlalchemy as sa
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import DAG
+from airflow.utils.session import create_session
+
+from conftest import DatabaseFactory
+from support.checkout import CHECKOUT
+from support.databases import connection_environment
+from support.large_history import ROW_KEY, Size, make_large_history
+from support.site import execute
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.errors import DataError
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.validation_report import ArticleValidation, Difference, DifferingRow, SubscriptionValidation
+
+# What they import warns of its own dependencies' future.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from airflow.api_fastapi.app import create_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.security import get_user
+    from starlette.testclient import TestClient
+
+    from tranrepl_airflow.monitor.access import Reader, reader_of
+    from tranrepl_airflow.monitor.app import monitor_app
+    from tranrepl_airflow.monitor.publication_routes import PARTS
+
+if TYPE_CHECKING:
+    from airflow.conftest import FakeSpark, PublicationWriter
+
+NAME = "purchasing"
+ADMIN, VIEWER = "ADMIN", "VIEWER"
+SCHEMA = Path(__file__).with_name("monitor_api_schema.json")
+_API = [f"/{it}" if it else "" for it in (*PARTS, "charts")]
+_PAGES = [f"/{it}" if it else "" for it in PARTS]
+_ADDRESSES = [*(("/publication", it) for it in _PAGES), *(("/api/publication", it) for it in _API)]
+_SUBSCRIPTION = "shop_001"
+_PATIENCE = 5.0
+"""Other processes may be at work: half a second is what it takes at most on a machine of its own."""
+_MOST_QUERIES = 20
+_SMALL = Size(articles=3, subscriptions=2, runs=40)
+
+
+@pytest.fixture
+def distribution(database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """The distribution database that Airflow's connection leads to, with a publication that has a short history."""
+    connection = database("monitored")
+    _lead_to(connection, monkeypatch)
+    make_large_history(connection, _SMALL, NAME)
+    return connection
+
+
+def _lead_to(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_DISTRIBUTION", next(iter(connection_environment([connection]).values())))
+
+
+@pytest.fixture
+def dags(publications: Path, write_publication: PublicationWriter, airflow_home: Path) -> Iterator[dict[str, DAG]]:
+    """The publication's DAGs, known to Airflow."""
+    path = publications.parent / "validation.py"
+    shutil.copy(CHECKOUT / "dags" / path.name, path)
+    write_publication(subscriptions=[{"name": _SUBSCRIPTION, "connection": "subscriber"}])
+    bundles = DagBundlesManager()  # type: ignore[no-untyped-call]
+    bundles.sync_bundles_to_db()
+    bag = DagBag(publications.parent, bundle_name="dags-folder")
+    sync_bag_to_db(bag, "dags-folder", None)
+    yield bag.dags
+    path.unlink()
+
+
+@contextmanager
+def _client(role: str, reader: Reader | None = None) -> Iterator[TestClient]:
+    create_auth_manager()
+    app = monitor_app()
+    app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username="somebody", role=role)
+    if reader is not None:
+        app.dependency_overrides[reader_of] = lambda: reader
+    with TestClient(app, root_path="/monitor", raise_server_exceptions=False) as client:
+        yield client
+
+
+def _ask(role: str, part: str) -> Any:
+    with _client(role) as client:
+        return client.get(f"/api/publication/{NAME}{part}").raise_for_status().json()
+
+
+@pytest.mark.usefixtures("dags")
+def test_every_part_is_answered_as_its_schema_says(distribution: Connection) -> None:
+    with _client(ADMIN) as client:
+        schema = _schema(client.app)
+        for part in _API:
+            answer = client.get(f"/api/publication/{NAME}{part}")
+            assert answer.status_code == 200, answer.text
+            where = f"#/answers/{part.strip('/') or 'state'}"
+            jsonschema.validate(answer.json(), {**schema, "$ref": where})
+
+
+def test_the_schema_is_the_one_that_is_written_down() -> None:
+    """Write it down again, after a change that is meant, with TRANREPL_WRITE_SCHEMA=1."""
+    schema = _schema(monitor_app())
+    if os.environ.get("TRANREPL_WRITE_SCHEMA"):
+        SCHEMA.write_text(json.dumps(schema, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == schema
+
+
+def _schema(app: Any) -> dict[str, Any]:
+    """Return the schema of each answer, by the last part of its address."""
+    described = app.openapi()
+    start = "/api/publication/{name}"
+    answers = {
+        path.removeprefix(start).strip("/") or "state": methods["get"]["responses"]["200"]["content"]
+        for path, methods in described["paths"].items()
+        if path.startswith(start)
+    }
+    found = {
+        "answers": {name: it["application/json"]["schema"] for name, it in answers.items()},
+        "components": {"schemas": described["components"]["schemas"]},
+    }
+    without_titles: dict[str, Any] = json.loads(json.dumps(found), object_hook=_without_title)
+    return without_titles
+
+
+def _without_title(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: it for name, it in value.items() if not (name == "title" and isinstance(it, str))}
+
+
+@pytest.mark.usefixtures("dags", "distribution")
+def test_only_who_may_edit_the_dag_sees_values_of_rows() -> None:
+    pages = [f"/publication/{NAME}{part}" for part in _PAGES]
+    with _client(ADMIN) as admin, _client(VIEWER) as viewer:
+        addresses = [*pages, *(f"/api/publication/{NAME}{part}" for part in _API)]
+        seen = {it: admin.get(it).text for it in addresses}
+        assert {it for it, text in seen.items() if ROW_KEY in text} == {
+            f"/publication/{NAME}/errors",
+            f"/api/publication/{NAME}/errors",
+        }
+        for it in addresses:
+            answer = viewer.get(it)
+            assert (answer.status_code, ROW_KEY in answer.text) == (200, False), it
+
+
+@pytest.mark.usefixtures("dags", "distribution")
+def test_a_dag_that_one_may_not_read_is_refused() -> None:
+    nobody, other = Reader(frozenset(), frozenset()), Reader(frozenset({"other"}), frozenset({"other"}))
+    for reader in (nobody, other):
+        with _client(VIEWER, reader) as client:
+            answers = [client.get(f"{start}/{NAME}{part}") for start, part in _ADDRESSES]
+        assert {it.status_code for it in answers} == {403}
+        assert not any("shop_00" in it.text for it in answers)
+    with _client(VIEWER, other) as client:
+        assert "is not the DAG of a publication" in client.get("/publication/other").text
+
+
+@pytest.mark.usefixtures("dags")
+def test_a_publication_that_is_not_set_up_says_what_to_do(
+    database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = database("monitored")
+    _lead_to(connection, monkeypatch)
+    with _client(ADMIN) as client:
+        assert "has no current schema → run `tranrepl setup FILE`" in client.get(f"/publication/{NAME}").text
+        make_large_history(connection, _SMALL, "another")
+        for part in _PAGES:
+            assert "It is not set up yet: tranrepl setup FILE" in client.get(f"/publication/{NAME}{part}").text, part
+        assert client.get(f"/api/publication/{NAME}/history").status_code == 404
+
+
+@pytest.mark.usefixtures("dags")
+def test_a_distribution_database_that_never_answers_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, _client(ADMIN) as client:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("AIRFLOW_CONN_DISTRIBUTION", f"postgres://u:p@127.0.0.1:{port}/d?connect_timeout=10")
+        began = time.monotonic()
+        page, data = client.get(f"/publication/{NAME}"), client.get(f"/api/publication/{NAME}/history")
+        assert time.monotonic() - began < 10
+    assert "no answer within 3 s" in page.text
+    assert (data.status_code, "no answer within 3 s" in data.text) == (503, True)
+
+
+def test_other_dags_of_a_publication_lead_to_its_page(dags: dict[str, DAG], distribution: Connection) -> None:
+    with _client(ADMIN) as client:
+        answer = client.get("/publication/validation_purchasing", follow_redirects=False)
+    assert answer.headers["location"] == "/monitor/publication/purchasing/validations"
+
+
+def test_a_validation_has_its_tasks_log_and_the_rows_that_differ(
+    dags: dict[str, DAG], distribution: Connection, fake_spark: FakeSpark
+) -> None:
+    fake_spark.answer("validation", _different(), exit_code=1)
+    finished = dags["validation_purchasing"].test()
+    _record_validation(distribution, _start_of(finished.run_id, f"validate_{_SUBSCRIPTION}"), _different())
+    found = _ask(ADMIN, "/validations")
+    path = f"dags/validation_purchasing/runs/{quote(finished.run_id, safe='')}/tasks/validate_{_SUBSCRIPTION}"
+    assert [it["task_log"] for it in found] == [f"{path}?try_number=1"]
+    assert [it["key"] for it in found[0]["result"]["articles"][0]["rows"]] == [{"id": ROW_KEY}]
+    assert ROW_KEY not in json.dumps(_ask(VIEWER, "/validations"))
+    history = _ask(ADMIN, "/history?agent=validation")["runs"]
+    assert [it["task_log"] for it in history] == [f"{path}?try_number=1"]
+    with _client(ADMIN) as client:
+        page = client.get(f"/publication/validation_purchasing/runs/{quote(finished.run_id)}").text
+        assert f'href="/{path}?try_number=1"' in page.replace("&amp;", "&")
+        assert "1 missing" in page
+        assert "shop_002" not in page.partition("<table>")[2]
+
+
+def _different() -> JobResult:
+    row = DifferingRow(difference=Difference.MISSING, key={"id": ROW_KEY})
+    article = ArticleValidation(
+        article="public.item_1",
+        destination="public.item_1",
+        publisher_rows=2,
+        subscriber_rows=1,
+        missing=1,
+        rows=(row,),
+    )
+    error = DataError("data validation failed: article public.item_1: 1 missing", number="20574", key=f"id = {ROW_KEY}")
+    return JobResult(validation=SubscriptionValidation(xact_seqno="00ab", articles=(article,)), error=error.report)
+
+
+def _start_of(run_id: str, task_id: str) -> datetime:
+    with create_session() as session:
+        chosen = (TaskInstance.run_id == run_id, TaskInstance.task_id == task_id)
+        found = session.scalars(sa.select(TaskInstance.start_date).where(*chosen)).one()
+    assert isinstance(found, datetime)
+    return found
+
+
+def _record_validation(connection: Connection, start: datetime, result: JobResult) -> None:
+    """Write into the history what the job, which is no real one here, would have written."""
+    with DistributionDatabase(connection) as database:
+        record = PublicationRecord(1, NAME, "store", "slot", None, None)
+        database.history.record_validation(record, database.subscriptions.get(record, _SUBSCRIPTION), result)
+    execute(connection, f"UPDATE msdistribution_history SET start_time = '{start}' WHERE error_id IS NOT NULL")
+
+
+@pytest.mark.usefixtures("dags")
+def test_a_long_history_of_many_articles_is_shown_at_once(
+    database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = database("monitored")
+    _lead_to(connection, monkeypatch)
+    make_large_history(connection, Size(articles=200, subscriptions=50, runs=100_000), NAME)
+    with _client(ADMIN) as client:
+        for address in ["/", *(f"/publication/{NAME}{part}" for part in _PAGES)]:
+            client.get(address)
+            with _counted_queries() as queries:
+                seconds = min(_timed(client, address) for _ in range(2))
+            assert seconds < 0.5 * _PATIENCE, address
+            assert len(queries) <= 2 * _MOST_QUERIES, address
+
+
+def _timed(client: TestClient, address: str) -> float:
+    began = time.perf_counter()
+    assert client.get(address).status_code == 200
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _counted_queries() -> Iterator[list[str]]:
+    """Count what is asked of any database, Airflow's too."""
+    queries: list[str] = []
+
+    def count(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        queries.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", count)
+    yield queries
+    sa.event.remove(sa.Engine, "before_cursor_execute", count)

@@ -1,0 +1,103 @@
+"""A publication of many articles and subscriptions with a long history, made by SQL alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+
+from tranrepl.connections import Connection
+from tranrepl.distributor.database import DistributionDatabase
+
+ROW_KEY = "471100815"
+"""The key of the rows that errors are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    articles: int = 200
+    subscriptions: int = 50
+    runs: int = 100_000
+    """History rows of all subscriptions together, over two days."""
+
+
+_PUBLICATION = """
+INSERT INTO mspublications (publication, publisher_db, slot_name, store)
+VALUES (%(name)s, 'shop', 'tranrepl_large', '/store/large')
+"""
+_ARTICLES = """
+INSERT INTO msarticles (publication_id, source_owner, source_object, destination_owner, destination_object,
+                        source_object_id, columns, ins_cmd, upd_cmd, del_cmd, status)
+SELECT publication_id, 'public', 'item_' || n, 'public', 'item_' || n, 20000 + n,
+       (SELECT json_agg(json_build_object('name', 'column_' || c, 'ordinal', c, 'type_oid', 25, 'type_modifier', -1,
+                                          'type_name', 'text', 'key_ordinal', CASE WHEN c = 1 THEN 1 END))
+          FROM generate_series(1, 20) c),
+       'CALL', 'SCALL', 'CALL', 'active'
+  FROM mspublications, generate_series(1, %(articles)s) n WHERE publication = %(name)s
+"""
+_SUBSCRIPTIONS = """
+INSERT INTO mssubscriptions (publication_id, subscription, subscriber_db, status)
+SELECT publication_id, 'shop_' || lpad(n::text, 3, '0'), 'copy_' || n, 'active'
+  FROM mspublications, generate_series(1, %(subscriptions)s) n WHERE publication = %(name)s
+"""
+# One batch, one run of the log reader, and one run of each subscription a minute or so: in most of them something.
+_SEQNO = "decode(lpad(to_hex({0} * 8), 32, '0'), 'hex')"
+_BATCHES = f"""
+INSERT INTO msrepl_batches (publication_id, folder, first_xact_seqno, last_xact_seqno, first_commit_time,
+                            last_commit_time, transactions, commands, log_bytes, entry_time)
+SELECT publication_id, 'batch_' || n, {_SEQNO.format("(n * 10 - 9)")}, {_SEQNO.format("n * 10")},
+       at - interval '3 s', at - interval '2 s', 10, 100, 10000, at
+  FROM mspublications, generate_series(1, %(rounds)s) n,
+       LATERAL (SELECT now() - interval '2 days' * (1 - n::float / %(rounds)s) AS at) a
+ WHERE publication = %(name)s
+"""
+_HISTORY = """
+       {status} AS runstatus, at - interval '1 s', at, 1.0,
+       CASE WHEN {status} = 4 THEN 'No replicated transactions are available.'
+            ELSE '10 transactions with 100 commands were delivered, 100 of them in bulk, 0 serially.' END,
+       {seqno}, CASE WHEN {status} = 4 THEN 0 ELSE 10 END, CASE WHEN {status} = 4 THEN 0 ELSE 100 END,
+       CASE WHEN {status} = 4 THEN 0 ELSE 100.0 END, CASE WHEN {status} = 4 THEN NULL ELSE 500 + n %% 700 END,
+       CASE WHEN {status} = 4 THEN json_build_object()
+            ELSE json_build_object('public.item_' || (1 + n %% %(articles)s), 60,
+                                   'public.item_' || (1 + (n + 1) %% %(articles)s), 40) END
+"""
+_COLUMNS = """runstatus, start_time, time, duration, comments, xact_seqno, delivered_transactions, delivered_commands,
+              delivery_rate, delivery_latency, commands_by_article"""
+_LOG_READER = f"""
+INSERT INTO mslogreader_history (publication_id, {_COLUMNS})
+SELECT publication_id, {_HISTORY.format(status="2", seqno=_SEQNO.format("n * 10"))}
+  FROM mspublications, generate_series(1, %(rounds)s) n,
+       LATERAL (SELECT now() - interval '2 days' * (1 - n::float / %(rounds)s) AS at) a
+ WHERE publication = %(name)s
+"""
+_DISTRIBUTION = f"""
+INSERT INTO msdistribution_history (publication_id, subscription_id, {_COLUMNS})
+SELECT publication_id, subscription_id,
+       {_HISTORY.format(status="(CASE WHEN n %% 3 = 0 THEN 4 ELSE 2 END)", seqno=_SEQNO.format("n * 10"))}
+  FROM mspublications JOIN mssubscriptions USING (publication_id), generate_series(1, %(rounds)s) n,
+       LATERAL (SELECT now() - interval '2 days' * (1 - n::float / %(rounds)s) AS at) a
+ WHERE publication = %(name)s ORDER BY n
+"""
+_ERRORS = f"""
+INSERT INTO msrepl_errors (publication_id, subscription, time, error_type, error_code, error_text, article, xact_seqno,
+                           command_id, command, row_key)
+SELECT publication_id, 'shop_001', now() - interval '1 min' * n, 'data', '20598', 'The row was not found.',
+       'public.item_1', {_SEQNO.format("n")}, 1, '{{CALL sp_MSupd_item_1 (1, ...)}}', 'id = {ROW_KEY}'
+  FROM mspublications, generate_series(1, 500) n WHERE publication = %(name)s
+"""
+
+
+def make_large_history(connection: Connection, size: Size, name: str) -> None:
+    """Make the publication in a distribution database."""
+    with DistributionDatabase(connection) as database:
+        database.migrate()
+    values = {
+        "name": name,
+        "articles": size.articles,
+        "subscriptions": size.subscriptions,
+        "rounds": size.runs // size.subscriptions,
+    }
+    with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
+        for statement in (_PUBLICATION, _ARTICLES, _SUBSCRIPTIONS, _BATCHES, _LOG_READER, _DISTRIBUTION, _ERRORS):
+            session.execute(statement, values)
+        session.execute("ANALYZE")
