@@ -45,7 +45,7 @@ with warnings.catch_warnings():
 
     from tranrepl_airflow.monitor.access import Reader, reader_of
     from tranrepl_airflow.monitor.app import monitor_app
-    from tranrepl_airflow.monitor.publication_routes import PARTS
+    from tranrepl_airflow.monitor.parts import PARTS
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, PublicationWriter
@@ -65,7 +65,7 @@ _SMALL = Size(articles=3, subscriptions=2, runs=40)
 
 @pytest.fixture
 def distribution(database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch) -> Connection:
-    """The distribution database that Airflow's connection leads to, with a publication that has a short history."""
+    """Let Airflow's connection lead to a distribution database with a publication that has a short history."""
     connection = database("monitored")
     _lead_to(connection, monkeypatch)
     make_large_history(connection, _SMALL, NAME)
@@ -78,7 +78,7 @@ def _lead_to(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def dags(publications: Path, write_publication: PublicationWriter, airflow_home: Path) -> Iterator[dict[str, DAG]]:
-    """The publication's DAGs, known to Airflow."""
+    """Let Airflow know the publication's DAGs."""
     path = publications.parent / "validation.py"
     shutil.copy(CHECKOUT / "dags" / path.name, path)
     write_publication(subscriptions=[{"name": _SUBSCRIPTION, "connection": "subscriber"}])
@@ -132,7 +132,7 @@ def _schema(app: Any) -> dict[str, Any]:
     answers = {
         path.removeprefix(start).strip("/") or "state": methods["get"]["responses"]["200"]["content"]
         for path, methods in described["paths"].items()
-        if path.startswith(start)
+        if path.startswith(start) and "get" in methods
     }
     found = {
         "answers": {name: it["application/json"]["schema"] for name, it in answers.items()},

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Annotated, Generic, TypeVar
 
 import sqlalchemy as sa
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, HTTPException, status
 
 from tranrepl.admin.status.server_answers import PendingAnswer, error_line
@@ -17,7 +19,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, VALIDATION_PREFIX
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.access import ReaderDep
-from tranrepl_airflow.monitor.publications import monitored_publications
+from tranrepl_airflow.monitor.publications import readable_publication
 from tranrepl_airflow.monitored import MonitoredPublication
 
 _PATIENCE_SECONDS = 3.0
@@ -35,20 +37,12 @@ class LookedAt:
 
     publication: MonitoredPublication
     may_edit: bool
+    user: BaseUser
 
 
-def looked_at(name: str, reader: ReaderDep) -> LookedAt:
-    """Return the publication of this name. Raises HTTPException: 403 for one that the reader may not see, 404 for a
-    DAG that is no publication's."""
-    if name not in reader.readable:
-        raise HTTPException(status.HTTP_403_FORBIDDEN)
-    found = monitored_publications([name])
-    if not found:
-        raise HTTPException(
-            status.HTTP_404_NOT_FOUND,
-            f"{name} is not the DAG of a publication, or its settings cannot be used: its DAG says so.",
-        )
-    return LookedAt(found[0], name in reader.editable)
+def looked_at(name: str, reader: ReaderDep, user: GetUserDep) -> LookedAt:
+    """Return the publication of this name. Raises HTTPException as `readable_publication` does."""
+    return LookedAt(readable_publication(name, reader), name in reader.editable, user)
 
 
 LookedAtDep = Annotated[LookedAt, Depends(looked_at)]

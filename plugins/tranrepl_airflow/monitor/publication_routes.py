@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import quote
 
+from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
@@ -28,23 +29,14 @@ from tranrepl_airflow.monitor.looked_at import (
     publication_of,
 )
 from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
+from tranrepl_airflow.monitor.parts import PARTS
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
 from tranrepl_airflow.monitor.rendering import Renderer, mount_of
 from tranrepl_airflow.monitor.retained_log import RetainedLogs
 from tranrepl_airflow.monitor.task_logs import DagRunOfTasks
+from tranrepl_airflow.monitor.triggering import allowed_actions
 from tranrepl_airflow.monitor.validation_results import ValidationRun, newest_validations
 
-PARTS = {
-    "": "State and charts",
-    "history": "History",
-    "articles": "Articles",
-    "snapshots": "Snapshots",
-    "validations": "Validations",
-    "schema-changes": "Schema changes",
-    "errors": "Errors",
-    "settings": "Settings",
-}
-"""The page's parts, by the last part of their address."""
 _MOST_CHANGES = 100
 _NO_LATENCIES = timedelta(seconds=1)
 """Only one part draws them, and a day of them is not read for the others."""
@@ -90,6 +82,7 @@ class PublicationRoutes:
         request: Request,
         name: str,
         reader: ReaderDep,
+        user: GetUserDep,
         chosen: Chosen = ChartRange.SIX_HOURS,
         subscription: Name = "",
     ) -> Response:
@@ -97,7 +90,7 @@ class PublicationRoutes:
         publication, part = publication_of(name)
         if part is not None:
             return RedirectResponse(f"{mount_of(request)}/publication/{quote(publication, safe='')}/{part}")
-        found = looked_at(name, reader)
+        found = looked_at(name, reader, user)
         pending = PendingPart(found.publication, _charts(chosen, subscription))
         values = {"chosen": chosen, "ranges": list(ChartRange), "subscription": subscription}
         return self._page(request, found, "", pending, values, drawn_for=chosen)
@@ -128,9 +121,9 @@ class PublicationRoutes:
         values = {"agent": chosen, "agents": list(Agent), "subscription": subscription, "run_id": None}
         return self._page(request, looked_at, "history", pending, values)
 
-    def run_page(self, request: Request, name: str, run_id: str, reader: ReaderDep) -> Response:
+    def run_page(self, request: Request, name: str, run_id: str, reader: ReaderDep, user: GetUserDep) -> Response:
         """Show what the history has of one run of one of the publication's DAGs."""
-        found = looked_at(publication_of(name)[0], reader)
+        found = looked_at(publication_of(name)[0], reader, user)
         question = HistoryQuestion(found.publication.publication, found.may_edit, dag_run=DagRunOfTasks(name, run_id))
         values = {"agent": None, "agents": list(Agent), "subscription": "", "run_id": run_id}
         return self._page(request, found, "history", PendingPart(found.publication, question.ask), values)
@@ -209,10 +202,10 @@ class PublicationRoutes:
         drawing = publication_charts(answer, drawn_for) if drawn_for is not None and answer is not None else None
         template = f"publication_{part.replace('-', '_') or 'state'}.html"
         shown = {
-            "parts": PARTS,
             "part": part,
             "name": looked_at.publication.publication,
             "may_edit": looked_at.may_edit,
+            "may_do": allowed_actions(looked_at.user, looked_at.publication.publication),
             "publication": state,
             "problem": state.problem or problem,
             "answer": answer if drawing is None else drawing,

@@ -38,7 +38,8 @@ def readable_publication(name: str, reader: Reader) -> MonitoredPublication:
         raise HTTPException(403)
     for found in monitored_publications([name]):
         return found
-    raise HTTPException(404)
+    sentence = f"{name} is not the DAG of a publication, or its settings cannot be used: its DAG says so."
+    raise HTTPException(404, sentence)
 
 
 class _Known:

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import tranrepl
 from tranrepl_airflow.monitor import display
+from tranrepl_airflow.monitor.parts import ALL_PARTS
 
 
 class Renderer:
@@ -20,7 +21,11 @@ class Renderer:
         self._templates = Environment(
             loader=PackageLoader("tranrepl_airflow.monitor"), autoescape=True, undefined=StrictUndefined
         )
-        self._templates.globals |= {"display": display, "version": tranrepl.__version__}
+        self._templates.globals |= {
+            "display": display,
+            "publication_parts": ALL_PARTS,
+            "version": tranrepl.__version__,
+        }
 
     def page(
         self, request: Request, template: str, values: Mapping[str, object], status_code: int = 200
