@@ -11,6 +11,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all
+from tranrepl_airflow.early_warning_alerts import alert_early
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CleanupOperator(BaseOperator):
-    """Removes what one publication needs no more. It starts no Spark job.
+    """Looks for what should be warned of, and removes what one publication needs no more. It starts no Spark job.
 
     `publication` is `Publication.model_dump(mode="json")`. Returns the Cleanup as XCom. Raises ReplicationStopped,
     which is not tried again for configuration errors.
@@ -37,6 +38,7 @@ class CleanupOperator(BaseOperator):
         from tranrepl.topology import Topology
 
         publication = Publication.model_validate(self.publication)
+        alert_early(publication, Place(self.settings_file), cast("Mapping[str, Any]", context))
         try:
             done = clean_up(Topology(publication, resolve_connections(publication.connection_ids()).by_id))
         except ReplicationError as problem:

@@ -1,4 +1,5 @@
-"""The alert of what will hurt if nobody looks, each once while it stands. The log reader's task asks for it."""
+"""The alert of what will hurt if nobody looks, each once while it stands. The log reader's task asks for it, and
+clean-up's, which runs also where the publication does not."""
 
 from __future__ import annotations
 

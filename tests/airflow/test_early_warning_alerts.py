@@ -16,6 +16,7 @@ from support.receivers import Hook, web_server
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.next_steps import Place
+from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.early_warning_alerts import alert_early
 
 _FILE = "dags/publications/purchasing.yaml"
@@ -67,3 +68,16 @@ def test_a_server_that_is_away_fails_no_task(
     alert_early(site.publication, Place(_FILE), {"run_id": "scheduled"})
     assert hook.posts == []
     assert "Early warnings were not looked for" in caplog.text
+
+
+def test_clean_up_tells_where_no_run_is(site: Site, hook: Hook) -> None:
+    site.publication = site.publication.model_copy(update={"schedule": "*/5 * * * *", "latency_threshold": None})
+    distribution_rows(site, "UPDATE mslogreader_history SET time = now() - interval '1 hour'")
+    operator = CleanupOperator(task_id="purchasing", publication=site.publication.model_dump(mode="json"))
+    for _ in range(2):
+        context: Any = {"run_id": "scheduled"}
+        operator.execute(context)
+    (post,) = hook.posts
+    assert isinstance(post.body, dict)
+    assert post.body["summary"] == "purchasing: no run"
+    assert post.body["text"].startswith("the log reader has not run for 60 minutes")

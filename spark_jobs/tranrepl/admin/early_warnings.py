@@ -1,28 +1,35 @@
 """Early warnings: what will stop replication if nobody acts, each reported once while it lasts.
 
-Sources: SQL Server, `sp_replmonitorchangepublicationthreshold`, messages 14160 and 14161; PostgreSQL,
-`pg_replication_slots`.
+Sources: SQL Server, `sp_replmonitorchangepublicationthreshold`, messages 14160 and 14161, and 20554 of an agent that is
+suspect; PostgreSQL, `pg_replication_slots`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from tranrepl.admin.missed_runs import missed_at
 from tranrepl.admin.status.state import EXPIRING_SHARE
-from tranrepl.distributor.database.overview import PublicationOverview, SubscriptionOverview
-from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.database.overview import AgentRun, PublicationOverview, SubscriptionOverview
+from tranrepl.distributor.store_space import StoreSpace, store_space
+from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
+from tranrepl.errors import ReplicationError
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
+
+log = logging.getLogger(__name__)
 
 _APPLICATION = "tranrepl early warnings"
 _MEGABYTE = 1024 * 1024
 _ENDANGERED = ("unreserved", "lost")
 _SMALL_PART = 5
 """One of so many parts of what the server lets a slot retain is a small rest."""
+_RUNNING = (RunStatus.START, RunStatus.IN_PROGRESS)
 
 
 class WarningKind(StrEnum):
@@ -32,16 +39,30 @@ class WarningKind(StrEnum):
     EXPIRATION = "expiration"
     RETAINED_LOG = "retained log"
     SLOT_IN_DANGER = "slot in danger"
+    OPEN_TRANSACTION = "open transaction"
+    CATALOG_XMIN = "catalog_xmin"
+    NO_RUN = "no run"
+    AGENT_SUSPECT = "agent suspect"
+    STORE_NEARLY_FULL = "store nearly full"
 
     @property
     def number(self) -> str:
         """SQL Server's message; empty where it has none."""
-        return {WarningKind.EXPIRATION: "14160", WarningKind.LATENCY: "14161"}.get(self, "")
+        return _NUMBERS.get(self, "")
+
+
+_NUMBERS = {WarningKind.EXPIRATION: "14160", WarningKind.LATENCY: "14161", WarningKind.AGENT_SUSPECT: "20554"}
+_OF_PUBLISHER = (
+    WarningKind.RETAINED_LOG,
+    WarningKind.SLOT_IN_DANGER,
+    WarningKind.OPEN_TRANSACTION,
+    WarningKind.CATALOG_XMIN,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyWarning:
-    """One thing that will hurt. `subscription` is empty where it concerns the Publisher's log."""
+    """One thing that will hurt. `subscription` is empty where it concerns none of them alone."""
 
     kind: WarningKind
     subscription: str
@@ -49,29 +70,55 @@ class EarlyWarning:
     remedy: str
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What warnings follow from."""
+
+    overview: PublicationOverview
+    retained: RetainedLog | None
+    """None where nothing is kept, or where the Publisher is away."""
+    space: StoreSpace | None
+    """None where the store's disk is not ours to ask."""
+
+
 def new_early_warnings(topology: Topology) -> list[EarlyWarning]:
     """Return the warnings that hold now and were not reported yet; they count as reported. Queries the distribution
-    database and the Publisher. Raises ConfigurationError where the publication is not set up, TransientError where a
-    server is away.
+    database, the Publisher and the store's disk. What was reported of a Publisher stays so while that is away.
+
+    Raises ConfigurationError where the publication is not set up, TransientError where the database is away.
     """
     publication = topology.publication
     with topology.distributor() as database:
         record = database.publications.get(publication.publication)
-        (known,) = database.overview.of([publication.publication], timedelta(days=1), 1)
-        with topology.publisher(_APPLICATION) as publisher:
-            retained = publisher.health().retained
-        standing = standing_warnings(publication, known, retained, datetime.now(UTC))
-        new = database.warnings.take_new(record, {(it.subscription, it.kind.value) for it in standing})
+        (overview,) = database.overview.of([publication.publication], timedelta(days=1), 1)
+        unknown: tuple[WarningKind, ...] = ()
+        try:
+            with topology.publisher(_APPLICATION) as publisher:
+                retained = publisher.health().retained
+        except ReplicationError as error:
+            log.warning("What the Publisher's log may warn of is not known: %s", error.message)
+            retained, unknown = None, _OF_PUBLISHER
+        known = Known(overview, retained, store_space(record.store))
+        standing = standing_warnings(publication, known, datetime.now(UTC))
+        new = database.warnings.take_new(record, {(it.subscription, it.kind.value) for it in standing}, unknown)
     return [it for it in standing if (it.subscription, it.kind.value) in new]
 
 
-def standing_warnings(
-    publication: Publication, known: PublicationOverview, retained: RetainedLog | None, now: datetime
-) -> list[EarlyWarning]:
+def standing_warnings(publication: Publication, known: Known, now: datetime) -> list[EarlyWarning]:
     """Return all warnings that hold now, reported or not."""
-    found = [] if retained is None else list(_of_log(publication, retained))
-    for subscription in known.subscriptions:
+    found = [] if known.retained is None else list(_of_log(publication, known.retained))
+    found += _of_store(publication, known.space)
+    silent = _of_agent(publication, "", known.overview.last_run, now)
+    if silent is not None:
+        found.append(silent)
+    for subscription in known.overview.subscriptions:
+        if subscription.status is not SubscriptionStatus.ACTIVE:
+            continue
         found += _of_subscription(publication, subscription, now)
+        # Where the log reader does not run, no delivery does.
+        late = None if silent else _of_agent(publication, subscription.subscription, subscription.last_run, now)
+        if late is not None:
+            found.append(late)
     return found
 
 
@@ -94,11 +141,72 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
             f"the replication slot is in danger: wal_status {retained.status}{rest}",
             "read the log with `tranrepl run FILE`, or raise max_slot_wal_keep_size at the Publisher",
         )
+    open_for = retained.oldest_transaction
+    longest = publication.open_transaction_threshold
+    if open_for is not None and open_for.seconds >= longest:
+        kept = "the log since then" if size is None else f"{size // _MEGABYTE:,} MB of log"
+        yield EarlyWarning(
+            WarningKind.OPEN_TRANSACTION,
+            "",
+            f"a transaction has been open at the Publisher for {open_for.seconds:,.0f} s "
+            f"(open_transaction_threshold: {longest}): {open_for.who}; the slot's restart_lsn does not pass its "
+            f"beginning, and the Publisher retains {kept}",
+            "end it at the Publisher: let its session commit or roll back, COMMIT PREPARED or ROLLBACK PREPARED",
+        )
+    age, oldest = retained.catalog_xmin_age, publication.catalog_xmin_threshold
+    if age is not None and age > oldest:
+        yield EarlyWarning(
+            WarningKind.CATALOG_XMIN,
+            "",
+            f"the slot's catalog_xmin is {age:,} transactions old (catalog_xmin_threshold: {oldest}): since then "
+            "VACUUM removes no dead rows of the Publisher's catalogue, and transaction numbers run out in the end",
+            "read the log with `tranrepl run FILE`, and end transactions that have been open for long; "
+            "`tranrepl status FILE` names the oldest",
+        )
+
+
+def _of_store(publication: Publication, space: StoreSpace | None) -> Iterator[EarlyWarning]:
+    threshold = publication.distributor.store_free_threshold
+    if space is not None and space.free_percent < threshold:
+        yield EarlyWarning(
+            WarningKind.STORE_NEARLY_FULL,
+            "",
+            f"the disk of the store {publication.distributor.store} is nearly full: {space.free_percent:.1f} % are "
+            f"free (store_free_threshold: {threshold}), {space.free_bytes // _MEGABYTE:,} MB",
+            "`tranrepl cleanup FILE` removes what every Subscriber has, `tranrepl status FILE` shows who has not; or "
+            "give the disk more room",
+        )
+
+
+def _of_agent(publication: Publication, subscription: str, last: AgentRun | None, now: datetime) -> EarlyWarning | None:
+    """Return the warning of an agent that has not run, or that has begun and says nothing; None where all is well, or
+    where it never ran."""
+    schedule, runs = publication.schedule, publication.missed_runs_threshold
+    if schedule is None or last is None or now < missed_at(schedule, last.time, runs):
+        return None
+    agent = f"the delivery to subscription {subscription}" if subscription else "the log reader"
+    silent = f"{(now - last.time).total_seconds() / 60:,.0f} minutes"
+    limit = f"(schedule: {schedule}; missed_runs_threshold: {runs})"
+    if last.status in _RUNNING:
+        return EarlyWarning(
+            WarningKind.AGENT_SUSPECT,
+            subscription,
+            f"{agent} has not logged a progress message in {silent} {limit}. This might indicate an unresponsive agent "
+            "or high system activity",
+            "look in Airflow for the task and its log: it may wait for a lock, or have been killed",
+        )
+    return EarlyWarning(
+        WarningKind.NO_RUN,
+        subscription,
+        f"{agent} has not run for {silent} {limit}",
+        "look in Airflow whether the DAG is paused, waits for a pool or for a run that does not end, or its file is "
+        "broken",
+    )
 
 
 def _of_subscription(publication: Publication, known: SubscriptionOverview, now: datetime) -> Iterator[EarlyWarning]:
     since = known.backlog.since
-    if since is None or known.status is not SubscriptionStatus.ACTIVE:
+    if since is None:
         return
     latency = (now - since).total_seconds()
     threshold = publication.latency_threshold

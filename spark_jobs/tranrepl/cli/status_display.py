@@ -28,6 +28,7 @@ from tranrepl.cli.latency_display import latency_lines
 from tranrepl.cli.output import counted, out, with_names
 
 _INDENT = 2
+_LONG_OPEN_SECONDS = 60
 _WHOLE_LINE = 10_000
 """Columns of a table that nothing cuts: where it is no terminal."""
 
@@ -110,6 +111,7 @@ def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
         yield f"watermark 0x{reader.registered_xact_seqno}"
     if reader.slot_name is not None:
         yield _slot(reader, reader.slot_name)
+    yield from _oldest_transaction(reader)
     if reader.waits_for is not None:
         yield f"[yellow]{escape(reader.waits_for)}[/]"
     if reader.schema_changes_stop is not None:
@@ -129,6 +131,13 @@ def _slot(reader: LogReaderStatus, name: str) -> str:
         return f"slot {escape(name)}: {state}" + (f" ({kept.wal_status})" if kept is not None else "")
     left = f", {decimal(kept.bytes_left)} more before it is invalidated" if kept.bytes_left is not None else ""
     return f"slot {escape(name)}: {state}, retains {decimal(kept.bytes)} of log ({kept.wal_status}{left})"
+
+
+def _oldest_transaction(reader: LogReaderStatus) -> Iterator[str]:
+    kept = reader.retained
+    if kept is not None and (kept.oldest_transaction_seconds or 0) >= _LONG_OPEN_SECONDS:
+        since = f"{kept.oldest_transaction_seconds:,.0f} s"
+        yield f"[yellow]open for {since}[/], and keeps the log since then: {escape(kept.oldest_transaction or '')}"
 
 
 def _state(subscription: SubscriptionStatus) -> str:

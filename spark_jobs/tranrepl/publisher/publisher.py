@@ -38,6 +38,16 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that is open at a Publisher."""
+
+    seconds: float
+    """How long, by the Publisher's clock."""
+    who: str
+    """Its session, or its name where it has none, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class RetainedLog:
     """How much log a Publisher keeps for a publication."""
 
@@ -47,6 +57,12 @@ class RetainedLog:
     """Bytes; None where it keeps none any more."""
     left: int | None
     """Bytes that may be written before what is needed is in danger of being lost; None where nothing bounds them."""
+    catalog_xmin_age: int | None = None
+    """How many transactions ago those were of which the catalogue keeps dead rows for the log; None where it keeps
+    none."""
+    oldest_transaction: OpenTransaction | None = None
+    """What has been open for longest: the log since its beginning is kept. None where nothing is, or where our role
+    does not see since when."""
 
 
 @dataclass(frozen=True, slots=True)

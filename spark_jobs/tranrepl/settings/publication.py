@@ -9,49 +9,22 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-from croniter import croniter
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
     JsonValue,
-    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from tranrepl.error_numbers import SKIPPABLE, is_skippable
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import CallSyntax, Method, Operation, Propagation
 from tranrepl.model.names import ConnectionId, ImportPath, Name, Table, TableName
 from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
-
-
-def _cron_expression(value: str) -> str:
-    if not croniter.is_valid(value):
-        raise ValueError('allowed: a cron expression, as in "*/5 * * * *"')
-    return value
-
-
-def _skippable(value: object) -> str:
-    if isinstance(value, bool) or not is_skippable(str(value)):
-        allowed = ", ".join(sorted(SKIPPABLE, key=int))
-        raise ValueError(f"not a data error; allowed: {allowed}, and a database's own, as 23505 or P0001")
-    return str(value)
-
-
-WholeNumber = Annotated[int, Field(strict=True)]
-"""Neither text nor yes and no are numbers."""
-Hours = Annotated[WholeNumber, Field(le=876_000)]
-SkippableError = Annotated[
-    str,
-    BeforeValidator(_skippable),
-    WithJsonSchema({"type": ["integer", "string"], "examples": [2627, 20598, 23505, "P0001"]}),
-]
+from tranrepl.settings.values import CronExpression, Hours, Seconds, SkippableError, WholeNumber
 
 
 class ReplicaIdentity(StrEnum):
@@ -160,7 +133,7 @@ class _Settings(BaseModel):
 class PublisherSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the Publisher. In a shell it is the variable `AIRFLOW_CONN_<ID>`."""
-    snapshot_timeout: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] = 3600
+    snapshot_timeout: Seconds = 3600
     """Seconds that a snapshot or a validation waits for transactions that were open at the Publisher when it began."""
 
 
@@ -177,6 +150,8 @@ class DistributorSettings(_Settings):
     history_retention: Annotated[Hours, Field(ge=1)] = 48
     """Hours that history rows and the errors they refer to are kept, and that what was delivered, how long it took and
     what was left are kept for each minute (`msrepl_deliveries`)."""
+    store_free_threshold: Annotated[WholeNumber, Field(ge=0, le=100)] = 10
+    """Percent of the store's disk below which alerts warn that it is nearly full, where the store is a path."""
     measurement_retention: Annotated[Hours, Field(ge=1)] = 2160
     """Hours that these are kept for each hour, once they are kept for each minute no more."""
 
@@ -341,9 +316,9 @@ class Publication(_Settings):
     `reinitialize_`, `setup_` or `administration_`, which are other DAGs'."""
     publisher: PublisherSettings
     distributor: DistributorSettings
-    schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None
+    schedule: CronExpression | None = None
     """Cron expression of the DAG, in UTC; without it, the DAG runs when somebody triggers it."""
-    validation_schedule: Annotated[str, AfterValidator(_cron_expression)] | None = None
+    validation_schedule: CronExpression | None = None
     """Cron expression of the DAG `validation_<publication>`, in UTC; without it, that DAG runs when somebody triggers
     it."""
     articles: Annotated[list[Article], Field(min_length=1)]
@@ -356,13 +331,24 @@ class Publication(_Settings):
     """How much of the log one stored batch holds."""
     alerts: list[Alert] = []
     """Airflow notifiers that send a message when something fails, is late or was skipped."""
-    latency_threshold: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
+    latency_threshold: Seconds | None = None
     """Seconds after which a run that has not ended is late, and a subscription's latency is critical."""
 
     retained_log_threshold: Annotated[WholeNumber, Field(ge=1, le=1_000_000_000)] | None = None
     """Megabytes of log that the Publisher may retain for the slot before alerts warn of it."""
 
-    tracer_interval: Annotated[WholeNumber, Field(ge=1, le=31_536_000)] | None = None
+    open_transaction_threshold: Seconds = 3600
+    """Seconds that a transaction may be open at the Publisher before alerts warn of it: the log since its beginning is
+    retained."""
+
+    catalog_xmin_threshold: Annotated[WholeNumber, Field(ge=1, le=2_000_000_000)] = 100_000_000
+    """Age of the slot's `catalog_xmin`, in transactions, above which alerts warn of it: since then no dead row of the
+    Publisher's catalogue is removed, and with two thousand million the server would stop."""
+
+    missed_runs_threshold: Annotated[WholeNumber, Field(ge=1, le=1000)] = 3
+    """Intervals of `schedule` without a run after which alerts warn of it."""
+
+    tracer_interval: Seconds | None = None
     """Seconds after which the log reader posts a tracer token by itself, at the next run that begins; without it, only
     `tranrepl trace FILE` does. A run with a token has something to read, and starts Spark."""
 

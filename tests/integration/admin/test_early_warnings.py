@@ -13,7 +13,13 @@ from conftest import DatabasesFactory
 from support.observed import distribution_rows
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl.admin.early_warnings import EarlyWarning, WarningKind, new_early_warnings, standing_warnings
+from tranrepl.admin.early_warnings import (
+    EarlyWarning,
+    Known,
+    WarningKind,
+    new_early_warnings,
+    standing_warnings,
+)
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.database.overview import PublicationOverview
 from tranrepl.distributor.teardown import remove_publication
@@ -83,7 +89,7 @@ def test_teardown_removes_what_was_told(site: Site) -> None:
 
 def _of_log(site: Site, retained: RetainedLog) -> list[EarlyWarning]:
     known = PublicationOverview("purchasing", "publisher", None, None, 0, ())
-    return standing_warnings(site.publication, known, retained, datetime.now(UTC))
+    return standing_warnings(site.publication, Known(known, retained, None), datetime.now(UTC))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.errors import ReplicationError
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.next_steps import Place
+from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl status"
@@ -41,14 +42,25 @@ def ask_publisher(topology: Topology) -> PublisherAnswer:
         health = publisher.health()
         replicated = topology.publication.replicate_ddl
         stop = publisher.schema_changes.why_unannounced() if replicated else "replicate_ddl is false"
-    kept = health.retained
     return PublisherAnswer(
         health.name,
         health.state,
-        RetainedLogStatus(wal_status=kept.status, bytes=kept.size, bytes_left=kept.left) if kept else None,
+        _retained(health.retained) if health.retained else None,
         health.unread_bytes,
         health.waits_for,
         stop,
+    )
+
+
+def _retained(kept: RetainedLog) -> RetainedLogStatus:
+    oldest = kept.oldest_transaction
+    return RetainedLogStatus(
+        wal_status=kept.status,
+        bytes=kept.size,
+        bytes_left=kept.left,
+        catalog_xmin_age=kept.catalog_xmin_age,
+        oldest_transaction=oldest.who if oldest else None,
+        oldest_transaction_seconds=oldest.seconds if oldest else None,
     )
 
 

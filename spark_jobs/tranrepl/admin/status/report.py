@@ -42,6 +42,12 @@ class RetainedLogStatus(BaseModel):
     """Bytes of log from the slot's restart_lsn to the log's end; None where the slot holds none any more."""
     bytes_left: int | None
     """Bytes of log that may be written before the slot may be lost; None where nothing bounds them."""
+    catalog_xmin_age: int | None = None
+    """Age of the slot's catalog_xmin, in transactions."""
+    oldest_transaction: str | None = None
+    """Whose transaction has been open at the Publisher for longest, in words: the log since its beginning is kept. None
+    where there is none, or where our role does not see since when."""
+    oldest_transaction_seconds: float | None = None
 
 
 class LogReaderStatus(BaseModel):

@@ -21,13 +21,16 @@ class Warnings:
     def __init__(self, database: DatabaseConnection) -> None:
         self._database = database
 
-    def take_new(self, record: PublicationRecord, standing: Collection[Told]) -> frozenset[Told]:
+    def take_new(
+        self, record: PublicationRecord, standing: Collection[Told], unknown: Collection[str] = ()
+    ) -> frozenset[Told]:
         """Return those that were not reported since they last ceased, each to one of several callers; forget those that
-        have ceased."""
+        have ceased, except of a kind of which it is `unknown` now."""
         key = sa.tuple_(msrepl_warnings.c.subscription, msrepl_warnings.c.warning)
         mine = msrepl_warnings.c.publication_id == record.publication_id
         with self._database.transaction() as connection:
-            connection.execute(msrepl_warnings.delete().where(mine, key.not_in(list(standing))))
+            passed = key.not_in(list(standing)) & msrepl_warnings.c.warning.not_in(list(unknown))
+            connection.execute(msrepl_warnings.delete().where(mine, passed))
             if not standing:
                 return frozenset()
             rows = [

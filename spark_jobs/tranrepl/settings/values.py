@@ -1,0 +1,35 @@
+"""Kinds of values in a publication's file, beside names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from croniter import croniter
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from tranrepl.error_numbers import SKIPPABLE, is_skippable
+
+
+def _cron_expression(value: str) -> str:
+    if not croniter.is_valid(value):
+        raise ValueError('allowed: a cron expression, as in "*/5 * * * *"')
+    return value
+
+
+def _skippable(value: object) -> str:
+    if isinstance(value, bool) or not is_skippable(str(value)):
+        allowed = ", ".join(sorted(SKIPPABLE, key=int))
+        raise ValueError(f"not a data error; allowed: {allowed}, and a database's own, as 23505 or P0001")
+    return str(value)
+
+
+WholeNumber = Annotated[int, Field(strict=True)]
+"""Neither text nor yes and no are numbers."""
+Hours = Annotated[WholeNumber, Field(le=876_000)]
+Seconds = Annotated[WholeNumber, Field(ge=1, le=31_536_000)]
+CronExpression = Annotated[str, AfterValidator(_cron_expression)]
+SkippableError = Annotated[
+    str,
+    BeforeValidator(_skippable),
+    WithJsonSchema({"type": ["integer", "string"], "examples": [2627, 20598, 23505, "P0001"]}),
+]
