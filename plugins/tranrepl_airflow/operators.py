@@ -35,6 +35,7 @@ from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.monitored import MONITORED, MonitoredPublication
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.run_metrics import report_run
 from tranrepl_airflow.schema_change_alerts import alert_schema_changes
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
 from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
@@ -74,6 +75,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
 
     subscription: str = ""
     """The subscription that the job works for; empty for the log reader."""
+    agent: str = "distribution"
+    """The agent that the metrics of its runs name."""
 
     def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", RetryWhatMayPass())
@@ -103,6 +106,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             result = JobResult(error=error.report)
         publication = Publication.model_validate(self.publication)
         alert_schema_changes(publication, self.place, result, cast("Mapping[str, Any]", context))
+        report_run(publication, self.agent, self.subscription, result)
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)
@@ -204,6 +208,7 @@ class LogReaderOperator(ReplicationSparkOperator):
     `monitored` is a template field because Airflow keeps those with a serialized DAG; there is no Jinja in it.
     """
 
+    agent = "log_reader"
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, MONITORED)
 
     def __init__(self, *, publication: Mapping[str, Any], **kwargs: Any) -> None:
@@ -248,6 +253,8 @@ class InitializeOperator(SubscriptionOperator):
 
     An Asset event is emitted for each table that was copied.
     """
+
+    agent = "snapshot"
 
     def __init__(self, *, publication: Mapping[str, Any], subscription: str, **kwargs: Any) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-snapshot")

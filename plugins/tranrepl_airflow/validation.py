@@ -104,6 +104,7 @@ class ValidationOperator(ReplicationSparkOperator):
     were chosen.
     """
 
+    agent = "validation"
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "articles", "rowcount_only", "repair")
 
     def __init__(

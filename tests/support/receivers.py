@@ -1,4 +1,5 @@
-"""What alerts are sent to: a mail server and a web server on loopback that keep what they get."""
+"""What alerts and metrics are sent to: a mail server, a web server and a StatsD server on loopback that keep what they
+get."""
 
 from __future__ import annotations
 
@@ -35,6 +36,14 @@ class Hook:
 
     url: str
     posts: list[Posted] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsdServer:
+    """A StatsD server's port, and the lines that were sent to it: `name:value|type`."""
+
+    port: int
+    lines: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -87,11 +96,24 @@ def web_server(status: int = 200) -> Iterator[Hook]:
 
 
 @contextmanager
-def _served(server: socketserver.TCPServer) -> Iterator[int]:
+def statsd_server() -> Iterator[StatsdServer]:
+    """Keeps each line of each datagram."""
+    lines: list[str] = []
+
+    class Handler(socketserver.DatagramRequestHandler):
+        def handle(self) -> None:
+            lines.extend(self.rfile.read().decode().splitlines())
+
+    with _served(socketserver.UDPServer(("127.0.0.1", 0), Handler)) as port:
+        yield StatsdServer(port, lines)
+
+
+@contextmanager
+def _served(server: socketserver.TCPServer | socketserver.UDPServer) -> Iterator[int]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
-        yield int(server.server_address[1])
+        yield int(server.socket.getsockname()[1])
     finally:
         server.shutdown()
         server.server_close()
