@@ -97,7 +97,7 @@ def web_server(status: int = 200) -> Iterator[Hook]:
 
 @contextmanager
 def statsd_server() -> Iterator[StatsdServer]:
-    """Keeps each line of each datagram."""
+    """Receive, and keep each line of each datagram."""
     lines: list[str] = []
 
     class Handler(socketserver.DatagramRequestHandler):

@@ -33,7 +33,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 
 def _new(site: Site, *kinds: WarningKind) -> list[EarlyWarning]:
-    """New warnings of these kinds; others are of what other tests do at the same server."""
+    """Return new warnings of these kinds; others are of what other tests do at the same server."""
     found = new_early_warnings(Topology(site.publication, site.connections))
     return [it for it in found if it.kind in kinds]
 
