@@ -18,11 +18,11 @@ from tranrepl.jobs.results import JobResult
 
 @contextmanager
 def streams_as_threads() -> Iterator[None]:
-    """In the place of the barrier stage, whose tasks Spark alone starts together."""
-    with patch.object(distribution_job, "_collect_streams", _collect_in_threads):
+    """Start threads in the place of the barrier stage, whose tasks Spark alone starts together, while it lasts."""
+    with patch.object(distribution_job, "deliver_over_streams", _deliver_in_threads):
         yield
 
 
-def _collect_in_threads(commands: Any, divider: Divider, delivery: StreamDelivery) -> JobResult:
+def _deliver_in_threads(commands: Any, divider: Divider, delivery: StreamDelivery) -> JobResult:
     stored = pa.Table.from_batches(list(commands.stored.commands()))
     return deliver_in_threads(delivery.delivery, stored, divider)
