@@ -22,12 +22,18 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import Batch
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.model.clock_difference import ClockDifference, measure, microseconds_of, now_microseconds
-from tranrepl.model.commands import only_chunk, xact_seqno_numbers
+from tranrepl.model.commands import xact_seqno_numbers
 from tranrepl.model.latency import BUCKETS_PER_DOUBLING, LAST_BUCKET, Buckets, DeliveredMinute, LatencyByLeg
 from tranrepl.postgres.session import Session, connect
 
 Ints = npt.NDArray[np.int64]
 _MINUTE = 60 * 1_000_000
+_COUNTED_TOGETHER = 4096
+"""What NumPy makes of more does not fit into memory that is used again and again, and takes several times as long."""
+_BITS_BEHIND = 52 - (BUCKETS_PER_DOUBLING.bit_length() - 1)
+"""Of a double's mantissa, the bits that make no difference between buckets."""
+_BUCKET_BEFORE = (1023 << 52 >> _BITS_BEHIND) - 1
+"""What is so many buckets below a millisecond's; 1023 is the exponent of 1."""
 _CLOCK_HOLDS_SECONDS = 60.0
 """For so long, clocks that were compared do not drift apart by what could be told."""
 _WAITED_SECONDS = 2.0
@@ -57,11 +63,11 @@ class RegisteredBatches:
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """Commands of the open transaction: of each source transaction its commit time, its batch, and how many."""
+    """Commands of one transaction at the Subscriber, in order: their source transactions, and when those were
+    committed."""
 
+    seqnos: npt.NDArray[np.uint64]
     commit_times: Ints
-    batches: Ints
-    commands: Ints
 
 
 @dataclass(slots=True)
@@ -74,11 +80,17 @@ class _Counted:
 
 
 class LatencyMeter:
-    """Counts what one connection commits. Without registered batches it counts nothing."""
+    """Counts what one connection commits. Without registered batches it counts nothing.
+
+    Commits of few commands are counted many at a time: what NumPy takes for a call is more than what it takes for them.
+    """
 
     def __init__(self, batches: RegisteredBatches | None = None) -> None:
         self._batches = batches
         self._open: list[_Applied] = []
+        self._committed: list[tuple[_Applied, int]] = []
+        self._waiting = 0
+        self._minute = 0
         self._minutes: dict[int, _Counted] = {}
         if batches is None:
             return
@@ -91,12 +103,11 @@ class LatencyMeter:
         """Take commands (row layout, in order) that the open transaction has applied."""
         if self._batches is None or not len(commands):
             return
-        seqnos = xact_seqno_numbers(only_chunk(commands.combine_chunks(), "xact_seqno"))
-        starts = np.concatenate([[0], np.flatnonzero(seqnos[1:] != seqnos[:-1]) + 1])
-        times = commands["commit_time"].cast(pa.int64()).to_numpy()[starts]
-        batches = np.searchsorted(self._firsts, seqnos[starts], side="right") - 1
-        counts = np.diff(np.append(starts, len(seqnos)))
-        self._open.append(_Applied(times, np.maximum(batches, 0), counts))
+        times = _array(commands["commit_time"]).view(pa.int64()).to_numpy()
+        seqnos = xact_seqno_numbers(_array(commands["xact_seqno"]))
+        for start in range(0, len(seqnos), _COUNTED_TOGETHER):
+            end = start + _COUNTED_TOGETHER
+            self._open.append(_Applied(seqnos[start:end], times[start:end]))
 
     def committed(self, transactions: int) -> None:
         """Count what was applied since the last commit as committed now."""
@@ -107,18 +118,37 @@ class LatencyMeter:
             self._batches = None
             return
         now += difference.microseconds
-        minute = self._minutes.setdefault(now // _MINUTE, _Counted())
+        if now // _MINUTE != self._minute:
+            self._count()
+            self._minute = now // _MINUTE
+        minute = self._minutes.setdefault(self._minute, _Counted())
         minute.transactions += transactions
         for it in applied:
-            self._count(minute, it, now)
+            self._committed.append((it, now))
+            self._waiting += len(it.seqnos)
+            if self._waiting >= _COUNTED_TOGETHER:
+                self._count()
 
-    def _count(self, minute: _Counted, applied: _Applied, now: int) -> None:
-        registered = self._registered[applied.batches]
-        committed = applied.commit_times - self._differences[applied.batches]
-        minute.registered += _counts(registered - committed, applied.commands)
-        minute.delivered += _counts(now - registered, applied.commands)
-        minute.overall += _counts(now - committed, applied.commands)
-        minute.commands += int(applied.commands.sum())
+    def _count(self) -> None:
+        """Count what was committed within the minute and is not counted yet."""
+        committed, self._committed, self._waiting = self._committed, [], 0
+        if not committed:
+            return
+        parts = np.array([len(it.seqnos) for it, _ in committed])
+        seqnos = np.concatenate([it.seqnos for it, _ in committed])
+        begins = np.concatenate([[True], seqnos[1:] != seqnos[:-1]])
+        begins[np.cumsum(parts)[:-1]] = True
+        starts = np.flatnonzero(begins)
+        commands = np.diff(np.append(starts, len(seqnos)))
+        now = np.repeat(np.array([it for _, it in committed], dtype=np.int64), parts)[starts]
+        batch = np.maximum(np.searchsorted(self._firsts, seqnos[starts], side="right") - 1, 0)
+        registered = self._registered[batch]
+        published = np.concatenate([it.commit_times for it, _ in committed])[starts] - self._differences[batch]
+        minute = self._minutes[self._minute]
+        minute.registered += _counts(registered - published, commands)
+        minute.delivered += _counts(now - registered, commands)
+        minute.overall += _counts(now - published, commands)
+        minute.commands += len(seqnos)
 
     def _difference(self) -> ClockDifference | None:
         try:
@@ -128,6 +158,7 @@ class LatencyMeter:
 
     def minutes(self) -> tuple[DeliveredMinute, ...]:
         """Return what was counted, in order."""
+        self._count()
         known = [it for it in (self._batches.clock_differences if self._batches else ()) if it is not None]
         difference = known[-1] if known else None
         return tuple(_minute(it, self._minutes[it], difference) for it in sorted(self._minutes))
@@ -137,8 +168,14 @@ def buckets(microseconds: Ints) -> Ints:
     """Return the bucket of each latency (µs), shape (latencies,). One below nothing, as clocks are compared with some
     error, is nothing."""
     milliseconds = np.maximum(microseconds, 1) / 1000
-    found = 1 + np.floor(np.log2(milliseconds) * BUCKETS_PER_DOUBLING)
-    return np.asarray(np.clip(np.where(milliseconds < 1, 0, found), 0, LAST_BUCKET), dtype=np.int64)
+    # A number's exponent and the first bits behind it are side by side.
+    found = (milliseconds.view(np.int64) >> _BITS_BEHIND) - _BUCKET_BEFORE
+    return np.asarray(np.clip(found, 0, LAST_BUCKET), dtype=np.int64)
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    # Cheaper than to combine what is one already.
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _counts(microseconds: Ints, commands: Ints) -> Ints:

@@ -1,7 +1,8 @@
 """How long commands took, leg by leg: counted by how long, so that what several runs counted can be added up.
 
-A quantile of two runs cannot be had from theirs. Buckets grow by a twelfth, from a millisecond on, so that a quantile
-is told within some percent, and a run takes a few dozen numbers, however many commands it delivers.
+A quantile of two runs cannot be had from theirs. From a millisecond on, eight buckets of one width each go up to twice
+of where they begin, so that a quantile is told within some percent, and a run takes a few dozen numbers, however many
+commands it delivers.
 """
 
 from __future__ import annotations
@@ -76,13 +77,7 @@ class LatencyByLeg(BaseModel):
 
     def plus(self, later: LatencyByLeg) -> LatencyByLeg:
         """Add up what both counted, `later` with the later measurement of the clocks."""
-        known = later.clock_difference
-        return LatencyByLeg(
-            registered=_sum(self.registered, later.registered),
-            delivered=_sum(self.delivered, later.delivered),
-            overall=_sum(self.overall, later.overall),
-            clock_difference=self.clock_difference if known is None else known,
-        )
+        return together((self, later))
 
 
 NOTHING_MEASURED = LatencyByLeg()
@@ -119,10 +114,15 @@ def by_minute(delivered: Iterable[DeliveredMinute]) -> tuple[DeliveredMinute, ..
 
 def together(parts: Iterable[LatencyByLeg]) -> LatencyByLeg:
     """Add up what all of them counted, the latest last."""
-    total = NOTHING_MEASURED
-    for it in parts:
-        total = total.plus(it)
-    return total
+    legs: dict[Leg, Counter[int]] = {leg: Counter() for leg in Leg}
+    clock_difference = None
+    for part in parts:
+        for leg, counts in legs.items():
+            counts.update(part.of(leg))
+        if part.clock_difference is not None:
+            clock_difference = part.clock_difference
+    sorted_legs = {leg.value: dict(sorted(counts.items())) for leg, counts in legs.items()}
+    return LatencyByLeg(**sorted_legs, clock_difference=clock_difference)
 
 
 def quantile(counts: Mapping[int, int], share: float) -> float:
@@ -138,10 +138,5 @@ def quantile(counts: Mapping[int, int], share: float) -> float:
 def _middle(bucket: int) -> float:
     if bucket == 0:
         return _HALF_A_MILLISECOND
-    return float(2 ** ((bucket - 0.5) / BUCKETS_PER_DOUBLING) / 1000)
-
-
-def _sum(first: Mapping[int, int], second: Mapping[int, int]) -> Buckets:
-    total = Counter(first)
-    total.update(second)
-    return dict(sorted(total.items()))
+    doublings, part = divmod(bucket - 1, BUCKETS_PER_DOUBLING)
+    return float(2**doublings * (1 + (part + 0.5) / BUCKETS_PER_DOUBLING) / 1000)

@@ -32,7 +32,7 @@ def _counted(latencies: Sequence[int]) -> LatencyByLeg:
 @given(_LATENCIES, st.sampled_from([0.5, 0.95, 0.99, 1.0]))
 def test_a_quantile_is_told_within_some_percent(latencies: list[int], share: float) -> None:
     exact = float(np.quantile(latencies, share, method="inverted_cdf")) / 1_000_000
-    assert quantile(_counted(latencies).overall, share) == pytest.approx(exact, rel=0.05)
+    assert quantile(_counted(latencies).overall, share) == pytest.approx(exact, rel=0.07)
 
 
 @given(st.lists(_LATENCIES, min_size=1, max_size=5))
