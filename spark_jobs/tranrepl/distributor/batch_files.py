@@ -3,12 +3,13 @@ that names the batch."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tranrepl.distributor.command_file import mounted_path, stored_files
+from tranrepl.distributor.command_file import mounted_path, read_published
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError, ErrorReport
@@ -28,16 +29,20 @@ def read_small(record: PublicationRecord, batch: Batch) -> pa.Table:
     """Return all commands of a small batch (row layout). It is checked as it is read: a look at each file before takes
     as long. Raises ConfigurationError where it is gone or damaged."""
     try:
-        tables = [_table(file) for file in stored_files(mounted_folder(record, batch))]
+        tables = [_table(content) for content in read_published(f"{_mounted_store(record.store)}/{batch.folder}")]
     except (OSError, ValueError) as error:
         raise damaged(record, batch, str(error)) from error
     require_count(record, batch, sum(map(len, tables)))
     return tables[0] if len(tables) == 1 else pa.concat_tables([ROW_LAYOUT.empty_table(), *tables])
 
 
-def _table(file: Path) -> pa.Table:
-    # In one piece: of a small file, nearly all the time is system calls.
-    with pq.ParquetFile(pa.BufferReader(file.read_bytes())) as stored:
+@cache
+def _mounted_store(store: str) -> Path:
+    return mounted_path(store) or Path(store)
+
+
+def _table(content: bytes) -> pa.Table:
+    with pq.ParquetFile(pa.BufferReader(content)) as stored:
         rows = stored.read(use_threads=False)
     return rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
 

@@ -70,6 +70,21 @@ def publish(folder: Path, name: str) -> None:
     reach(Failpoint.PUBLISHED)
 
 
+def read_published(folder: str) -> list[bytes]:
+    """Return the content of each file that readers see of a batch, in order. Of a batch that `publish` has made it
+    asks the store once."""
+    try:
+        return [_content(f"{folder}/{_PUBLISHED}")]
+    except FileNotFoundError:
+        # One that Spark wrote.
+        return [_content(str(file)) for file in stored_files(Path(folder))]
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 — for small files, a Path takes as long as the file
+        return file.read()
+
+
 def stored_files(folder: Path) -> list[Path]:
     """Return the files that readers see of a batch, in order."""
     if not folder.is_dir():
