@@ -31,7 +31,7 @@ _MINUTE = 60 * 1_000_000
 _COUNTED_TOGETHER = 4096
 """What NumPy makes of more does not fit into memory that is used again and again, and takes several times as long."""
 _BITS_BEHIND = 52 - (BUCKETS_PER_DOUBLING.bit_length() - 1)
-"""Of a double's mantissa, the bits that make no difference between buckets."""
+"""The bits of a double's mantissa that make no difference between buckets."""
 _BUCKET_BEFORE = (1023 << 52 >> _BITS_BEHIND) - 1
 """What is so many buckets below a millisecond's; 1023 is the exponent of 1."""
 _CLOCK_HOLDS_SECONDS = 60.0
