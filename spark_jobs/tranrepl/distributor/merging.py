@@ -78,9 +78,14 @@ def mergeable(entered: Sequence[tuple[Batch, datetime]], watermarks: Collection[
         if run.batches and not run.takes(batch, entry_time, watermarks):
             yield from run.ended()
             run = _Growing()
-        if is_small(batch):
+        if _is_mergeable(batch):
             run.add(batch, entry_time)
     yield from run.ended()
+
+
+def _is_mergeable(batch: Batch) -> bool:
+    """Return whether it is small, and of the log: what setup stored was committed at no time that means anything."""
+    return is_small(batch) and batch.log_bytes > 0
 
 
 class _Growing:
@@ -97,7 +102,7 @@ class _Growing:
 
     def takes(self, batch: Batch, entry_time: datetime, watermarks: Collection[bytes]) -> bool:
         return (
-            is_small(batch)
+            _is_mergeable(batch)
             and self._commands + batch.commands <= MOST_COMMANDS
             and self._bytes + batch.log_bytes <= MOST_BYTES
             and entry_time - self._entered[0] <= LONGEST_SPAN

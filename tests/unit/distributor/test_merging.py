@@ -34,7 +34,7 @@ def _entered(draw: st.DrawFn) -> _Entered:
         commands = draw(st.sampled_from([10, 1_000, 1_000, 1_900, 2_001]))
         time += timedelta(minutes=draw(st.sampled_from([0, 0, 1, 1, 5, 45])))
         late = timedelta(minutes=draw(st.sampled_from([0, 0, 0, 0, 90])))
-        log_bytes = draw(st.sampled_from([100, 100, 900_000]))
+        log_bytes = draw(st.sampled_from([100] * 20 + [900_000] * 10 + [0]))
         batch = Batch(str(at), _seqno(10 * at), _seqno(10 * at + 9), time, time, 10, commands, log_bytes)
         entered.append((batch, time + late))
     return entered
@@ -50,7 +50,7 @@ def test_consecutive_small_batches_of_an_hour_are_put_together(entered: _Entered
         assert list(run.batches) == batches[first : first + len(run.batches)]
         joined = run.joined("folder")
         assert len(run.batches) >= FEWEST_BATCHES
-        assert all(map(is_small, run.batches))
+        assert all(is_small(batch) and batch.log_bytes for batch in run.batches)
         assert joined.commands <= MOST_COMMANDS
         assert joined.log_bytes <= MOST_BYTES
         assert joined.last_commit_time - joined.first_commit_time <= LONGEST_SPAN
