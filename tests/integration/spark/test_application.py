@@ -28,6 +28,7 @@ def site(databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.Monkey
     return site
 
 
+@pytest.mark.slow
 @pytest.mark.submit
 def test_jobs_of_one_application_go_on_after_one_of_them_died(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
