@@ -136,6 +136,26 @@ def test_partitions_are_told_with_their_root(site: Announcing) -> None:
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_a_partition_is_told_in_full_by_the_transaction_that_made_it_one(site: Announcing) -> None:
+    def in_full(*commands: str) -> list[list[str]]:
+        told = site.told_of(*commands)
+        return [
+            [it["name"] for it in one["partitions"] if it["bound"] is not None and it["empty"] is not None]
+            for one in told
+        ]
+
+    new = "CREATE TABLE event_2 PARTITION OF event FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')"
+    assert in_full(new) == [["event_2"]]
+    assert in_full("ALTER TABLE event ALTER COLUMN note SET DEFAULT 'x'") == [[]]
+    attach = "ALTER TABLE event ATTACH PARTITION event_2 FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')"
+    again = f"ALTER TABLE event DETACH PARTITION event_2; SAVEPOINT a; {attach}; RELEASE a"
+    more = "ALTER TABLE event ADD COLUMN more int DEFAULT 7"
+    assert in_full(f"BEGIN; {again}; {more}; COMMIT") == [[], ["event_2"], ["event_2"]]
+    (told,) = site.told_of("ALTER TABLE event ADD COLUMN most int DEFAULT 8")
+    assert (_column(told, "most")["has_missing"], _column(told, "most")["missing"]) == (True, "8")
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
 def test_a_new_partition_gets_the_identity_of_its_root(site: Announcing) -> None:
     site.execute("ALTER TABLE ONLY event REPLICA IDENTITY FULL")
     told = site.told_of(
