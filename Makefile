@@ -81,6 +81,7 @@ ifndef BENCH_ARGS
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.snapshot
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.validation
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.schema_changes
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.ddl_cost
 endif
 
 bench-quick: env java $(BENCH) ## Measure a tenth of it, beside PostgreSQL's only

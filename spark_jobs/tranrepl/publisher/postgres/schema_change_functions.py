@@ -201,11 +201,11 @@ END IF;
 # have it.
 _COMMANDED = _composed(
     """
-SELECT array_agg(d.objid) FILTER (WHERE d.classid = 'pg_class'::regclass),
+SELECT array_agg(d.objid) FILTER (WHERE d.classid = 'pg_class'::regclass), bool_or(d.object_type = 'index'),
        bool_or(d.classid IN ('pg_constraint'::regclass, 'pg_publication_rel'::regclass))
-  INTO touched, has_others
+  INTO touched, has_indexes, has_others
   FROM pg_event_trigger_ddl_commands() d;
-IF touched IS NOT NULL THEN
+IF has_indexes THEN
   touched := touched || ARRAY(SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched));
 END IF;
 IF has_others THEN
@@ -256,6 +256,7 @@ DECLARE
   tag text := tg_tag;
   touched oid[];
   unpublished jsonb;
+  has_indexes boolean;
   has_others boolean;
   partition_dropped boolean;
   index_dropped boolean;$declared
