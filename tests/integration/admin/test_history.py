@@ -85,7 +85,7 @@ def test_what_is_committed_is_told_while_a_delivery_goes_on(
     site = Site(databases(), tmp_path / "store", ["public.item"], spark, [subscription])
     file = publication_file(tmp_path, [{"source": "public.item"}], subscriptions=[subscription])
     monkeypatch.setattr(run_display, "_LINE_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(agents, "submit", lambda *_: site.run_distribution("reporting"))
+    monkeypatch.setattr(agents, "submit", lambda *_, **__: site.run_distribution("reporting"))
     site.at_publisher(ITEM)
     site.set_up()
     insert_transactions(site, 1)

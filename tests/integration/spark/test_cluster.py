@@ -62,11 +62,11 @@ def test_log_reader_and_streams_run_on_a_cluster_and_tell_it_no_secret(
     assert results["reporting"]["notices"] == []
     assert site.differences() == []
     workers = [sorted(it.glob("app-*/*/stderr")) for it in sorted((tmp_path / "cluster").glob("worker?"))]
-    assert [len(it) for it in workers] == [2, 2], "each job had an executor on each worker"
+    assert [len(it) for it in workers] == [1, 1], "the run's one application had an executor on each worker"
 
     secret = str(site.databases.publisher.password)
     written = [it for it in [*events.rglob("*"), *(tmp_path / "cluster").rglob("*")] if it.is_file()]
-    assert len(list(events.rglob("*events*"))) >= 2
+    assert list(events.rglob("*events*"))
     assert [it for it in written if secret.encode() in it.read_bytes()] == []
     assert any("CoarseGrainedExecutorBackend" in it for it in seen)
     assert [it for it in seen if secret in it] == []

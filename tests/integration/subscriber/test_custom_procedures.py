@@ -363,8 +363,8 @@ def test_an_added_column_regenerates_only_generated_procedures(databases: Databa
     done = site.set_up()
     place = "article public.vendor of subscription reporting"
     assert done == [
-        "created procedure sp_MSins_publicvendor at Subscriber reporting",
         f"{place} is stopped until its rows are validated or copied: column added was added to it",
+        "created procedure sp_MSins_publicvendor at Subscriber reporting",
     ]
     assert site.at_subscriber(mine) == before
     (attention,) = check(site.topology).needing_attention
