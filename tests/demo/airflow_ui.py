@@ -55,23 +55,22 @@ def _serve(site: DemoSite) -> None:
             with step("Airflow: scheduler, DAG processor, API server and triggerer"):
                 wait_until_healthy(airflow, processes, site.logs)
             with step(f"Airflow: DAG {_AT_WORK} runs by its schedule from now on"):
-                _unpause(airflow, site)
+                _unpause(airflow, site, server)
             console.print(Panel(_welcome(airflow, password, site), title="Airflow", expand=False))
             _wait_for_interrupt(processes, site, server)
 
 
-def _unpause(airflow: AirflowHome, site: DemoSite) -> None:
-    """Unpause the DAG of the load as soon as Airflow knows it."""
+def _unpause(airflow: AirflowHome, site: DemoSite, server: PostgresServer) -> None:
+    """Unpause the DAG of the load as soon as Airflow knows it: of one that it does not know, the command says nothing.
+
+    Raises ServerError where Airflow does not know it in time.
+    """
     deadline = time.monotonic() + _KNOWN_SECONDS
-    while True:
-        try:
-            airflow.run("dags", "unpause", _AT_WORK, log=site.logs / "airflow-dags-unpause.log")
-        except CommandError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(1)
-        else:
-            return
+    while not site.is_known_dag(server, _AT_WORK):
+        if time.monotonic() > deadline:
+            raise ServerError(f"Airflow does not know DAG {_AT_WORK} after {_KNOWN_SECONDS} s; see {site.logs}")
+        time.sleep(1)
+    airflow.run("dags", "unpause", _AT_WORK, "--yes", log=site.logs / "airflow-dags-unpause.log")
 
 
 def _own_connections() -> dict[str, str]:

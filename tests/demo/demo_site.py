@@ -89,6 +89,13 @@ class DemoSite:
         settings = metadata_on(server.connection(_METADATA))
         return AirflowHome(self.folder / "airflow", self.dags, CHECKOUT / "plugins", known, port, settings)
 
+    def is_known_dag(self, server: PostgresServer, dag_id: str) -> bool:
+        """Return whether Airflow has parsed a DAG and can run it."""
+        with server.connect(_METADATA) as session:
+            return (
+                session.execute("SELECT FROM dag WHERE dag_id = %s AND NOT is_stale", [dag_id]).fetchone() is not None
+            )
+
     def run_tranrepl(self, verb: str, file: Path, server: PostgresServer) -> None:
         log = self.logs / f"{file.stem}-{verb}.log"
         run_logged([str(BIN / "tranrepl"), verb, str(file)], self.airflow(server).environment, log)
