@@ -6,16 +6,14 @@ It has no schedule, like the DAG that reinitializes, and for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Context
+from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.next_steps import Place, usual_file
-from tranrepl.settings.loading import load_publication
+from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.dag_builder import ADMINISTRATION_PREFIX, RETRY_DELAY, START_DATE, TAG, dag_id_of
@@ -23,7 +21,7 @@ from tranrepl_airflow.documentation import ADMINISTRATION_TASKS, administration_
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import resolve_connections
-from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.outcome import logged_failure
 from tranrepl_airflow.parameters import (
     AdministrationAction,
     administration_parameters,
@@ -31,6 +29,7 @@ from tranrepl_airflow.parameters import (
     chosen_subscription,
     chosen_transaction,
 )
+from tranrepl_airflow.publication_operator import PublicationOperator, usable_publication
 
 
 def administration_dag_id(path: Path) -> str:
@@ -40,11 +39,8 @@ def administration_dag_id(path: Path) -> str:
 
 def build_administration_dag(path: Path) -> DAG | None:
     """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
-    try:
-        publication = load_publication(path)
-    except ConfigurationError:
-        return None
-    return administration_dag(publication, str(path)) if publication.publication == path.stem else None
+    publication = usable_publication(path)
+    return None if publication is None else administration_dag(publication, str(path))
 
 
 def administration_dag(publication: Publication, settings_file: str | None = None) -> DAG:
@@ -84,18 +80,12 @@ class ChosenCleanupOperator(CleanupOperator):
         return super().execute(context)
 
 
-class AdministrationOperator(BaseOperator):
+class AdministrationOperator(PublicationOperator):
     """Does one thing to the publication, its task's id, where the run's parameters chose it; it starts no Spark job.
 
     `publication` is `Publication.model_dump(mode="json")`. Returns what was done as XCom, in words. Raises
     ReplicationStopped, which is not tried again for configuration errors.
     """
-
-    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", RetryWhatMayPass())
-        super().__init__(**kwargs)
-        self.publication = publication
-        self.settings_file = settings_file or usual_file(publication["publication"])
 
     def execute(self, context: Context) -> Any:
         """Do it. Raises AirflowSkipException where something else was chosen."""

@@ -5,32 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 
 from tranrepl.errors import ReplicationError
-from tranrepl.next_steps import Place, usual_file
+from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all
 from tranrepl_airflow.early_warning_alerts import alert_early
 from tranrepl_airflow.job_connections import resolve_connections
-from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.outcome import logged_failure
+from tranrepl_airflow.publication_operator import PublicationOperator
 
 if TYPE_CHECKING:
     from tranrepl.distributor.cleanup import Cleanup
 
 
-class CleanupOperator(BaseOperator):
+class CleanupOperator(PublicationOperator):
     """Looks for what should be warned of, and removes what one publication needs no more. It starts no Spark job.
 
     `publication` is `Publication.model_dump(mode="json")`. Returns the Cleanup as XCom. Raises ReplicationStopped,
     which is not tried again for configuration errors.
     """
-
-    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", RetryWhatMayPass())
-        super().__init__(**kwargs)
-        self.publication = publication
-        self.settings_file = settings_file or usual_file(publication["publication"])
 
     def execute(self, context: Context) -> Any:
         # Imported here: database drivers are not for whoever parses a DAG file.

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, BaseOperator, Context
+from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import BaseModel
 
-from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError
-from tranrepl.next_steps import Place, usual_file
-from tranrepl.settings.loading import load_publication
+from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_PREFIX, START_DATE, TAG, dag_id_of
 from tranrepl_airflow.documentation import CHECK, SETUP, setup_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
-from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.outcome import logged_failure
 from tranrepl_airflow.parameters import is_only_checked, setup_parameters
+from tranrepl_airflow.publication_operator import PublicationOperator, usable_publication
 from tranrepl_airflow.summary import counted
 
 if TYPE_CHECKING:
@@ -65,11 +64,8 @@ def setup_dag_id(path: Path) -> str:
 
 def build_setup_dag(path: Path) -> DAG | None:
     """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
-    try:
-        publication = load_publication(path)
-    except ConfigurationError:
-        return None
-    return setup_dag(publication, str(path)) if publication.publication == path.stem else None
+    publication = usable_publication(path)
+    return None if publication is None else setup_dag(publication, str(path))
 
 
 def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG:
@@ -97,15 +93,9 @@ def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG
     return dag
 
 
-class _CheckingOperator(BaseOperator):
+class _CheckingOperator(PublicationOperator):
     """`publication` is `Publication.model_dump(mode="json")`. Returns what was done as XCom, in words. Raises
     ReplicationStopped, which is not tried again for configuration errors."""
-
-    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", RetryWhatMayPass())
-        super().__init__(**kwargs)
-        self.publication = publication
-        self.settings_file = settings_file or usual_file(publication["publication"])
 
     def execute(self, context: Context) -> Any:
         """Do it, and end the task with what stops it."""
