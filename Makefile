@@ -51,7 +51,7 @@ test: servers ## Run the tests but the slow ones in three processes; PYTEST_ARGS
 ifdef PYTEST_ARGS
 	@$(BIN)/pytest $(PYTEST_ARGS)
 else
-	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-4} TRANREPL_EXAMPLES_PERCENT=20 $(PARALLEL_PYTEST) -m "not slow"
+	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-3} TRANREPL_EXAMPLES_PERCENT=20 $(PARALLEL_PYTEST) -m "not slow"
 endif
 
 test-all: servers ## Run all tests, also the slow ones, and all of them in new sessions

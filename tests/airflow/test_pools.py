@@ -68,6 +68,7 @@ def test_setup_creates_missing_pools_and_teardown_removes_them(
     assert _pools() == {reporting: 1}
 
 
+@pytest.mark.slow
 def test_without_an_airflow_setup_says_what_to_do(
     publication: Publication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

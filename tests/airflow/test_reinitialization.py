@@ -135,6 +135,7 @@ def test_a_run_marks_once_however_often_its_task_is_tried(
         assert [it.subscription for it in marked] == ["reporting"] * run
 
 
+@pytest.mark.slow
 def test_a_try_that_could_not_mark_is_followed_by_one_that_does(
     dag: DAG,
     fake_spark: FakeSpark,

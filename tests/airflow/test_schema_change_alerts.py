@@ -75,7 +75,7 @@ def test_a_replicated_schema_change_is_told_to_whoever_asks_for_it(
     assert _told(hook) == told
 
 
-@pytest.mark.parametrize("level", [None, "error"])
+@pytest.mark.parametrize("level", [None, pytest.param("error", marks=pytest.mark.slow)])
 def test_what_schema_changes_cost_or_ask_for_is_a_warning_told_once(
     run: Callable[[str | None], DagRun],
     fake_spark: FakeSpark,

@@ -84,6 +84,7 @@ def test_charts_show_what_was_delivered_in_the_time_one_picks(chromium: Browser,
         expect(page.get_by_role("heading", name="Subscription reporting, the last 7 days")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_what_is_opened_stays_open_when_the_page_refreshes(chromium: Browser, monitored: MonitoredSites) -> None:
     with _opened(chromium, monitored, "monitor/publication/orders/settings") as page:
         details = page.locator("details").first
@@ -94,6 +95,7 @@ def test_what_is_opened_stays_open_when_the_page_refreshes(chromium: Browser, mo
         expect(details).to_have_attribute("open", "")
 
 
+@pytest.mark.slow
 def test_the_page_is_a_tab_of_the_publications_dag(chromium: Browser, monitored: MonitoredSites) -> None:
     with _opened(chromium, monitored, "dags/shop") as page:
         page.get_by_role("link", name="Replication", exact=True).click()

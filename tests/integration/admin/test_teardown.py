@@ -151,7 +151,7 @@ def test_it_says_what_will_go_and_asks(site: Site, tmp_path: Path) -> None:
         assert "→ run `tranrepl setup" in error
 
 
-@pytest.mark.parametrize(("answer", "status"), [("n\n", 1), ("y\n", 0)])
+@pytest.mark.parametrize(("answer", "status"), [("n\n", 1), pytest.param("y\n", 0, marks=pytest.mark.slow)])
 def test_an_answer_at_the_terminal_decides(site: Site, tmp_path: Path, answer: str, status: int) -> None:
     site.set_up()
     before = _everything(site.databases)

@@ -150,6 +150,7 @@ def test_commands_behind_a_schema_change_go_as_its_table_wants_it_then(
     assert result.in_bulk == 2
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_streams_stop_on_either_side_of_a_schema_change(
     databases: DatabasesFactory, tmp_path: Path, spark: SparkSession

@@ -101,7 +101,13 @@ def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(failp
     assert_each_change_was_made_once(site)
 
 
-@pytest.mark.parametrize(("failpoint", "assignment"), list(zip(_OF_STREAMS, cycle(StreamAssignment), strict=False)))
+@pytest.mark.parametrize(
+    ("failpoint", "assignment"),
+    [
+        pytest.param(*it, marks=[pytest.mark.slow] if it[1] is StreamAssignment.DEPENDENCIES else [])
+        for it in zip(_OF_STREAMS, cycle(StreamAssignment), strict=False)
+    ],
+)
 def test_streams_killed_anywhere_make_every_change_once_when_run_again(
     failpoint: str, assignment: StreamAssignment, databases: DatabasesFactory, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psycopg import sql
 
 from conftest import DatabasesFactory
@@ -20,6 +21,7 @@ _COMMANDS_EACH = 4
 _TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 
 
+@pytest.mark.slow
 def test_pgbench_is_equal_at_both_ends(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path, spark: Any
 ) -> None:

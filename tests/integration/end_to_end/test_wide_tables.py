@@ -78,6 +78,7 @@ def test_together_tables_are_wider_than_a_table(databases: DatabasesFactory, tmp
     assert _replicated(site).commands > 6 * _ROWS
 
 
+@pytest.mark.slow
 def test_what_a_wide_table_refuses_is_named(databases: DatabasesFactory, tmp_path: Path) -> None:
     site = _site(databases(), tmp_path, "auto", t=(1600, "integer"))
     site.at_publisher(*_work("t", 1600))

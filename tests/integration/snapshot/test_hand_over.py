@@ -224,6 +224,7 @@ _BEFORE_ACTIVE = (
 )
 
 
+@pytest.mark.slow
 def test_killed_anywhere_it_begins_again_and_is_never_active_by_halves(site: Site) -> None:
     for seed, point in enumerate([*_BEFORE_ACTIVE, Failpoint.SNAPSHOT_ACTIVATED]):
         mark_for_reinitialization(

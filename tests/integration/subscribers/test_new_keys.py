@@ -71,7 +71,7 @@ def execute(site: Site, mariadb: MariaDbServer) -> Execute:
     return run
 
 
-@pytest.mark.parametrize("key", ["code", "name, code"])
+@pytest.mark.parametrize("key", ["code", pytest.param("name, code", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_repair_brings_a_new_key_and_the_rows_that_follow(site: Site, execute: Execute, name: str, key: str) -> None:
     """Rows that the Subscriber has are kept, so that what was changed by the new key finds them."""
