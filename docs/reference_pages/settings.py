@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 
 from reference_pages.markdown import item, paragraph
 from tranrepl.model.commands import Propagation
+from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import (
-    Alert,
     Article,
     DistributorSettings,
     LogReaderSettings,
@@ -166,6 +166,8 @@ def _allowed(schema: dict[str, Any]) -> str:
         return f"a list of {' or '.join(_PLURALS[it] for it in kinds)}{_examples(items)}"
     if kind == "integer" and "minimum" in schema:
         return f"{schema['minimum']:,} to {schema['maximum']:,}"
+    if kind == "number":
+        return f"a number above {schema['exclusiveMinimum']:g}, {schema['maximum']:,g} at most"
     if "examples" in schema and "pattern" in schema:
         return ", ".join(f"`{it}`" for it in schema["examples"])
     if "maxLength" in schema:

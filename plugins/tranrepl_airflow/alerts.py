@@ -18,7 +18,8 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.next_steps import RUNBOOK, Place, named, step_lines, usual_file
-from tranrepl.settings.publication import Alert, AlertLevel, Publication
+from tranrepl.settings.alert import Alert, AlertLevel
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.outcome import ReplicationFailed
 
 log = logging.getLogger(__name__)

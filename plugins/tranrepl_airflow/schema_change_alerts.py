@@ -11,7 +11,8 @@ from typing import Any
 
 from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place, named
-from tranrepl.settings.publication import AlertLevel, Publication
+from tranrepl.settings.alert import AlertLevel
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, AlertFields, notify_all, run_id_of
 
 _MOST_LINES = 20

@@ -28,7 +28,8 @@ from tranrepl.errors import (
 )
 from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place
-from tranrepl.settings.publication import Alert, Publication
+from tranrepl.settings.alert import Alert
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all, run_is_late
 from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.webhook import WebhookNotifier

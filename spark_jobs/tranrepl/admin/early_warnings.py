@@ -181,7 +181,7 @@ def _of_store(publication: Publication, space: StoreSpace | None) -> Iterator[Ea
 def _of_agent(publication: Publication, subscription: str, last: AgentRun | None, now: datetime) -> EarlyWarning | None:
     """Return the warning of an agent that has not run, or that has begun and says nothing; None where all is well, or
     where it never ran."""
-    schedule, runs = publication.schedule, publication.missed_runs_threshold
+    schedule, runs = publication.cron, publication.missed_runs_threshold
     if schedule is None or last is None or now < missed_at(schedule, last.time, runs):
         return None
     agent = f"the delivery to subscription {subscription}" if subscription else "the log reader"

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from tranrepl.settings.publication import Publication
 
@@ -26,6 +26,9 @@ class LogReaderRequest(BaseModel):
 
     job: Literal["log_reader"] = "log_reader"
     publication: Publication
+    stay_until: AwareDatetime | None = None
+    """Stay up until then, or until asked to stop, and read what is committed meanwhile. None: end once the log is
+    drained."""
 
     def connection_ids(self) -> list[str]:
         """Return the connections that this job needs, each once."""
@@ -70,6 +73,9 @@ class DistributionRequest(_SubscriptionRequest):
     mode: ApplyMode = ApplyMode.STREAMS
     deliver_stopped: bool = False
     """Whether to deliver also where an article is stopped, so that a validation can compare its rows."""
+    stay_until: AwareDatetime | None = None
+    """Stay up until then, or until asked to stop, deliver what is registered meanwhile, and at the end what is
+    registered by then. None: end once all is delivered."""
 
 
 class SnapshotRequest(_SubscriptionRequest):

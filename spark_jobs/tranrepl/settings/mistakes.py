@@ -190,6 +190,8 @@ def _allowed(schema: Mapping[str, Any]) -> str:
             return f"a list{of}{', not empty' if schema.get('minItems') else ''}"
         case "integer":
             return f"a whole number{_between(schema)}"
+        case "number":
+            return f"a number above {schema['exclusiveMinimum']:g}, {schema['maximum']:,g} at most"
         case "boolean":
             return "true, false"
         case "string":

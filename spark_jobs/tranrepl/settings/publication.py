@@ -9,22 +9,27 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    JsonValue,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import CallSyntax, Method, Operation, Propagation
-from tranrepl.model.names import ConnectionId, ImportPath, Name, Table, TableName
+from tranrepl.model.names import ConnectionId, Name, Table, TableName
 from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
-from tranrepl.settings.values import CronExpression, Hours, Seconds, SkippableError, WholeNumber
+from tranrepl.settings.alert import Alert
+from tranrepl.settings.values import (
+    CONTINUOUS,
+    CronExpression,
+    Hours,
+    Interval,
+    Schedule,
+    Seconds,
+    SkippableError,
+    WholeNumber,
+)
+
+DEFAULT_RUN_FOR = 3600
 
 
 class ReplicaIdentity(StrEnum):
@@ -290,34 +295,20 @@ class Subscription(_Settings):
         return self
 
 
-class AlertLevel(StrEnum):
-    """How much an alert asks of a person."""
-
-    INFO = "info"
-    """Everything, also schema changes that were replicated."""
-    WARNING = "warning"
-    """What somebody should look at, and what has stopped."""
-    ERROR = "error"
-    """Only what has stopped."""
-
-
-class Alert(_Settings):
-    notifier: ImportPath
-    """Import path of an Airflow notifier."""
-    level: AlertLevel = AlertLevel.WARNING
-    """Which alerts it sends."""
-    arguments: dict[str, JsonValue] = {}
-    """The notifier's arguments. Templates in them see what happened as `alert`. Secrets belong in a connection."""
-
-
 class Publication(_Settings):
     publication: Name
     """The publication's name, also that of its DAG: letters, digits, _ and -. It does not begin with `validation_`,
     `reinitialize_`, `setup_` or `administration_`, which are other DAGs'."""
     publisher: PublisherSettings
     distributor: DistributorSettings
-    schedule: CronExpression | None = None
-    """Cron expression of the DAG, in UTC; without it, the DAG runs when somebody triggers it."""
+    schedule: Schedule | None = None
+    """Cron expression of the DAG, in UTC; without it, the DAG runs when somebody triggers it. With `continuous`, one
+    run follows the other without a gap, and log reader and deliveries stay up in it, side by side."""
+    run_for: Seconds = DEFAULT_RUN_FOR
+    """Seconds that a run lasts, with `schedule: continuous`."""
+    polling_interval: Interval = 1.0
+    """Seconds after which agents that stay up (`schedule: continuous`, `tranrepl run FILE --continuous`) look for new
+    changes where nothing tells them of any."""
     validation_schedule: CronExpression | None = None
     """Cron expression of the DAG `validation_<publication>`, in UTC; without it, that DAG runs when somebody triggers
     it."""
@@ -358,6 +349,25 @@ class Publication(_Settings):
         _refuse_repeated([str(article.destination_table) for article in self.articles], "articles: destination")
         _refuse_repeated([subscription.name for subscription in self.subscriptions], "subscriptions: name")
         return self
+
+    @model_validator(mode="after")
+    def _run_for_where_runs_last(self) -> Publication:
+        # In a request it stands whether it was written or not.
+        if self.run_for != DEFAULT_RUN_FOR and not self.is_continuous:
+            raise ValueError(
+                f"run_for: given with schedule: {CONTINUOUS}, and only with it: other runs end by themselves"
+            )
+        return self
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether agents stay up in scheduled runs."""
+        return self.schedule == CONTINUOUS
+
+    @property
+    def cron(self) -> str | None:
+        """The schedule's cron expression; None where it has none."""
+        return None if self.is_continuous else self.schedule
 
     def subscription(self, name: str) -> Subscription:
         for subscription in self.subscriptions:

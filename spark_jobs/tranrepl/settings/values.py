@@ -9,10 +9,19 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from tranrepl.error_numbers import SKIPPABLE, is_skippable
 
+CONTINUOUS = "continuous"
+"""The schedule of agents that stay up."""
+
 
 def _cron_expression(value: str) -> str:
     if not croniter.is_valid(value):
         raise ValueError('allowed: a cron expression, as in "*/5 * * * *"')
+    return value
+
+
+def _schedule(value: str) -> str:
+    if value != CONTINUOUS and not croniter.is_valid(value):
+        raise ValueError(f'allowed: a cron expression, as in "*/5 * * * *", or {CONTINUOUS}')
     return value
 
 
@@ -28,6 +37,10 @@ WholeNumber = Annotated[int, Field(strict=True)]
 Hours = Annotated[WholeNumber, Field(le=876_000)]
 Seconds = Annotated[WholeNumber, Field(ge=1, le=31_536_000)]
 CronExpression = Annotated[str, AfterValidator(_cron_expression)]
+Schedule = Annotated[str, AfterValidator(_schedule)]
+"""A cron expression, or `continuous`."""
+Interval = Annotated[float, Field(strict=True, gt=0, le=3600, allow_inf_nan=False)]
+"""Seconds, also a part of one."""
 SkippableError = Annotated[
     str,
     BeforeValidator(_skippable),

@@ -136,7 +136,7 @@ MISTAKES: dict[str, tuple[str, str, list[str]]] = {
     "schedule: no cron": (
         '"*/5 * * * *"',
         "daily",
-        ["4: schedule: 'daily': allowed: a cron expression, as in \"*/5 * * * *\""],
+        ["4: schedule: 'daily': allowed: a cron expression, as in \"*/5 * * * *\", or continuous"],
     ),
     "sexagesimal number": (
         'schedule: "*/5 * * * *"',

@@ -212,6 +212,18 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
             "articles[0]: 'public.t': allowed: a mapping with the keys source, destination",
         ],
     ),
+    "run_for where runs end by themselves": (
+        lambda it: it.update(schedule="*/5 * * * *", run_for=600),
+        ["run_for: given with schedule: continuous, and only with it"],
+    ),
+    "polling_interval out of range": (
+        lambda it: it.update(polling_interval=0),
+        ["polling_interval: 0: allowed: a number above 0, 3,600 at most"],
+    ),
+    "yes for polling_interval": (
+        lambda it: it.update(polling_interval=True),
+        ["polling_interval: true: allowed: a number above 0, 3,600 at most"],
+    ),
     "two mistakes": (
         lambda it: it.update(schedule=5, publication=""),
         ["schedule: 5: allowed: text", "publication: '': allowed: text of 1 to 40 characters"],

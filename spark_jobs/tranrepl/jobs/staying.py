@@ -1,0 +1,103 @@
+"""How long a job that stays up stays, and who asks it to stop sooner.
+
+A stop is asked of a whole process: whoever runs jobs in one opens it to stops (`heeding_stops`), and calls `stop` of
+what that gives, from a signal or from whatever else tells it. A job asks `staying` how long it stays.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Event, Thread, current_thread, main_thread
+from types import FrameType
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Whether the jobs of this process are asked to stop."""
+
+    _asked: Event = field(default_factory=Event)
+
+    def stop(self) -> None:
+        """Ask for it, once and for all."""
+        self._asked.set()
+
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is asked for, so long at most. Return whether it is."""
+        return self._asked.wait(max(0.0, seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """How long one job stays up: until a time, or until it is asked to stop."""
+
+    until: datetime
+    stop_request: StopRequest
+
+    def asked_to_stop(self) -> bool:
+        """Return whether to stop before the time: after what is at hand."""
+        return self.stop_request.is_asked()
+
+    def seconds_left(self) -> float:
+        """Return how long to stay; 0 once it is over."""
+        return 0.0 if self.asked_to_stop() else max(0.0, (self.until - datetime.now(UTC)).total_seconds())
+
+    def is_over(self) -> bool:
+        return self.seconds_left() == 0.0
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, and no longer than it stays."""
+        self.stop_request.wait(min(seconds, self.seconds_left()))
+
+
+_current = StopRequest()
+
+
+def staying(until: datetime) -> Stay:
+    """Return how long a job stays that stays until then."""
+    return Stay(until, _current)
+
+
+@contextmanager
+def heeding_stops() -> Iterator[StopRequest]:
+    """Open this process's jobs to a stop, which was not asked for yet. Not for several threads at once."""
+    global _current
+    before, _current = _current, StopRequest()
+    try:
+        yield _current
+    finally:
+        _current = before
+
+
+@contextmanager
+def stopped_by_signals(stop_request: StopRequest) -> Iterator[None]:
+    """Let SIGTERM and SIGINT ask for a stop, the first of them; the second one does what it would have done. Without
+    effect outside of the main thread, where Python takes no signals."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def asked(_number: int, _frame: FrameType | None) -> None:
+        restore()
+        # In a thread: this one may hold the event's lock.
+        Thread(target=stop_request.stop, name="tranrepl-stop").start()
+
+    for number in _SIGNALS:
+        signal.signal(number, asked)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,40 @@
+"""How long jobs stay up: until a time, or until their process is asked to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tranrepl.jobs.staying import heeding_stops, staying, stopped_by_signals
+
+
+def test_a_job_stays_until_its_time() -> None:
+    stay = staying(datetime.now(UTC) + timedelta(seconds=0.2))
+    assert not stay.is_over()
+    stay.wait(60)
+    assert stay.is_over()
+    assert not stay.asked_to_stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks_for_a_stop_and_the_second_is_as_ever(number: signal.Signals) -> None:
+    came: list[int] = []
+    before = signal.signal(number, lambda it, _: came.append(it))
+    try:
+        with heeding_stops() as stop_request, stopped_by_signals(stop_request):
+            stay = staying(datetime.now(UTC) + timedelta(hours=1))
+            os.kill(os.getpid(), number)
+            started = time.monotonic()
+            stay.wait(60)
+            assert stay.asked_to_stop()
+            assert time.monotonic() - started < 30
+            assert came == []
+            os.kill(os.getpid(), number)
+            assert came == [number]
+        assert not staying(stay.until).asked_to_stop()
+    finally:
+        signal.signal(number, before)
