@@ -25,6 +25,7 @@ from tranrepl.distributor.database.schema_changes import (
 )
 from tranrepl.distributor.database.scripts import forget_digests
 from tranrepl.distributor.database.tracer_tokens import StoredToken, register_tokens
+from tranrepl.distributor.notifications import REGISTERED, notify
 from tranrepl.distributor.tables import mspublications, msrepl_batches
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position, seqnos_of_one_place
@@ -66,7 +67,8 @@ class Batches:
         tokens: Sequence[StoredToken] = (),
     ) -> PublicationRecord:
         """Register what was read after `record.registered_to`, in one transaction with the watermark, with the schema
-        changes, scripts and tracer tokens in it, and with the definitions that the changes made.
+        changes, scripts and tracer tokens in it, and with the definitions that the changes made. Who waits for a batch
+        is notified.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster.
@@ -91,6 +93,8 @@ class Batches:
             register_scripts(connection, record, scripts)
             forget_digests(connection, record, [it.digest for it in scripts])
             register_tokens(connection, record, tokens)
+            if batch is not None:
+                notify(connection, record.publication_id, REGISTERED)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
 
     def redefine(
@@ -117,6 +121,8 @@ class Batches:
                 connection.execute(msrepl_batches.insert().values(**_values(record, batch)))
             register_schema_changes(connection, record, changes, list(definitions.values()))
             retire_articles(connection, definitions.keys())
+            if batch is not None:
+                notify(connection, record.publication_id, REGISTERED)
 
     def after(self, record: PublicationRecord, xact_seqno: bytes, limit: int | None = None) -> list[Batch]:
         """Return registered batches that hold transactions after `xact_seqno`, in commit order: all, or the first."""
