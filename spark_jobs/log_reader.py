@@ -9,8 +9,9 @@ from tranrepl.spark.entry_point import Run, main
 def job() -> Run[LogReaderRequest]:
     """Return the log reader's job, which is imported while the session starts."""
     from tranrepl.log_reader.job import run
+    from tranrepl.spark.repeated_job import repeated
 
-    return run
+    return repeated(run)
 
 
 if __name__ == "__main__":

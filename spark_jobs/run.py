@@ -1,17 +1,18 @@
-"""spark-submit entry: the jobs of one run of a publication, one after another."""
+"""spark-submit entry: the jobs of one run of a publication, one after another or side by side."""
 
 import sys
 
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
+from tranrepl.spark.application_jobs import main
 from tranrepl.spark.entry_point import Run
-from tranrepl.spark.jobs_in_turn import main
 
 
 def log_reader() -> Run[LogReaderRequest]:
-    """Return the log reader's job, as the next ones when it is asked for first."""
+    """Return the log reader's job, which is imported while the session starts where it comes first."""
     from tranrepl.log_reader.job import run
+    from tranrepl.spark.repeated_job import repeated
 
-    return run
+    return repeated(run)
 
 
 def snapshot() -> Run[SnapshotRequest]:
@@ -24,8 +25,9 @@ def snapshot() -> Run[SnapshotRequest]:
 def distribution() -> Run[DistributionRequest]:
     """Return the distribution job."""
     from tranrepl.distribution.job import run
+    from tranrepl.spark.repeated_job import repeated
 
-    return run
+    return repeated(run)
 
 
 if __name__ == "__main__":

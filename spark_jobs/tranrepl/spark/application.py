@@ -1,4 +1,4 @@
-"""One Spark application for several jobs of a run, one after another: Spark starts once.
+"""One Spark application for several jobs, in turn or side by side: Spark starts once.
 
 The driver is told each job by a line in a named pipe, which ends with whoever submits: no driver is left behind. The
 result is a file, as with a job by itself.
@@ -6,29 +6,41 @@ result is a file, as with a job by itself.
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark.submission import entry_point, write_private
+from tranrepl.spark.submission import STOP, entry_point, write_private
 from tranrepl.spark.submit import Request, command, ended_without_result, job_environment, require_spark
 
 _LOOKED_EVERY_SECONDS = 0.02
+_SIDE_BY_SIDE = {"spark.scheduler.mode": "FAIR"}
+"""A task that stays keeps its core, and what is left of them goes round among the jobs."""
 
 
 class SparkApplication:
-    """Started with its first job; started again where it has ended before a job."""
+    """Started with its first job; started again where it has ended before a job.
 
-    def __init__(self, publication: str, master: str) -> None:
+    `side_by_side`: jobs come from several threads and stay up. The processes then are a group of their own, which an
+    interrupt from the terminal does not reach: whoever submits asks the jobs to stop.
+    """
+
+    def __init__(self, publication: str, master: str, *, side_by_side: bool = False) -> None:
         self._name = f"tranrepl-{publication}-run"
         self._master = master
-        self._driver: _Driver | None = None
+        self._side_by_side = side_by_side
+        self._drivers: list[_Driver] = []
+        self._starting = Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -36,29 +48,41 @@ class SparkApplication:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._driver is not None:
-            if kind is not None:
-                self._driver.kill()
-            self._driver.close()
+        if kind is not None:
+            self.kill()
+        for driver in self._drivers:
+            driver.close()
 
     def submit(self, request: Request) -> JobResult:
         """Run the job and wait. Connections are read from this process's environment, which the driver inherits.
 
         Raises ConfigurationError without Java or Spark, InternalError where the driver ended without a result.
         """
-        if self._driver is not None and not self._driver.runs():
-            self._driver.close()
-            self._driver = None
-        if self._driver is None:
-            require_spark()
-            self._driver = _Driver(self._name, self._master)
-        return self._driver.run(request)
+        return self._running().run(request)
+
+    def _running(self) -> _Driver:
+        with self._starting:
+            if not self._drivers or not self._drivers[-1].runs():
+                require_spark()
+                settings = _SIDE_BY_SIDE if self._side_by_side else {}
+                self._drivers.append(_Driver(self._name, self._master, settings, own_group=self._side_by_side))
+            return self._drivers[-1]
+
+    def ask_to_stop(self) -> None:
+        """Ask the jobs that run, and those that come, to end after what is at hand."""
+        for driver in self._drivers[-1:]:
+            driver.tell(STOP)
+
+    def kill(self) -> None:
+        """Kill the processes."""
+        for driver in self._drivers[-1:]:
+            driver.kill()
 
 
 class _Driver:
     """The process of `spark-submit`, in a private folder."""
 
-    def __init__(self, name: str, master: str) -> None:
+    def __init__(self, name: str, master: str, settings: Mapping[str, str], *, own_group: bool) -> None:
         with ExitStack() as opened:
             self._folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tranrepl-")))
             pipe = self._folder / "jobs"
@@ -66,16 +90,18 @@ class _Driver:
             write_private(self._output, "")
             # Open for both: for one, it would wait for the driver, which may never come that far.
             self._jobs = os.open(pipe, os.O_RDWR)
+            self._own_group = own_group
             with self._output.open("wb") as output:
                 self._process = subprocess.Popen(
-                    [*command(name, master, entry_point("run")), "--jobs", str(pipe)],
+                    [*command(name, master, entry_point("run"), settings), "--jobs", str(pipe)],
                     env=job_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
+                    start_new_session=own_group,
                 )
             self._opened = opened.pop_all()
-        self._submitted = 0
+        self._numbers = itertools.count(1)
 
     @property
     def _output(self) -> Path:
@@ -84,12 +110,14 @@ class _Driver:
     def runs(self) -> bool:
         return self._process.poll() is None
 
+    def tell(self, line: str) -> None:
+        os.write(self._jobs, f"{line}\n".encode())
+
     def run(self, request: Request) -> JobResult:
-        self._submitted += 1
-        folder, said = self._folder / str(self._submitted), self._output.stat().st_size
+        folder, said = self._folder / str(next(self._numbers)), self._output.stat().st_size
         folder.mkdir(mode=0o700)
         write_private(folder / "request.json", request.model_dump_json())
-        os.write(self._jobs, f"{folder}\n".encode())
+        self.tell(str(folder))
         result = folder / "result.json"
         ended = False
         while not result.exists():
@@ -101,6 +129,9 @@ class _Driver:
         return JobResult.model_validate_json(result.read_text(encoding="utf-8"))
 
     def kill(self) -> None:
+        if self._own_group:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
 
     def close(self) -> None:

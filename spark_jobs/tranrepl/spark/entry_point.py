@@ -6,8 +6,9 @@ import argparse
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +22,7 @@ from tranrepl.jobs.requests import (
     ValidationRequest,
 )
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.staying import heeding_stops, stopped_by_signals
 from tranrepl.spark.output import silence_py4j
 from tranrepl.spark.submission import write_private
 
@@ -94,11 +96,23 @@ def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
     def in_own_session(connections: Mapping[str, Connection]) -> JobResult:
         spark, run = started(f"tranrepl {request.job} {request.publication.publication}", job)
         try:
-            return run(spark, request, connections)
+            with _stopped_by_signals(request):
+                return run(spark, request, connections)
         finally:
             spark.stop()
 
     return with_its_error(request.connection_ids(), in_own_session)
+
+
+@contextmanager
+def _stopped_by_signals(request: Request) -> Iterator[None]:
+    """Let a job that stays up end after what is at hand when its process is to end. Not before the session has started,
+    which sets a handler of its own."""
+    if not isinstance(request, LogReaderRequest | DistributionRequest) or request.stay_until is None:
+        yield
+        return
+    with heeding_stops() as stop_request, stopped_by_signals(stop_request):
+        yield
 
 
 def with_its_error(connection_ids: Sequence[str], run: Callable[[Mapping[str, Connection]], JobResult]) -> JobResult:

@@ -19,6 +19,9 @@ LOCAL_MASTER_SETTINGS = {
 """What whoever submits a job adds for a `local` master."""
 
 
+STOP = "stop"
+"""The line that asks the jobs of an application to stop."""
+
 LOST_WORKER = "Python worker exited unexpectedly"
 """Spark's words for a Python process of an executor that was killed."""
 

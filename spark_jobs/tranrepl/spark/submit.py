@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tranrepl.errors import InternalError
 from tranrepl.jobs.requests import (
@@ -62,10 +64,11 @@ def require_spark() -> None:
     require_spark_submit()
 
 
-def command(name: str, master: str, script: Path) -> list[str]:
-    """Return the command that runs a script, as an application of this name, without the script's own arguments."""
-    settings = LOCAL_MASTER_SETTINGS if master.startswith("local") else {}
-    configuration = [part for setting, value in settings.items() for part in ("--conf", f"{setting}={value}")]
+def command(name: str, master: str, script: Path, settings: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return the command that runs a script, as an application of this name with Spark's settings, without the script's
+    own arguments."""
+    given = {**(LOCAL_MASTER_SETTINGS if master.startswith("local") else {}), **settings}
+    configuration = [part for setting, value in given.items() for part in ("--conf", f"{setting}={value}")]
     return [spark_submit_binary(), "--master", master, "--name", name, *configuration, str(script)]
 
 

@@ -61,8 +61,7 @@ def test_jobs_of_one_application_go_on_after_one_of_them_died(
 
 
 def _driver(application: SparkApplication) -> int:
-    assert application._driver is not None
-    return application._driver._process.pid
+    return application._drivers[-1]._process.pid
 
 
 def _renamed(site: Site) -> Publication:

@@ -1,12 +1,19 @@
-"""The frame of several Spark jobs in one application: each as it is told, until nobody tells any more."""
+"""The frame of several Spark jobs in one application: each as it is told, in a thread of its own.
+
+Whoever tells them decides whether they run side by side or in turn. All of them are asked to stop by a line, and where
+nobody is left who could tell: jobs that stay up outlive nobody.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, TypeAdapter
@@ -14,8 +21,9 @@ from pydantic import Discriminator, TypeAdapter
 from tranrepl.connections import Connection
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.staying import heeding_stops
 from tranrepl.spark.entry_point import Run, log_to_stderr, started, with_its_error
-from tranrepl.spark.submission import write_private
+from tranrepl.spark.submission import STOP, write_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +32,7 @@ Request = LogReaderRequest | SnapshotRequest | DistributionRequest
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Discriminator("job")])
 Jobs = Mapping[type[Request], Callable[[], Run[Any]]]
 """What imports each job, by its request."""
+_MOST_AT_ONCE = 256
 
 
 def main(jobs: Jobs, arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +44,24 @@ def main(jobs: Jobs, arguments: Sequence[str] | None = None) -> int:
     log_to_stderr()
     application = _Application(jobs)
     try:
-        for folder in _lines(options.jobs):
-            application.run(Path(folder))
+        with heeding_stops() as stop_request, ThreadPoolExecutor(_MOST_AT_ONCE, "tranrepl-job") as threads:
+            for line in _lines(options.jobs):
+                if line == STOP:
+                    stop_request.stop()
+                else:
+                    threads.submit(application.run, Path(line)).add_done_callback(_end_where_it_has_no_result)
+            stop_request.stop()
     finally:
         application.stop()
     return 0
+
+
+def _end_where_it_has_no_result(job: Future[None]) -> None:
+    """End this process where a job could not leave its result: whoever submitted it would wait for ever."""
+    error = job.exception()
+    if error is not None:
+        traceback.print_exception(error)
+        os._exit(1)
 
 
 def _lines(pipe: Path) -> Iterator[str]:
@@ -55,6 +77,7 @@ def _lines(pipe: Path) -> Iterator[str]:
 class _Application:
     jobs: Jobs
     spark: SparkSession | None = field(default=None)
+    _starting: Lock = field(default_factory=Lock)
 
     def run(self, folder: Path) -> None:
         request = _REQUEST.validate_json((folder / "request.json").read_text(encoding="utf-8"))
@@ -64,14 +87,27 @@ class _Application:
         (folder / "written.json").rename(folder / "result.json")
 
     def _result(self, request: Request, connections: Mapping[str, Connection]) -> JobResult:
-        job = self.jobs[type(request)]
-        if self.spark is None:
-            self.spark, run = started(f"tranrepl run {request.publication.publication}", job)
-        else:
-            run = job()
+        run, spark = self._started(request)
+        agent = _agent(request)
+        # Threads of Python are pinned to threads of the JVM, whose properties these are.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", agent)
+        spark.sparkContext.setLocalProperty("spark.job.description", agent)
         # What a job sets in its session is nothing to the next one.
-        return run(self.spark.newSession(), request, connections)
+        return run(spark.newSession(), request, connections)
+
+    def _started(self, request: Request) -> tuple[Run[Any], SparkSession]:
+        job = self.jobs[type(request)]
+        with self._starting:
+            if self.spark is None:
+                self.spark, run = started(f"tranrepl run {request.publication.publication}", job)
+                return run, self.spark
+        return job(), self.spark
 
     def stop(self) -> None:
         if self.spark is not None:
             self.spark.stop()
+
+
+def _agent(request: Request) -> str:
+    """Return the name of whom the job is of, as Spark shows it."""
+    return request.job if isinstance(request, LogReaderRequest) else f"{request.job} {request.subscription}"
