@@ -67,6 +67,8 @@ class ErrorDetails(BaseModel):
     article: str | None = None
     schema_change: bool = False
     """The delivery stopped before a schema change, which was not applied."""
+    damaged_batch: bool = False
+    """A batch is not in the store as it was registered."""
     key: str | None = None
     """The failing command's row, as `id = 5`."""
     command: str | None = None

@@ -44,7 +44,6 @@ from tranrepl.distribution.stream_commands import Divider
 from tranrepl.distribution.streams import StreamDelivery
 from tranrepl.distribution.tracer_arrivals import last_passed
 from tranrepl.distribution.unknown_rows import settle_unknown_rows
-from tranrepl.distributor.batch_files import tells_of_damage
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
@@ -252,7 +251,7 @@ class _Job:
     def deliver(self, batches: Sequence[Batch], before: bytes | None, total: JobResult) -> JobResult:
         """Deliver batches, of which transactions before `before`; up to an error, which is in the result."""
         total = self._deliver_in_turn(batches, before, total)
-        if total.error is None or not tells_of_damage(total.error):
+        if total.error is None or not total.error.damaged_batch:
             return total
         # Clean-up may have put it together with others. Where it is damaged, what comes before is delivered.
         self._checked = Checked.EVERY
@@ -269,7 +268,7 @@ class _Job:
             try:
                 total = total.plus(self._deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             except ConfigurationError as error:
-                if self._checked is Checked.EVERY or not tells_of_damage(error.report):
+                if self._checked is Checked.EVERY or not error.report.damaged_batch:
                     raise
                 return total.model_copy(update={"error": error.report})
             if total.error is not None:

@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 from tranrepl.distributor.command_file import mounted_path, read_published
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
-from tranrepl.errors import ConfigurationError, ErrorReport
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import ROW_LAYOUT
 
 _SMALL_COMMANDS = 2_000
 _SMALL_BYTES = 1024 * 1024
-_DAMAGED = "store: batch "
 
 
 def is_small(batch: Batch) -> bool:
@@ -62,14 +61,10 @@ def damaged(record: PublicationRecord, batch: Batch, problem: str) -> Configurat
     """Return the error of a batch that is not in the store as it was registered."""
     problem = " ".join(problem.split()).rstrip(".")
     return ConfigurationError(
-        f"{_DAMAGED}{batch.folder} cannot be read: {problem}. It holds transactions "
+        f"store: batch {batch.folder} cannot be read: {problem}. It holds transactions "
         f"{batch.first_xact_seqno.hex()} to {batch.last_xact_seqno.hex()}, and nothing after them is delivered",
         remedy=f"restore {folder_path(record, batch.folder)} from a backup of the store; where there is none, "
         "reinitialize the subscriptions",
         xact_seqno=batch.first_xact_seqno.hex(),
+        damaged_batch=True,
     )
-
-
-def tells_of_damage(error: ErrorReport) -> bool:
-    """Return whether it is the error of a batch that is not in the store as it was registered."""
-    return error.message.startswith(_DAMAGED)

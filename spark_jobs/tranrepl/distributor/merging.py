@@ -17,7 +17,7 @@ from shutil import rmtree
 
 import pyarrow as pa
 
-from tranrepl.distributor.batch_files import is_small, mounted_folder, read_small, tells_of_damage
+from tranrepl.distributor.batch_files import is_small, mounted_folder, read_small
 from tranrepl.distributor.command_file import mounted_path, publish, stored_files, write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
 from tranrepl.distributor.store import new_folder
@@ -123,7 +123,7 @@ def _merge(database: DistributionDatabase, record: PublicationRecord, run: Run) 
         publish(folder, write_commands(folder, _commands(record, run.batches)))
     except ConfigurationError as error:
         rmtree(folder, ignore_errors=True)
-        if not tells_of_damage(error.report):
+        if not error.report.damaged_batch:
             raise
         log.warning("small batches are not put together: %s", error.message)
         return False

@@ -151,7 +151,7 @@ def test_a_missing_or_damaged_batch_is_named_and_not_passed_over(
     before = watermark(site)
     for damage in _DAMAGES:
         error = batches.error_with(damage, 0)
-        assert (error.kind, damage) == (ErrorKind.CONFIGURATION, damage)
+        assert (error.kind, error.damaged_batch, damage) == (ErrorKind.CONFIGURATION, True, damage)
         assert error.message.startswith(f"store: batch {first.name} cannot be read: ")
         assert "\n" not in error.message
         assert f"restore {first} from a backup" in (error.remedy or "")
