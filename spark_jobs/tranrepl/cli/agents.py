@@ -22,6 +22,7 @@ from tranrepl.cli.arguments import (
     chosen_article,
     load,
 )
+from tranrepl.cli.continuous import run_continuously
 from tranrepl.cli.output import err, failing_clearly, warn
 from tranrepl.cli.results import raise_first, report
 from tranrepl.cli.run_display import UndeliveredCommands, UnreadLog, showing_run
@@ -84,6 +85,9 @@ def distribute(
 def run(
     file: File,
     subscription: SubscriptionOption = None,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Keep log reader and deliveries up until Ctrl-C.")
+    ] = False,
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,
 ) -> None:
@@ -92,8 +96,16 @@ def run(
     A subscription or article that waits for its initial snapshot gets it
     first. A batch that fails is tried again over a single connection. Where
     the log reader fails, what is stored is delivered all the same.
+
+    With --continuous, log reader and deliveries stay up, side by side, until
+    Ctrl-C, after which they end with what is at hand; a second one kills them.
     """
     with failing_clearly():
+        if continuous:
+            results = run_continuously(file, load, lambda it: chosen(it.publication, subscription), master)
+            report(results, as_json)
+            raise_first(results)
+            return
         topology = load(file)
         with SparkApplication(topology.publication.publication, master) as application:
             steps = Steps(

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.staying import Stay
 
 PAUSES_SECONDS = (1.0, 4.0)
 """Seconds before each retry of what may pass by itself; as many retries as there are pauses."""
+_LONGEST_PAUSE_SECONDS = 30.0
+"""Between two tries of an agent that stays up, which gives up no sooner than its time is over."""
+_MENDED_SECONDS = 60.0
+"""Until an agent that stays up tries again what does not pass by itself."""
+
+Failed = Callable[[ErrorReport], None]
+"""Is told each error after which there is another try."""
 
 
 def may_pass(error: ErrorReport | ReplicationError) -> bool:
@@ -26,6 +35,11 @@ def may_succeed_serially(error: ErrorReport | ReplicationError) -> bool:
 def is_final(error: ErrorReport | ReplicationError) -> bool:
     """Return whether another try of the same job would meet the same error."""
     return error.kind in (ErrorKind.DATA, ErrorKind.CONFIGURATION)
+
+
+def passes_while_staying(error: ErrorReport | ReplicationError) -> bool:
+    """Return whether an agent that stays up waits and goes on: also where another job was faster, which may end."""
+    return error.kind in (ErrorKind.TRANSIENT, ErrorKind.FENCED)
 
 
 def attempt(job: Callable[[], JobResult]) -> JobResult:
@@ -47,7 +61,7 @@ def attempt_repeatedly(job: Callable[[], JobResult]) -> JobResult:
     return result
 
 
-def deliver_with_retry(deliver: Callable[[ApplyMode], JobResult], failed: Callable[[ErrorReport], None]) -> JobResult:
+def deliver_with_retry(deliver: Callable[[ApplyMode], JobResult], failed: Failed) -> JobResult:
     """Deliver over the streams, then over a single connection where a batch failed. Return what all tries did.
 
     `failed` is called with each error after which the delivery is tried again. An error of the data that a single
@@ -64,3 +78,68 @@ def deliver_with_retry(deliver: Callable[[ApplyMode], JobResult], failed: Callab
         if again.error is not None and not may_pass(again.error):
             break
     return result
+
+
+def read_while_staying(read: Callable[[], JobResult], stay: Stay, failed: Failed, *, gives_up: bool) -> JobResult:
+    """Read the log by a job that stays up, again where it ended by an error, until the time is over. Return what all of
+    them did; the error is the last one's.
+
+    After an error that does not pass by itself it gives up, or tries again a minute later: somebody may have mended it.
+    """
+    total, pauses = JobResult(), _pauses()
+    while not stay.is_over():
+        result = attempt(read)
+        total = total.plus(result)
+        if result.error is None:
+            pauses = _pauses()
+            continue
+        passes = passes_while_staying(result.error)
+        if gives_up and not passes:
+            break
+        failed(result.error)
+        stay.wait(next(pauses) if passes else _MENDED_SECONDS)
+    return total
+
+
+def deliver_while_staying(
+    deliver: Callable[[ApplyMode, bool], JobResult],
+    stay: Stay,
+    failed: Failed,
+    *,
+    first: ApplyMode = ApplyMode.STREAMS,
+    gives_up: bool,
+) -> JobResult:
+    """Deliver over the streams by a job that stays up; where a batch fails, over a single connection by one that ends
+    when it has delivered what is stored, and then over the streams again, until the time is over.
+
+    `deliver` is told how, and whether to stay up. Return what all tries did; the error is the last one's. After one
+    that a single connection met, and that does not pass by itself, it gives up, or tries again a minute later.
+    """
+    total, mode, pauses = JobResult(), first, _pauses()
+    while True:
+        stays = mode is ApplyMode.STREAMS
+        result = attempt(partial(deliver, mode, stays))
+        total, error = total.plus(result), result.error
+        if error is None and stay.is_over():
+            break
+        if error is None:
+            mode, pauses = ApplyMode.STREAMS, _pauses()
+            continue
+        passes, serially = passes_while_staying(error), may_succeed_serially(error)
+        last_try = stay.is_over() and not (stays and serially)
+        if last_try or (gives_up and not passes and not (stays and serially)):
+            break
+        failed(error)
+        mode = ApplyMode.SINGLE_CONNECTION if serially else ApplyMode.STREAMS
+        if passes:
+            stay.wait(next(pauses))
+        elif not (stays and serially):
+            stay.wait(_MENDED_SECONDS)
+    return total
+
+
+def _pauses() -> Iterator[float]:
+    pause = PAUSES_SECONDS[0]
+    while True:
+        yield pause
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 import pytest
 
@@ -10,6 +12,7 @@ from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport
 from tranrepl.jobs import retry
 from tranrepl.jobs.requests import ApplyMode
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.staying import Stay, StopRequest
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +73,104 @@ def test_a_failed_delivery_is_repeated_serially(ends: list[ErrorKind | None], fi
     assert (None if result.error is None else result.error.kind) is final
     assert modes == [ApplyMode.STREAMS, *[ApplyMode.SINGLE_CONNECTION] * (len(ends) - 1)]
     assert [it.kind for it in failures] == ends[: len(ends) - 1]
+
+
+class _Stay(Stay):
+    """One that only notes how long it is to wait."""
+
+    waits: ClassVar[list[float]] = []
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+@pytest.fixture
+def stay() -> _Stay:
+    _Stay.waits = []
+    return _Stay(datetime.now(UTC) + timedelta(hours=1), StopRequest())
+
+
+def _staying(ends: Iterable[ErrorKind | None], stay: Stay) -> Callable[[], JobResult]:
+    """Return a job whose tries end with these errors in turn; with the last one, its time is over."""
+    some = list(ends)
+    job = _ending(list(some))
+
+    def last() -> JobResult:
+        some.pop(0)
+        if not some:
+            stay.stop_request.stop()
+        return job()
+
+    return last
+
+
+@pytest.mark.parametrize(
+    ("ends", "gives_up", "final", "waits"),
+    [
+        ([None, None], True, None, []),
+        ([ErrorKind.TRANSIENT, ErrorKind.FENCED, None], True, None, [1.0, 2.0]),
+        ([ErrorKind.DATA, None], True, ErrorKind.DATA, []),
+        ([ErrorKind.CONFIGURATION, None], False, None, [60.0]),
+    ],
+)
+def test_a_log_reader_that_stays_waits_for_what_passes_or_is_mended(
+    ends: list[ErrorKind | None],
+    gives_up: bool,
+    final: ErrorKind | None,
+    waits: list[float],
+    stay: _Stay,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry, "PAUSES_SECONDS", (1.0, 4.0))
+    told: list[ErrorReport] = []
+    result = retry.read_while_staying(_staying(ends, stay), stay, told.append, gives_up=gives_up)
+    assert (result.error and result.error.kind, stay.waits) == (final, waits)
+    assert len(told) == len(waits)
+    assert result.transactions == ends.count(None) - (final is not None)
+
+
+@pytest.mark.parametrize(
+    ("ends", "gives_up", "final", "how", "waits"),
+    [
+        # A batch that fails goes serially, and then the streams go on.
+        ([ErrorKind.DATA, None, None], True, None, ["streams", "single_connection", "streams"], []),
+        # The Subscriber is away for a while.
+        (
+            [ErrorKind.TRANSIENT, ErrorKind.TRANSIENT, None, None],
+            True,
+            None,
+            ["streams", "single_connection", "single_connection", "streams"],
+            [1.0, 2.0],
+        ),
+        ([ErrorKind.DATA, ErrorKind.DATA], True, ErrorKind.DATA, ["streams", "single_connection"], []),
+        (
+            [ErrorKind.DATA, ErrorKind.DATA, None, None],
+            False,
+            None,
+            ["streams", "single_connection", "single_connection", "streams"],
+            [60.0],
+        ),
+        ([ErrorKind.CONFIGURATION, None], True, ErrorKind.CONFIGURATION, ["streams"], []),
+        # Its time is over with a batch that fails: the last word is the single connection's.
+        ([ErrorKind.DATA], True, None, ["streams", "single_connection"], []),
+    ],
+)
+def test_a_delivery_that_stays_goes_on_after_a_single_connection(
+    ends: list[ErrorKind | None],
+    gives_up: bool,
+    final: ErrorKind | None,
+    how: list[str],
+    waits: list[float],
+    stay: _Stay,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry, "PAUSES_SECONDS", (1.0, 4.0))
+    job, after, modes = _staying(ends, stay), _ending([None]), []
+
+    def deliver(mode: ApplyMode, stays: bool) -> JobResult:
+        assert stays == (mode is ApplyMode.STREAMS)
+        modes.append(mode)
+        return job() if len(modes) <= len(ends) else after()
+
+    result = retry.deliver_while_staying(deliver, stay, lambda _: None, gives_up=gives_up)
+    assert (result.error and result.error.kind, modes, stay.waits) == (final, how, waits)

@@ -1,0 +1,174 @@
+"""How agents that stay up get on, for whoever waits at a shell: a table in a terminal, elsewhere lines now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from threading import Event, Lock, Thread
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tranrepl.admin.run import LOG_READER
+from tranrepl.cli.output import counted
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.errors import ReplicationError
+from tranrepl.topology import Topology
+
+_LINE_EVERY_SECONDS = 10.0
+_LOOKED_EVERY_SECONDS = 1.0
+_RATE_OVER_SECONDS = 10.0
+_WAITED_SECONDS = 2.0
+NOT_KNOWN = "-"
+
+
+@dataclass(slots=True)
+class AgentDisplay:
+    """What is known of one agent by now."""
+
+    name: str
+    state: str = "starting Spark"
+    commands: int = 0
+    """Since the display began."""
+    latency_ms: int | None = None
+    backlog: int | None = None
+    """None for the log reader, which does not know it without reading."""
+    _run: int | None = None
+    _commands_of_run: int = 0
+    _counts: list[tuple[float, int]] = field(default_factory=list)
+
+    def show(self, row: Mapping[str, Any], now: float) -> None:
+        """Take the newest history row of the agent, at a time in seconds."""
+        delivered = int(row["delivered_commands"])
+        self.commands += delivered - (self._commands_of_run if row["id"] == self._run else 0)
+        self._run, self._commands_of_run = row["id"], delivered
+        if row["delivery_latency"] is not None:
+            self.latency_ms = row["delivery_latency"]
+        self._counts.append((now, self.commands))
+        while len(self._counts) > 2 and now - self._counts[1][0] >= _RATE_OVER_SECONDS:
+            self._counts.pop(0)
+
+    @property
+    def rate(self) -> float:
+        """Commands a second, of the last seconds."""
+        if len(self._counts) < 2:
+            return 0.0
+        (begun, before), (now, commands) = self._counts[0], self._counts[-1]
+        return (commands - before) / (now - begun) if now > begun else 0.0
+
+    def cells(self) -> list[str]:
+        """Return what the table's row shows."""
+        latency = NOT_KNOWN if self.latency_ms is None else f"{self.latency_ms / 1000:,.2f} s"
+        backlog = NOT_KNOWN if self.backlog is None else f"{self.backlog:,}"
+        return [self.name, self.state, f"{self.commands:,}", f"{self.rate:,.0f}", latency, backlog]
+
+    def line(self) -> str:
+        """Return the same as a line."""
+        latency = "" if self.latency_ms is None else f", latency {self.latency_ms / 1000:,.2f} s"
+        backlog = "" if self.backlog is None else f", {self.backlog:,} undelivered"
+        return f"{self.name}: {self.state}, {counted(self.commands, 'command')}, {self.rate:,.0f}/s{latency}{backlog}"
+
+
+class ContinuousDisplay:
+    """All agents, by name. Each is told of by a thread of its own."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.agents = {name: AgentDisplay(name) for name in names}
+        self._lock = Lock()
+
+    def say(self, name: str, state: str) -> None:
+        """Say what an agent does."""
+        with self._lock:
+            self.agents[name].state = state
+
+    def show(self, name: str, row: Mapping[str, Any], backlog: int | None, now: float) -> None:
+        """Take an agent's newest history row and its backlog, at a time in seconds."""
+        with self._lock:
+            self.agents[name].show(row, now)
+            self.agents[name].backlog = backlog
+
+    def table(self) -> Table:
+        """Return the table as it is now."""
+        table = Table("agent", "state")
+        for heading in ("commands", "commands/s", "latency", "undelivered"):
+            table.add_column(heading, justify="right")
+        with self._lock:
+            for it in self.agents.values():
+                table.add_row(*it.cells())
+        return table
+
+    def lines(self) -> list[str]:
+        with self._lock:
+            return [it.line() for it in self.agents.values()]
+
+
+@contextmanager
+def showing_agents(console: Console, names: list[str], topology: Topology) -> Iterator[ContinuousDisplay]:
+    """Show how agents get on, as their history says, until it is over."""
+    display, over = ContinuousDisplay(names), Event()
+    threads = [Thread(target=_follow, args=[_Histories(topology), display, over], daemon=True)]
+    if not console.is_terminal:
+        threads.append(Thread(target=_print_lines, args=[console, display, over], daemon=True))
+    for it in threads:
+        it.start()
+    try:
+        if console.is_terminal:
+            with Live(console=console, get_renderable=display.table, refresh_per_second=2):
+                yield display
+        else:
+            yield display
+    finally:
+        over.set()
+        for it in threads:
+            it.join(_WAITED_SECONDS)
+
+
+def _print_lines(console: Console, display: ContinuousDisplay, over: Event) -> None:
+    while not over.wait(_LINE_EVERY_SECONDS):
+        for line in display.lines():
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _follow(histories: _Histories, display: ContinuousDisplay, over: Event) -> None:
+    with histories.database:
+        while not over.wait(_LOOKED_EVERY_SECONDS):
+            for name in display.agents:
+                histories.show(name, display)
+
+
+@dataclass
+class _Histories:
+    """What the distribution database says of agents. A reading that fails is left out."""
+
+    topology: Topology
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @cached_property
+    def database(self) -> DistributionDatabase:
+        return self.topology.distributor()
+
+    @cached_property
+    def _record(self) -> PublicationRecord:
+        return self.database.publications.get(self.topology.publication.publication)
+
+    def show(self, name: str, display: ContinuousDisplay) -> None:
+        """Show an agent, as soon as it has a row of a job that began after this."""
+        with suppress(ReplicationError):
+            subscription, backlog = None, None
+            if name != LOG_READER:
+                subscription = self.database.subscriptions.get(self._record, name)
+                backlog = self._backlog(name)
+            row: Mapping[str, Any] | None = self.database.history.newest(self._record, subscription)
+            # The job notes its start by this machine's clock.
+            if row is not None and row["start_time"] >= self.since:
+                display.show(name, row, backlog, time.monotonic())
+
+    def _backlog(self, name: str) -> int | None:
+        (overview,) = self.database.overview.of([self.topology.publication.publication], timedelta(minutes=1), 1)
+        return next((it.backlog.commands for it in overview.subscriptions if it.subscription == name), None)
