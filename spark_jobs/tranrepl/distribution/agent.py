@@ -26,15 +26,15 @@ def idle_result(
         opened.record_arrivals(watermark)
         batches = opened.database.batches.after(opened.record, watermark)
         opened.left_out(deliver_stopped=request.deliver_stopped)
-        if any(_is_deliverable(request, batch) for batch in batches[:1]):
-            expect(sum(batch.commands for batch in batches if _is_deliverable(request, batch)))
+        if any(is_deliverable(request, batch) for batch in batches[:1]):
+            expect(sum(batch.commands for batch in batches if is_deliverable(request, batch)))
             return None
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)
         opened.database.history.record_distribution(opened.record, opened.subscription, result)
     return result
 
 
-def _is_deliverable(request: DistributionRequest, batch: Batch) -> bool:
+def is_deliverable(request: DistributionRequest, batch: Batch) -> bool:
     """Return whether a transaction of the batch may be before the request's bounds."""
     before, last = request.committed_before, request.up_to
     in_time = before is None or batch.first_commit_time < before

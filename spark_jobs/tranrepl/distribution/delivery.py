@@ -187,16 +187,27 @@ def deliver_pieces(delivery: Delivery, pieces: Iterable[Piece]) -> JobResult:
             planner = delivery.planner(applier, _itself)
             stream = _Connection(delivery, applier, planner, tally)
             with closing(ahead(planner.plan(pieces), planner.is_short_change)) as planned:
-                for it in planned:
-                    stream.apply(it)
-                    if it.item.ends_commit_batch:
-                        stream.commit(it.item)
+                stream.take(planned)
             if tally.batches:
                 applier.flush()
     except ReplicationError as problem:
         error = problem
     watermark = stream.watermark if stream else delivery.watermark
     return tally.result(watermark, time.perf_counter() - started, error.report if error else None)
+
+
+def deliver_few(delivery: Delivery, applier: Applier, batches: Iterable[pa.RecordBatch]) -> JobResult:
+    """Apply ordered commands by an applier that is kept, and commit; nothing is flushed. They are few: none is planned
+    while others are applied. An applier that has met an error, which is in the result, must be closed."""
+    tally, started = Tally(latency=LatencyMeter(delivery.registered)), time.perf_counter()
+    planner = delivery.planner(applier, _itself)
+    stream = _Connection(delivery, applier, planner, tally)
+    error: ErrorReport | None = None
+    try:
+        stream.take(planner.plan(commit_batches(batches, delivery.limits, FIRST_PIECE_COMMANDS)))
+    except ReplicationError as problem:
+        error = problem.report
+    return tally.result(stream.watermark, time.perf_counter() - started, error)
 
 
 class _Connection:
@@ -211,6 +222,13 @@ class _Connection:
         self._changed_schema = False
         self._skipped: list[ErrorReport] = []
         self.watermark = delivery.watermark
+
+    def take(self, planned: Iterable[Planned[Piece]]) -> None:
+        """Apply the pieces, and commit where one ends a commit batch."""
+        for it in planned:
+            self.apply(it)
+            if it.item.ends_commit_batch:
+                self.commit(it.item)
 
     def apply(self, planned: Planned[Piece]) -> None:
         started, piece = time.perf_counter(), planned.item

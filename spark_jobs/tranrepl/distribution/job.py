@@ -42,7 +42,7 @@ from tranrepl.distribution.stored_batches import (
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import Divider
 from tranrepl.distribution.streams import StreamDelivery
-from tranrepl.distribution.tracer_arrivals import last_passed
+from tranrepl.distribution.tracer_arrivals import to_be_passed
 from tranrepl.distribution.unknown_rows import settle_unknown_rows
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
@@ -64,8 +64,13 @@ log = logging.getLogger(__name__)
 
 def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[str, Connection]) -> JobResult:
     """Deliver what is registered, up to the request's bound. The result, error or not, is in the history."""
-    clock = time.perf_counter()
     topology = Topology(request.publication, connections)
+    if request.stay_until is not None:
+        # Most jobs end by themselves, and start sooner without it.
+        from tranrepl.distribution.resident import stay
+
+        return stay(spark, request, topology, request.stay_until)
+    clock = time.perf_counter()
     with open_distribution(topology, request.subscription) as opened:
         row = opened.database.history.begin_run(opened.record, opened.subscription)
 
@@ -73,9 +78,9 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
             opened.database.history.record_progress(row, _timed(so_far, clock))
 
         try:
-            result = _timed(
-                _with_sequences(_deliver(spark, request, opened, row, record_progress), topology, opened), clock
-            )
+            delivered = DistributionJob(spark, request, opened, row, record_progress).run()
+            _tell(delivered)
+            result = _timed(with_sequences(delivered, topology, opened), clock)
         except ReplicationError as error:
             opened.database.history.end_run(row, _timed(JobResult(error=error.report), clock))
             raise
@@ -90,7 +95,7 @@ def _timed(result: JobResult, clock: float) -> JobResult:
     return result.model_copy(update={"seconds": time.perf_counter() - clock})
 
 
-def _with_sequences(result: JobResult, topology: Topology, opened: OpenDistribution) -> JobResult:
+def with_sequences(result: JobResult, topology: Topology, opened: OpenDistribution) -> JobResult:
     """Let the Subscriber's sequences follow where commands were delivered."""
     if not result.commands:
         return result
@@ -101,48 +106,7 @@ def _with_sequences(result: JobResult, topology: Topology, opened: OpenDistribut
     )
 
 
-def _deliver(
-    spark: SparkSession,
-    request: DistributionRequest,
-    opened: OpenDistribution,
-    row: RunRow,
-    record_progress: Callable[[JobResult], None],
-) -> JobResult:
-    job = _Job(spark, request, opened, row, record_progress)
-    position = opened.subscriber.position()
-    job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
-    job.applied_before = position.applied_before
-    opened.refuse_incomplete(position.watermark)
-    opened.record_arrivals(position.watermark)
-    total = JobResult(last_xact_seqno=position.watermark.hex(), notices=job.notices)
-    if position.unfinished is not None:
-        total = total.plus(job.finish(position.watermark, position.unfinished))
-    if total.error is None:
-        watermark = bytes.fromhex(total.last_xact_seqno or "")
-        registered = opened.database.batches.after(opened.record, watermark)
-        job.tracers = opened.tracers()
-        stored_changes = opened.database.schema_changes.after(opened.record, watermark)
-        job.schema_changes = tuple(sorted({it.xact_seqno for it in stored_changes}))
-        job.scripts = opened.database.schema_changes.scripts_after(opened.record, watermark)
-        job.read_definitions()
-        job.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
-        total = total.warning_of_schema_changes(job.settle_unknown_rows(stored_changes))
-        batches, before = deliverable(
-            registered,
-            request.committed_before,
-            lambda batch, bound: _first_at_or_after(spark, opened, batch, bound),
-        )
-        last = None if request.up_to is None else bytes.fromhex(request.up_to)
-        total = job.deliver(*cut_after(batches, before, last), total)
-    for notice in total.notices:
-        log.warning("%s", notice)
-    if total.skipped:
-        log.warning("%d commands were skipped, as skip_errors says", total.skipped)
-    log.info("delivered %d transactions with %d commands", total.transactions, total.commands)
-    return total
-
-
-class _Job:
+class DistributionJob:
     """How one job delivers: over one connection, or over several streams."""
 
     def __init__(
@@ -152,8 +116,10 @@ class _Job:
         opened: OpenDistribution,
         row: RunRow,
         record_progress: Callable[[JobResult], None],
+        asked_to_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._record_progress = record_progress
+        self._asked_to_stop = asked_to_stop
         self._spark = spark
         self._opened = opened
         self._run = ReportedRun(opened.distribution, row.id)
@@ -177,6 +143,33 @@ class _Job:
         self.read_definitions()
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
+
+    def run(self) -> JobResult:
+        """Deliver what is registered; up to an error, which is in the result where a delivery met it, and else
+        raised."""
+        request, opened = self._request, self._opened
+        position = opened.subscriber.position()
+        self.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
+        self.applied_before = position.applied_before
+        opened.refuse_incomplete(position.watermark)
+        opened.record_arrivals(position.watermark)
+        total = JobResult(last_xact_seqno=position.watermark.hex(), notices=self.notices)
+        if position.unfinished is not None:
+            total = total.plus(self.finish(position.watermark, position.unfinished))
+        if total.error is None:
+            watermark = bytes.fromhex(total.last_xact_seqno or "")
+            registered = opened.database.batches.after(opened.record, watermark)
+            self.tracers = opened.tracers()
+            stored_changes = opened.database.schema_changes.after(opened.record, watermark)
+            self.schema_changes = tuple(sorted({it.xact_seqno for it in stored_changes}))
+            self.scripts = opened.database.schema_changes.scripts_after(opened.record, watermark)
+            self.read_definitions()
+            self.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
+            total = total.warning_of_schema_changes(self.settle_unknown_rows(stored_changes))
+            batches, before = deliverable(registered, request.committed_before, self._first_at_or_after)
+            last = None if request.up_to is None else bytes.fromhex(request.up_to)
+            total = self.deliver(*cut_after(batches, before, last), total)
+        return total
 
     def read_definitions(self) -> None:
         """Read every definition that stored commands may have: those of batches that were registered meanwhile, too."""
@@ -204,9 +197,8 @@ class _Job:
         """Set the watermark where a group ended in commands that were left out, or in tracer tokens: nobody else
         does."""
         last, watermark = group.batches[-1].last_xact_seqno, bytes.fromhex(total.last_xact_seqno or "")
-        to = last_passed(self.tracers.pending, watermark, last, group.before)
-        if self._left_out and group.before is None and watermark < last:
-            to = last
+        leaves_out = bool(self._left_out)
+        to = to_be_passed(self.tracers.pending, watermark, last, group.before, leaves_out=leaves_out)
         if to is not None:
             self._opened.subscriber.move_watermark(watermark, to)
         if self.tracers.pending:
@@ -248,6 +240,10 @@ class _Job:
             tracers=self.tracers if self.tracers.pending else None,
         )
 
+    def over_one_connection(self, watermark: bytes) -> Delivery:
+        """Return the delivery of what comes after the watermark, over one connection and without any commands."""
+        return replace(self._delivery(watermark, 1), run=None, tracers=None)
+
     def deliver(self, batches: Sequence[Batch], before: bytes | None, total: JobResult) -> JobResult:
         """Deliver batches, of which transactions before `before`; up to an error, which is in the result."""
         total = self._deliver_in_turn(batches, before, total)
@@ -265,6 +261,8 @@ class _Job:
         most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
         together = groups(batches, before, most, partial(is_intact, record, self._checked))
         for group in chain.from_iterable(map(self._divided, together)):
+            if self._asked_to_stop():
+                return total
             try:
                 total = total.plus(self._deliver(group, bytes.fromhex(total.last_xact_seqno or "")))
             except ConfigurationError as error:
@@ -347,17 +345,37 @@ class _Job:
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
         """Return the group's commands after one transaction and up to another, in order."""
-        newest = newest_definitions(self._articles.values())
-        names = {number: str(newest[it.source_object_id].source) for number, it in self._articles.items()}
-        left_out = tuple(
-            LeftOut(tuple(number for number, name in names.items() if name == source), up_to)
-            for source, up_to in self._left_out.items()
-            if up_to is None or up_to > after
-        )
+        left_out = self.left_out_after(after)
         stored = StoredRange(
             self._opened.record, group.batches, after, last, group.before, left_out, self.applied_before
         )
         return stored_commands(self._spark, stored, self._checked)
+
+    def left_out_after(self, after: bytes) -> tuple[LeftOut, ...]:
+        """Return which commands after a transaction are left out."""
+        newest = newest_definitions(self._articles.values())
+        names = {number: str(newest[it.source_object_id].source) for number, it in self._articles.items()}
+        return tuple(
+            LeftOut(tuple(number for number, name in names.items() if name == source), up_to)
+            for source, up_to in self._left_out.items()
+            if up_to is None or up_to > after
+        )
+
+    def _first_at_or_after(self, batch: Batch, bound: datetime) -> bytes:
+        first = first_at_or_after(self._spark, self._opened.record, batch, bound)
+        if first is None:
+            raise InternalError(
+                f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so"
+            )
+        return first
+
+
+def _tell(total: JobResult) -> None:
+    for notice in total.notices:
+        log.warning("%s", notice)
+    if total.skipped:
+        log.warning("%d commands were skipped, as skip_errors says", total.skipped)
+    log.info("delivered %d transactions with %d commands", total.transactions, total.commands)
 
 
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
@@ -374,10 +392,3 @@ def _fewer_streams(subscription: str, wanted: int, cores: int) -> str:
     return (
         f"subscription {subscription}: subscription_streams is {wanted}, but Spark has {cores} cores: {cores} are used"
     )
-
-
-def _first_at_or_after(spark: SparkSession, opened: OpenDistribution, batch: Batch, bound: datetime) -> bytes:
-    first = first_at_or_after(spark, opened.record, batch, bound)
-    if first is None:
-        raise InternalError(f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so")
-    return first

@@ -25,8 +25,8 @@ from tranrepl.distribution.stored_range import (
     map_stored,
     rows_at_once,
 )
-from tranrepl.distributor.batch_files import damaged, is_small, mounted_folder, require_count
-from tranrepl.distributor.command_file import count_commands, mounted_path
+from tranrepl.distributor.batch_files import damaged, is_small, require_all_commands
+from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
@@ -66,7 +66,7 @@ def stored_commands(spark: SparkSession, stored: StoredRange, checked: Checked =
         return _ReadBySpark(spark, stored)
     for batch in stored.batches:
         if _is_checked(batch, checked):
-            _require_all_commands(stored.record, batch)
+            require_all_commands(stored.record, batch)
     return _ReadByWorkers(spark, stored)
 
 
@@ -85,7 +85,7 @@ def is_intact(record: PublicationRecord, checked: Checked, batch: Batch) -> bool
     if not is_read_in_order(record) or not _is_checked(batch, checked):
         return True
     try:
-        _require_all_commands(record, batch)
+        require_all_commands(record, batch)
     except ConfigurationError:
         return False
     return True
@@ -148,7 +148,7 @@ def first_at_or_after(spark: SparkSession, record: PublicationRecord, batch: Bat
     there is none."""
     if not is_read_in_order(record):
         return _first_by_spark(spark, record, batch, bound)
-    _require_all_commands(record, batch)
+    require_all_commands(record, batch)
     return first_stored_at_or_after(record, batch, bound)
 
 
@@ -171,15 +171,6 @@ def _read(spark: SparkSession, record: PublicationRecord, batches: Sequence[Batc
     return commands
 
 
-def _require_all_commands(record: PublicationRecord, batch: Batch) -> None:
-    """Raise ConfigurationError where a batch lacks commands, in a store that is mounted here."""
-    try:
-        count = count_commands(mounted_folder(record, batch))
-    except (OSError, ValueError) as error:
-        raise damaged(record, batch, str(error)) from error
-    require_count(record, batch, count)
-
-
 @contextmanager
 def batch_errors(record: PublicationRecord, batches: Sequence[Batch]) -> Iterator[None]:
     """Translate what Spark says of a job over these batches into errors of ours."""
@@ -200,16 +191,28 @@ _UNREADABLE = (
 )
 
 
+def of_lost_worker(text: str) -> TransientError | None:
+    """Return the error of a job whose Python worker was killed, by what Spark says of it; None where it was not."""
+    if LOST_WORKER not in text:
+        return None
+    return TransientError(
+        "the Python worker that delivered was killed; its open transaction is rolled back",
+        remedy="run again; where it happens again, give the executors more memory",
+    )
+
+
+def failed_job(text: str) -> InternalError:
+    """Return the error of a job of which Spark says something that has no class."""
+    return InternalError(f"the distribution's Spark job failed: {text.strip()[:2000]}")
+
+
 def _translated(record: PublicationRecord, batches: Sequence[Batch], text: str) -> ReplicationError:
-    if LOST_WORKER in text:
-        return TransientError(
-            "the Python worker that delivered was killed; its open transaction is rolled back",
-            remedy="run again; where it happens again, give the executors more memory",
-        )
+    if (lost := of_lost_worker(text)) is not None:
+        return lost
     if (unread := _UNREAD_BY_WORKER.search(text)) is not None:
         named = next((batch for batch in batches if batch.folder == unread["folder"]), batches[0])
         return damaged(record, named, unread["problem"])
     if any(it in text for it in _UNREADABLE):
         named = next((batch for batch in batches if batch.folder in text), batches[0])
         return damaged(record, named, text.strip().splitlines()[0][:300])
-    return InternalError(f"the distribution's Spark job failed: {text.strip()[:2000]}")
+    return failed_job(text)

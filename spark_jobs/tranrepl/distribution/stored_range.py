@@ -125,7 +125,7 @@ def rows_at_once(batches: Sequence[Batch]) -> int:
 def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) -> Iterator[str]:
     """Deliver stored commands and yield the results, for `mapPartitions` over any one element."""
     prepare_worker()
-    _consume(one)
+    consume(one)
     for rows in delivery(stored.commands()):
         yield from rows["result"].to_pylist()
 
@@ -133,11 +133,11 @@ def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) ->
 def map_stored(stored: StoredRange, function: Mapped, one: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what the function makes of all commands, for `mapInArrow` over any one row."""
     prepare_worker()
-    _consume(one)
+    consume(one)
     return function(stored.commands())
 
 
-def _consume(given: Iterable[object]) -> None:
+def consume(given: Iterable[object]) -> None:
     """Read to the end: a worker that leaves something unread is not used again."""
     for _ in given:
         pass

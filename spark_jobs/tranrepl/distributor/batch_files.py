@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tranrepl.distributor.command_file import mounted_path, read_published
+from tranrepl.distributor.command_file import count_commands, mounted_path, read_published
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
@@ -55,6 +55,15 @@ def require_count(record: PublicationRecord, batch: Batch, commands: int) -> Non
     """Raise ConfigurationError where a batch has other than so many commands."""
     if commands != batch.commands:
         raise damaged(record, batch, f"it holds {commands} commands, {batch.commands} are registered")
+
+
+def require_all_commands(record: PublicationRecord, batch: Batch) -> None:
+    """Raise ConfigurationError where a batch lacks commands, in a store that is mounted here."""
+    try:
+        count = count_commands(mounted_folder(record, batch))
+    except (OSError, ValueError) as error:
+        raise damaged(record, batch, str(error)) from error
+    require_count(record, batch, count)
 
 
 def damaged(record: PublicationRecord, batch: Batch, problem: str) -> ConfigurationError:

@@ -111,6 +111,11 @@ class Applier(Protocol):
         """Read again what decides about bulk, where a schema change was committed. Outside of a transaction."""
         ...
 
+    def look_again(self) -> None:
+        """Read again what the Subscriber's catalogue says about how commands may be applied: for an applier that was
+        kept for some time, in which somebody may have altered tables and procedures. Outside of a transaction."""
+        ...
+
     def flush(self) -> None:
         """Make sure that what was committed survives a crash of the server."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tranrepl.distributor.database.batches import Batch
 from tranrepl.distributor.database.deliveries import DeliveredSpan
+from tranrepl.distributor.database.delivery_states import DeliveryState, StateAfter
 from tranrepl.distributor.database.distribution_database import DistributionDatabase
 from tranrepl.distributor.database.errors import ErrorRow
 from tranrepl.distributor.database.history import RunRow
@@ -17,11 +18,13 @@ __all__ = [
     "ArticleState",
     "Batch",
     "DeliveredSpan",
+    "DeliveryState",
     "DistributionDatabase",
     "ErrorRow",
     "PendingToken",
     "PublicationRecord",
     "RunRow",
+    "StateAfter",
     "StoredSchemaChange",
     "StoredScript",
     "StoredToken",

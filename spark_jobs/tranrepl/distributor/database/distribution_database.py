@@ -7,6 +7,7 @@ from tranrepl.distributor.database.articles import Articles
 from tranrepl.distributor.database.batches import Batches
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.deliveries import Deliveries
+from tranrepl.distributor.database.delivery_states import DeliveryStates
 from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.history import History
 from tranrepl.distributor.database.overview import Overview
@@ -33,6 +34,7 @@ class DistributionDatabase(DatabaseConnection):
         self.scripts = Scripts(self)
         self.tracer_tokens = TracerTokens(self)
         self.deliveries = Deliveries(self)
+        self.delivery_states = DeliveryStates(self)
         self.errors = Errors(self)
         self.history = History(self, self.articles, self.errors)
         self.overview = Overview(self)

@@ -127,6 +127,35 @@ class History:
             row = connection.execute(query.order_by(table.c.id.desc()).limit(1)).one_or_none()
         return dict(row._mapping) if row else None
 
+    def counted(self, row: RunRow) -> JobResult:
+        """Return what a distribution's run has recorded of itself, as far as its row tells it."""
+        history = msdistribution_history.c
+        with self._database.transaction() as connection:
+            found = connection.execute(sa.select(msdistribution_history).where(history.id == row.id)).one()
+        return JobResult(
+            transactions=found.delivered_transactions,
+            commands=found.delivered_commands,
+            in_bulk=found.bulk_commands,
+            commands_by_article=found.commands_by_article,
+            fallbacks=found.fallbacks or {},
+            latency_ms=found.delivery_latency,
+            last_xact_seqno=None if found.xact_seqno is None else bytes(found.xact_seqno).hex(),
+        )
+
+    def log_reader_runs(self, record: PublicationRecord, silent: timedelta) -> bool:
+        """Return whether a run of the log reader goes on. One that was killed does not, nor one that has recorded
+        nothing for so long."""
+        history = mslogreader_history.c
+        newest = (
+            sa.select(history.runstatus, (history.time > sa.func.now() - silent).label("recent"))
+            .where(history.publication_id == record.publication_id)
+            .order_by(history.id.desc())
+            .limit(1)
+        )
+        with self._database.transaction() as connection:
+            row = connection.execute(newest).one_or_none()
+        return row is not None and row.recent and row.runstatus in (RunStatus.START, RunStatus.IN_PROGRESS)
+
     def ended_well_since(
         self, record: PublicationRecord, subscription: SubscriptionRecord | None, error: ErrorRow
     ) -> bool:

@@ -78,7 +78,7 @@ class TracerTokens:
     def pending(self, record: PublicationRecord, subscription: SubscriptionRecord) -> tuple[PendingToken, ...]:
         """Return the tokens on their way to a subscription, in commit order."""
         query = sa.select(mstracer_tokens.c.tracer_id, mstracer_tokens.c.xact_seqno).where(
-            _on_the_way(record, subscription)
+            on_the_way(record, subscription)
         )
         with self._database.transaction() as connection:
             rows = connection.execute(query.order_by(mstracer_tokens.c.xact_seqno, mstracer_tokens.c.command_id)).all()
@@ -87,7 +87,7 @@ class TracerTokens:
     def record_arrivals(self, record: PublicationRecord, subscription: SubscriptionRecord, watermark: bytes) -> None:
         """Write down that a subscription has the tokens up to its watermark, where nobody did when it came there."""
         arrived = sa.select(mstracer_tokens.c.tracer_id, sa.literal(subscription.subscription_id)).where(
-            _on_the_way(record, subscription), mstracer_tokens.c.xact_seqno <= watermark
+            on_the_way(record, subscription), mstracer_tokens.c.xact_seqno <= watermark
         )
         columns = [mstracer_history.c.parent_tracer_id, mstracer_history.c.subscription_id]
         with self._database.transaction() as connection:
@@ -156,7 +156,7 @@ def register_tokens(connection: sa.Connection, record: PublicationRecord, tokens
         )
 
 
-def _on_the_way(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.ColumnElement[bool]:
+def on_the_way(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.ColumnElement[bool]:
     """Return the condition for tokens that the subscription gets and does not have: of those before its beginning, it
     never has any."""
     number = subscription.subscription_id

@@ -87,6 +87,10 @@ class SqlApplier:
         self._ranks.clear()
         self._find_bulk()
 
+    def look_again(self) -> None:
+        self.renew()
+        self._serial.forget_tables()
+
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         with translated_errors(self._where, self._database):
             # Reading the catalogue may have begun one.

@@ -139,6 +139,16 @@ class PostgresApplier:
             self._prefetch.change_applied()
         self._altered.clear()
 
+    def look_again(self) -> None:
+        known = self._rules.unedited, self._rules.operations
+        with translated_errors(self._where):
+            self._rules.renew({it.destination for it in self._articles.values()})
+            self._session.commit()
+        if (self._rules.unedited, self._rules.operations) != known:
+            # The dispatcher has the bodies of procedures that were as setup made them.
+            self._serial.forget()
+            self._targets.forget()
+
     def _run_script(self, step: ScriptStep) -> None:
         self._at_work.set()
         self._scripts.run(step)
@@ -220,7 +230,8 @@ class PostgresApplier:
     def flush(self) -> None:
         """Make the commits durable: a synchronous one writes out the log of those before it."""
         with translated_errors(self._where):
-            self._session.execute("SET synchronous_commit = on")
+            # An applier that is kept commits without waiting for the disk again afterwards.
+            self._session.execute("SET LOCAL synchronous_commit = on")
             # Without an xid there is nothing to commit, and nothing is written.
             self._session.execute("SELECT pg_current_xact_id()")
             self._session.commit()

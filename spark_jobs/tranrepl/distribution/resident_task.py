@@ -1,0 +1,282 @@
+"""The lasting Spark task of a delivery that stays up: it delivers what is registered, as long as nothing is out of the
+ordinary, and ends where something is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from tranrepl.connections import Connection
+from tranrepl.distribution.delivery import Delivery, deliver_few
+from tranrepl.distribution.latency import RegisteredBatches
+from tranrepl.distribution.lifeline import Lifeline, LifelineAddress
+from tranrepl.distribution.stored_range import LeftOut, StoredRange, consume
+from tranrepl.distribution.tracer_arrivals import TracerArrivals, to_be_passed
+from tranrepl.distributor.batch_files import is_small, require_all_commands
+from tranrepl.distributor.database import (
+    Batch,
+    DeliveryState,
+    DistributionDatabase,
+    PendingToken,
+    RunRow,
+    StateAfter,
+    SubscriptionRecord,
+)
+from tranrepl.distributor.notifications import Listener
+from tranrepl.errors import ReplicationError
+from tranrepl.jobs.results import JobResult, latency_ms
+from tranrepl.spark.pyarrow_setup import prepare_worker
+from tranrepl.subscriber.applier import Applier
+from tranrepl.subscriber.registry import dialect_of
+
+_MOST_TOGETHER = 50_000
+"""Commands of batches that are delivered together."""
+_MOST_BYTES_TOGETHER = 64 * 1024 * 1024
+_BACKLOG = 100_000
+"""So many commands are worth a job of their own: it plans some while others are applied, and has the streams."""
+_MOST_BATCHES = 500
+_REPORTED_EVERY_SECONDS = 5.0
+_STATE_HOLDS_SECONDS = 10.0
+"""While nothing is registered."""
+_CATALOGUE_HOLDS_SECONDS = 2.0
+"""For so long, what the Subscriber's catalogue said of its tables and procedures is taken for true."""
+_TOLD_SECONDS = 0.01
+
+
+class Why(StrEnum):
+    """Why the task ended."""
+
+    ASKED = "its driver ended it"
+    CHANGED = "settings, articles or the subscription have changed"
+    SCHEMA_CHANGE = "a schema change or a script is to be delivered"
+    BACKLOG = "many commands are to be delivered"
+    ERROR = "an error"
+
+
+class Ending(BaseModel):
+    """What the task answers with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    why: Why
+    result: JobResult
+    """Of the run up to then, what came before the task included; with the error, where one ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentDelivery:
+    """What the task begins with. It travels pickled inside the function that Spark runs, password and all."""
+
+    delivery: Delivery
+    distribution: Connection
+    row: RunRow
+    subscription: SubscriptionRecord
+    left_out: tuple[LeftOut, ...]
+    state: DeliveryState
+    """Read before all else that is here."""
+    so_far: JobResult
+    """Of the run, up to here."""
+    polling_interval: float
+    lifeline: LifelineAddress
+
+    def __call__(self, one: Iterable[int]) -> Iterator[str]:
+        """Deliver until something ends it, and yield the `Ending`, for `mapPartitions` over any one element."""
+        prepare_worker()
+        consume(one)
+        yield self._deliver().model_dump_json()
+
+    def _deliver(self) -> Ending:
+        with ExitStack() as opened:
+            try:
+                lifeline = opened.enter_context(self.lifeline.join())
+                database = opened.enter_context(DistributionDatabase(self.distribution))
+                listener = opened.enter_context(Listener(self.distribution, self.row.record.publication_id))
+                applier = opened.enter_context(_KeptApplier(self.delivery))
+            except ReplicationError as error:
+                return Ending(why=Why.ERROR, result=self.so_far.model_copy(update={"error": error.report}))
+            return _Task(self, lifeline, database, listener, applier).run()
+
+
+class _KeptApplier:
+    """An applier that is opened when there is something to apply, and kept for what comes later."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._opened = ExitStack()
+        self._applier: Applier | None = None
+        self._looked = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.drop()
+
+    def get(self) -> Applier:
+        """Return it, with what the catalogue says now, or said a moment ago."""
+        now = time.monotonic()
+        if self._applier is None:
+            it = self._delivery
+            applier = dialect_of(it.connection).applier(it.connection, it.key, it.articles, it.options)
+            self._applier, self._looked = self._opened.enter_context(applier), now
+        elif now - self._looked > _CATALOGUE_HOLDS_SECONDS:
+            self._applier.look_again()
+            self._looked = now
+        return self._applier
+
+    def flush(self) -> None:
+        if self._applier is not None:
+            self._applier.flush()
+
+    def drop(self) -> None:
+        """Close it, whatever state it is in: what is open is rolled back."""
+        self._applier = None
+        self._opened.close()
+
+
+class _Task:
+    def __init__(
+        self,
+        resident: ResidentDelivery,
+        lifeline: Lifeline,
+        database: DistributionDatabase,
+        listener: Listener,
+        applier: _KeptApplier,
+    ) -> None:
+        self._resident = resident
+        self._lifeline = lifeline
+        self._database = database
+        self._listener = listener
+        self._applier = applier
+        self._record = resident.row.record
+        self._watermark = resident.delivery.watermark
+        self._total = resident.so_far
+        self._began = self._reported = self._state_seen = time.monotonic()
+        self._unreported = False
+
+    def run(self) -> Ending:
+        try:
+            while (why := self._round()) is None:
+                pass
+            self._applier.flush()
+        except ReplicationError as error:
+            self._applier.drop()
+            return Ending(why=Why.ERROR, result=self._timed().model_copy(update={"error": error.report}))
+        return Ending(why=why, result=self._timed())
+
+    def _round(self) -> Why | None:
+        """Deliver what is registered, or wait for something to be. Return why nothing more is delivered here."""
+        if self._lifeline.is_cut():
+            return Why.ASKED
+        batches = self._database.batches.after(self._record, self._watermark, _MOST_BATCHES)
+        if not batches:
+            return self._rest()
+        chosen = _together(batches)
+        if not chosen or sum(it.commands for it in batches) >= _BACKLOG:
+            return Why.BACKLOG
+        after = self._state_after()
+        if after is None:
+            return Why.CHANGED
+        if after.changes_schema:
+            return Why.SCHEMA_CHANGE
+        self._deliver(chosen, after)
+        if time.monotonic() - self._reported > _REPORTED_EVERY_SECONDS:
+            self._report()
+        return None
+
+    def _rest(self) -> Why | None:
+        now, seconds = time.monotonic(), self._resident.polling_interval
+        if self._unreported:
+            seconds = min(seconds, max(0.0, self._reported + _REPORTED_EVERY_SECONDS - now))
+        if self._lifeline.wait(self._listener.fileno(), seconds):
+            return Why.ASKED
+        # What was told is all the same: everything is looked for.
+        self._listener.wait(_TOLD_SECONDS)
+        now = time.monotonic()
+        if self._unreported and now - self._reported > _REPORTED_EVERY_SECONDS:
+            self._report()
+        if now - self._state_seen > _STATE_HOLDS_SECONDS and self._state_after() is None:
+            return Why.CHANGED
+        return None
+
+    def _state_after(self) -> StateAfter | None:
+        """Return what is registered after the watermark; None where it is not as it was when the task began."""
+        after = self._database.delivery_states.after(self._record, self._resident.subscription, self._watermark)
+        self._state_seen = time.monotonic()
+        if after is None or after.state != self._resident.state:
+            return None
+        is_gone = after.removed_xact_seqno is not None and after.removed_xact_seqno > self._watermark
+        return None if is_gone else after
+
+    def _deliver(self, batches: Sequence[Batch], after: StateAfter) -> None:
+        """Deliver batches. Raises what keeps one from it; what is committed is counted."""
+        for it in batches:
+            if not is_small(it):
+                require_all_commands(self._record, it)
+        tokens: tuple[PendingToken, ...] = ()
+        if after.has_tokens:
+            tokens = self._database.tracer_tokens.pending(self._record, self._resident.subscription)
+        last, distribution = batches[-1].last_xact_seqno, self._resident.distribution
+        left_out = tuple(it for it in self._resident.left_out if it.last is None or it.last > self._watermark)
+        delivery = replace(
+            self._resident.delivery,
+            watermark=self._watermark,
+            registered=RegisteredBatches.of(distribution, batches),
+            tracers=TracerArrivals(distribution, self._resident.subscription.subscription_id, tokens)
+            if tokens
+            else None,
+        )
+        stored = StoredRange(self._record, tuple(batches), self._watermark, last, None, left_out)
+        result = deliver_few(delivery, self._applier.get(), stored.commands())
+        self._unreported = True
+        self._total = self._total.plus(result.model_copy(update={"error": None}))
+        self._watermark = bytes.fromhex(result.last_xact_seqno or "")
+        result.raise_error()
+        if batches[-1].log_bytes:
+            self._total = self._total.model_copy(update={"latency_ms": latency_ms(batches[-1].last_commit_time)})
+        self._pass_over(tokens, last, leaves_out=bool(left_out))
+
+    def _pass_over(self, tokens: Sequence[PendingToken], last: bytes, *, leaves_out: bool) -> None:
+        """Set the watermark where the batches ended in commands that were left out, or in tracer tokens."""
+        to = to_be_passed(tokens, self._watermark, last, None, leaves_out=leaves_out)
+        if to is not None:
+            it = self._resident.delivery
+            with dialect_of(it.connection).subscriber(it.connection, it.key, "tranrepl distribution") as subscriber:
+                subscriber.move_watermark(self._watermark, to)
+            self._watermark = to
+            self._total = self._total.model_copy(update={"last_xact_seqno": to.hex()})
+        if tokens:
+            self._database.tracer_tokens.record_arrivals(self._record, self._resident.subscription, self._watermark)
+
+    def _report(self) -> None:
+        """Record what was delivered: it outlives a crash of the Subscriber by then."""
+        self._applier.flush()
+        self._database.deliveries.record(self._record, self._resident.subscription, self._total.minutes)
+        self._total = self._total.recorded()
+        self._database.history.record_progress(self._resident.row, self._timed())
+        self._reported, self._unreported = time.monotonic(), False
+
+    def _timed(self) -> JobResult:
+        seconds = self._resident.so_far.seconds + time.monotonic() - self._began
+        return self._total.model_copy(update={"seconds": seconds})
+
+
+def _together(batches: Sequence[Batch]) -> list[Batch]:
+    """Return the first batches, as many as are delivered together; none where the first one is too large."""
+    chosen: list[Batch] = []
+    commands = log_bytes = 0
+    for it in batches:
+        commands, log_bytes = commands + it.commands, log_bytes + it.log_bytes
+        if commands > _MOST_TOGETHER or log_bytes > _MOST_BYTES_TOGETHER:
+            break
+        chosen.append(it)
+    return chosen

@@ -1,0 +1,126 @@
+"""What the distribution database says of how a subscription is delivered to: read in one query, to be compared with
+what a delivery that stays up has begun with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.database.subscriptions import SubscriptionRecord
+from tranrepl.distributor.database.tracer_tokens import on_the_way
+from tranrepl.distributor.tables import (
+    msarticle_subscriptions,
+    msarticles,
+    mspublications,
+    msschema_changes,
+    mssubscriptions,
+    mstracer_tokens,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryState:
+    """Where two are equal, nothing that a delivery has read has changed from the one to the other."""
+
+    status: str
+    """The subscription's."""
+    settings: tuple[str | bytes | None, ...]
+    """What else is registered of publication and subscription."""
+    definitions: str | None
+    """A digest of the articles' definitions."""
+    article_states: str | None
+    """A digest of what the subscription's articles wait for, and of the snapshots that they began with."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateAfter:
+    """A state, and what of the commands after a transaction is no row of a table."""
+
+    state: DeliveryState
+    removed_xact_seqno: bytes | None
+    """Last transaction whose commands clean-up has removed."""
+    changes_schema: bool
+    """Whether there is a schema change or a script among them."""
+    has_tokens: bool
+    """Whether the subscription lacks a tracer token."""
+
+
+class DeliveryStates:
+    """Reads them."""
+
+    def __init__(self, database: DatabaseConnection) -> None:
+        self._database = database
+
+    def after(
+        self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes
+    ) -> StateAfter | None:
+        """Return the state, with what is registered after a transaction; None where publication or subscription are
+        not registered any more.
+
+        It is asked for after the batches to be delivered are known: a snapshot that begins later shows all of them.
+        """
+        query = _query(record, subscription)
+        with self._database.transaction() as connection:
+            row = connection.execute(query, {"after": xact_seqno}).one_or_none()
+        if row is None:
+            return None
+        settings = (
+            row.store,
+            row.publisher_system,
+            row.subscription_version,
+            *map(_bytes, (row.redefined_xact_seqno, row.read_from, row.subscription_seqno)),
+        )
+        return StateAfter(
+            DeliveryState(row.status, settings, row.definitions, row.article_states),
+            _bytes(row.removed_xact_seqno),
+            row.changes_schema,
+            row.has_tokens,
+        )
+
+
+def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Select[tuple[object, ...]]:
+    number = subscription.subscription_id
+    changes = sa.exists().where(
+        msschema_changes.c.publication_id == record.publication_id,
+        msschema_changes.c.xact_seqno > sa.bindparam("after", type_=sa.LargeBinary),
+    )
+    return (
+        sa.select(
+            mspublications.c.store,
+            mspublications.c.publisher_system,
+            mspublications.c.redefined_xact_seqno,
+            mspublications.c.removed_xact_seqno,
+            mssubscriptions.c.status,
+            mssubscriptions.c.subscription_seqno,
+            mspublications.c.read_from,
+            sa.cast(sa.literal_column("mssubscriptions.xmin"), sa.Text).label("subscription_version"),
+            _digest(msarticles, "article_id", msarticles.c.publication_id == record.publication_id).label(
+                "definitions"
+            ),
+            _digest(msarticle_subscriptions, "article", msarticle_subscriptions.c.subscription_id == number).label(
+                "article_states"
+            ),
+            changes.label("changes_schema"),
+            sa.exists().select_from(mstracer_tokens).where(on_the_way(record, subscription)).label("has_tokens"),
+        )
+        .select_from(mspublications.join(mssubscriptions))
+        .where(mspublications.c.publication_id == record.publication_id, mssubscriptions.c.subscription_id == number)
+    )
+
+
+def _digest(table: sa.Table, key: str, chosen: sa.ColumnElement[bool]) -> sa.ScalarSelect[str]:
+    """Return a digest of the versions of some rows: whoever writes a row makes a new one."""
+    name = sa.cast(table.c[key], sa.Text)
+    version = sa.cast(sa.literal_column(f"{table.name}.xmin"), sa.Text)
+    place = sa.cast(sa.literal_column(f"{table.name}.ctid"), sa.Text)
+    each = sa.func.concat_ws(":", name, version, place)
+    rows = sa.func.string_agg(each, aggregate_order_by(sa.literal(","), table.c[key]))
+    return sa.select(sa.func.md5(rows)).where(chosen).scalar_subquery()
+
+
+def _bytes(value: object) -> bytes | None:
+    return None if value is None else bytes(value)  # type: ignore[call-overload]
