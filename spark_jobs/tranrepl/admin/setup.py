@@ -66,7 +66,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             _remember_identities(database, record, publisher, tables, known)
             for done in [*_set_up_schema_changes(publication, publisher), *publisher.set_up(tables)]:
                 say(done)
-            database.publications.start_watermark(record, publisher.kept_from())
+            _start_watermark(database, record, publisher)
             # The tables were described before.
             begins_after = publisher.end_of_log()
         record = database.publications.get(publication.publication)
@@ -85,6 +85,12 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             _set_up_subscription(topology, database, record, subscription, say)
             for done in pass_to_definitions(changed, subscription, stored):
                 say(done)
+
+
+def _start_watermark(database: DistributionDatabase, record: PublicationRecord, publisher: Publisher) -> None:
+    """Register from where the log is read, unless it is: then a log reader may be reading it now."""
+    if record.registered_to is None:
+        database.publications.start_watermark(record, publisher.kept_from())
 
 
 def _set_up_schema_changes(publication: Publication, publisher: Publisher) -> list[str]:

@@ -84,6 +84,13 @@ mspublications = sa.Table(
         _Seqno,
         comment="Place behind the last transaction at which setup changed definitions of articles",
     ),
+    sa.Column(
+        "articles_version",
+        sa.Integer,
+        nullable=False,
+        server_default="0",
+        comment="How often articles were changed other than by a batch",
+    ),
 )
 
 msrepl_version = sa.Table(

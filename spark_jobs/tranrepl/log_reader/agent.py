@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from tranrepl.distributor.database import PublicationRecord
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten
+from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.position import FIRST_POSITION, Position
@@ -35,11 +37,11 @@ def idle_result(
         unposted = post_due_token(request.publication, opened)
         notices = [*unposted]
         up_to = opened.publisher.readable_end_of_log(notices.append)
-        record, found_change = _pass_over(opened, opened.record, up_to)
+        record, found_change = pass_over(opened, opened.record, up_to)
         if not found_change and request.publication.replicate_ddl and differing(opened, articles):
             # The log may announce that after where it was looked at.
             up_to = max(up_to, opened.publisher.readable_end_of_log(_say_nothing))
-            record, found_change = _pass_over(opened, record, up_to)
+            record, found_change = pass_over(opened, record, up_to)
         empty_up_to = record.registered_to or FIRST_POSITION
         if found_change:
             expect(empty_up_to, up_to)
@@ -63,13 +65,14 @@ def _say_nothing(_: str) -> None:
     pass
 
 
-def _pass_over(opened: OpenLogReader, record: PublicationRecord, up_to: Position) -> tuple[PublicationRecord, bool]:
+def pass_over(opened: OpenLogReader, record: PublicationRecord, up_to: Position) -> tuple[PublicationRecord, bool]:
     """Pass over the log up to there, or up to its first change. Returns what is registered then, and whether there was
     a change."""
+    ask = partial(asking_for_the_log, opened.database, record.publication_id)
     while True:
-        probe = opened.publisher.probe(up_to)
+        probe = ask(partial(opened.publisher.probe, up_to))
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):
             record = opened.database.batches.register(record, None, probe.empty_up_to)
-        opened.publisher.advance(probe.empty_up_to)
+        ask(partial(opened.publisher.advance, probe.empty_up_to))
         if probe.found_change or probe.empty_up_to >= up_to:
             return record, probe.found_change

@@ -1,38 +1,20 @@
-"""The log reader job: the Publisher's log into the store, batch by batch.
-
-A batch counts once it is registered; only then is the log given up. Whatever was written before stays invisible.
-"""
+"""The log reader job: the Publisher's log into the store, once up to its end, or for as long as the job stays up."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
-from tranrepl.distributor.command_file import mounted_path
-from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.distributor.store import folder_path, new_folder, remove_folder
-from tranrepl.errors import ErrorReport, InternalError, ReplicationError
-from tranrepl.failpoint import Failpoint, reach
+from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import LogReaderRequest
-from tranrepl.jobs.results import JobResult, latency_ms
-from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten, reinitialize_without_old_rows
-from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
-from tranrepl.log_reader.tracer_tokens import stored_tokens
-from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.clock_difference import ClockDifference
-from tranrepl.model.commands import NO_ARTICLE_ID
-from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.publisher.log_range import Limits, LogRange
-from tranrepl.publisher.log_read import LogRead, ReadFailure
-from tranrepl.settings.following import follow, new_edits
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.staying import staying
+from tranrepl.log_reader.draining import LogReader
+from tranrepl.log_reader.opening import open_log_reader
+from tranrepl.log_reader.resident import ResidentLogReader
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
@@ -40,24 +22,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LACKS_OLD_ROWS = "the log lacks old rows of its table"
-_MOST_LOOKS = 5
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What one task of a Spark action read, and wrote to a folder of the store."""
-
-    folder: str
-    read: LogRead
-
 
 def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str, Connection]) -> JobResult:
-    """Read all that was committed before now. The result, error or not, is in the history."""
+    """Read all that was committed before now, or until the job's time is over. The result, error or not, is in the
+    history."""
+    topology = Topology(request.publication, connections)
+    if request.stay_until is None:
+        result = _drain(spark, request, topology)
+    else:
+        result = ResidentLogReader(spark, request, topology, staying(request.stay_until)).run()
+    for notice in result.notices:
+        log.warning("%s", notice)
+    return result
+
+
+def _drain(spark: SparkSession, request: LogReaderRequest, topology: Topology) -> JobResult:
     clock = time.perf_counter()
-    with open_log_reader(Topology(request.publication, connections)) as opened:
-        reader = _LogReader(spark, request, opened)
+    with open_log_reader(topology) as opened:
+        reader = LogReader(spark, request, opened)
         row = opened.database.history.begin_run(opened.record)
         reader.record_progress = lambda so_far: opened.database.history.record_progress(row, so_far)
         error: ReplicationError | None = None
@@ -69,266 +51,4 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
             update={"seconds": time.perf_counter() - clock, "error": error.report if error else None}
         )
         opened.database.history.end_run(row, result)
-    for notice in result.notices:
-        log.warning("%s", notice)
     return result
-
-
-class _LogReader:
-    def __init__(self, spark: SparkSession, request: LogReaderRequest, opened: OpenLogReader) -> None:
-        self._spark = spark
-        self._publication = request.publication
-        self._settings = request.publication.log_reader
-        self._opened = opened
-        self._record: PublicationRecord = opened.record
-        self._start = opened.start
-        # Before the articles are: what an article that is added meanwhile needs is read by the next one.
-        notices: list[str] = []
-        self._up_to = opened.publisher.readable_end_of_log(notices.append)
-        self._articles = opened.database.articles.active(request.publication, opened.record)
-        # After the end was looked at: whatever script is before it was written down earlier.
-        self._scripts = opened.database.scripts.written(opened.record)
-        self._schema = SchemaFollower(request.publication, opened.database, opened.record)
-        self._clock = opened.publisher.clock_difference().minus(opened.database.clock_difference())
-        self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
-        seqno = self._record.registered_xact_seqno
-        self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
-        self.record_progress: Callable[[JobResult], None] = _record_nothing
-
-    def drain(self) -> None:
-        """Read batches until the log's end as it was at the start. Raises ReplicationError; what was registered
-        stays."""
-        while self._registered < self._up_to:
-            self._read_on()
-        for _ in range(_MOST_LOOKS):
-            if not self._is_altered_further_on():
-                break
-        self._warn(
-            reinitialize_rewritten(
-                self._opened, follow(self._publication, self._articles), self._articles, self._registered
-            )
-        )
-
-    def _is_altered_further_on(self) -> bool:
-        """Read on where a table is another one already than its article: the log may announce that after where reading
-        ended. Return whether there was more to read."""
-        if self._schema.reading is None or not differing(self._opened, self._articles):
-            return False
-        self._up_to = max(self._up_to, self._opened.publisher.readable_end_of_log(_say_nothing))
-        self._scripts = self._opened.database.scripts.written(self._record)
-        if self._registered >= self._up_to:
-            return False
-        while self._registered < self._up_to:
-            self._read_on()
-        return True
-
-    @property
-    def _registered(self) -> Position:
-        return self._record.registered_to or FIRST_POSITION
-
-    def _read_on(self, stop_at: bytes | None = None) -> None:
-        """Read one batch more, or two side by side."""
-        self._take(self._ranges(stop_at))
-
-    def _take(self, ranges: Sequence[LogRange]) -> None:
-        written = self._write(ranges)
-        for place, it in enumerate(written):
-            if len(written) > 1 and it.read.failure is ReadFailure.TOO_MANY_READERS:
-                # Another job was faster: what is left is read by itself.
-                self._remove(written[place:])
-                self._two_at_once = False
-                break
-            if it.read.error is not None or it.read.refusal is not None:
-                self._remove(written[place:])
-                self._read_on_before(ranges[place], it.read)
-                return
-            if it.read.ends_in_transaction or (it.read.needs_article_id and it.read.end is None):
-                self._remove(written[place:])
-                self._schema.take_ids()
-                return
-            self._register(it)
-            if it.read.needs_article_id:
-                self._schema.take_ids()
-            if not it.read.complete or it.read.schema_changes:
-                self._remove(written[place + 1 :])
-                # As long as a limit cuts the first reading short, another one is in vain, and what was read beside a
-                # schema change was read by the definitions before.
-                self._two_at_once = False
-                break
-        self._advance()
-
-    def _read_on_before(self, log_range: LogRange, read: LogRead) -> None:
-        """Read again up to before a transaction that cannot be read: it may already be written in part."""
-        if read.failure is ReadFailure.TOO_LONG:
-            compact = log_range.compact()
-            if compact is not None:
-                self._take([compact])
-                return
-            self._read_on_before_what_is_too_long(log_range)
-        if read.error is not None:
-            raise read.error.to_exception()
-        if read.refusal is not None and read.last_commit is None:
-            reason = _LACKS_OLD_ROWS if read.lacks_old_rows else read.rows_unknown
-            if reason is not None and self._reinitialized(read.refusal, reason):
-                return
-            raise read.refusal.to_exception()
-        self._read_on(stop_at=None if read.last_commit is None else bytes.fromhex(read.last_commit))
-
-    def _reinitialized(self, refusal: ErrorReport, reason: str) -> bool:
-        """Reinitialize the article whose rows the log does not show. Returns whether reading can go on."""
-        article = next(it for it in self._articles if str(it.source) == refusal.article)
-        publication = follow(self._publication, self._articles)
-        done = reinitialize_without_old_rows(self._opened, publication, article, reason)
-        if done is None:
-            return False
-        self._warn(done)
-        self._articles = self._opened.database.articles.active(self._publication, self._record)
-        return True
-
-    def _notice(self, what: Sequence[str]) -> None:
-        for it in what:
-            log.warning("%s", it)
-        self.result = self.result.noticing(what)
-
-    def _warn(self, what: Sequence[str]) -> None:
-        """Notice what schema changes and rewritten tables cost or ask for."""
-        self._notice(what)
-        self.result = self.result.warning_of_schema_changes(what)
-
-    def _read_on_before_what_is_too_long(self, log_range: LogRange) -> None:
-        """Find a change that is too long, read up to before it, and raise the error that names it."""
-        found = log_range.find_too_long()
-        if found is None:
-            return
-        before = found.readable_to
-        while before is not None and self._start < before:
-            self._take([log_range.between(self._start, before)])
-        raise found.error()
-
-    def _ranges(self, stop_at: bytes | None) -> Sequence[LogRange]:
-        """Return all of the log, or each of its first two ranges by itself. Raises ReplicationError where others read
-        it, as many as the server allows."""
-        readers = self._opened.publisher.readers()
-        whole = self._whole_range(readers, stop_at)
-        if not self._two_at_once or stop_at is not None or readers == 1:
-            return [whole]
-        ranges = whole.side_by_side()[:2]
-        if len(ranges) > 1 and self._schema.are_ahead(self._opened.publisher, self._articles):
-            # What were read beside a schema change would be read again.
-            return [self._whole_range(readers, stop_at)]
-        return ranges
-
-    def _whole_range(self, readers: int, stop_at: bytes | None) -> LogRange:
-        limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
-        return self._opened.publisher.log_range(
-            self._articles, self._start, self._up_to, limits, readers, self._schema.reading, self._scripts
-        )
-
-    def _write(self, ranges: Sequence[LogRange]) -> list[_Written]:
-        from tranrepl.log_reader.storing import store_commands
-
-        folders = [new_folder() for _ in ranges]
-        with self._timed("read_to_store"):
-            reads = store_commands(self._spark, ranges, [folder_path(self._record, it) for it in folders])
-        slowest = max(reads, key=lambda it: it.read_seconds + it.decode_seconds + it.transform_seconds)
-        self._add_seconds(read=slowest.read_seconds, decode=slowest.decode_seconds, transform=slowest.transform_seconds)
-        return [_Written(*it) for it in zip(folders, reads, strict=True)]
-
-    def _register(self, written: _Written) -> None:
-        read = written.read
-        if read.end is None:
-            raise InternalError("a read of the log ended nowhere")
-        batch = _batch(written.folder, read, self._clock)
-        if batch is None:
-            self._remove([written])
-        if read.schema_changes:
-            self._warn(self._schema.reinitialize(read, self._articles))
-            reach(Failpoint.SCHEMA_CHANGED)
-        with self._timed("register"):
-            # The sessions that read were new ones. Had the server been restarted since its log was looked at, perhaps
-            # from a backup, this session would have ended.
-            self._opened.publisher.require_session()
-            self._record = self._opened.database.batches.register(
-                self._record,
-                batch,
-                read.end,
-                stored(read),
-                read.definitions,
-                stored_scripts(read),
-                stored_tokens(read, self._clock),
-            )
-            self._start = read.end
-        before, self._articles = self._articles, self._schema.registered(self._articles, read)
-        reach(Failpoint.REGISTERED)
-        if batch is not None:
-            self._add(batch, read, [*before, *self._articles, *read.definitions])
-        self._notice(read.notices)
-        self._warn(new_edits(self._publication, before, self._articles))
-        log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
-
-    def _advance(self) -> None:
-        with self._timed("advance"):
-            self._opened.publisher.advance(self._registered)
-        reach(Failpoint.ADVANCED)
-        self.record_progress(self.result)
-
-    def _remove(self, written: Sequence[_Written]) -> None:
-        for it in written:
-            remove_folder(self._spark, folder_path(self._record, it.folder))
-
-    def _add(self, batch: Batch, read: LogRead, articles: Sequence[RegisteredArticle]) -> None:
-        names = {article.article_id: str(article.source) for article in articles}
-        self.result = self.result.plus(
-            JobResult(
-                transactions=batch.transactions,
-                commands=batch.commands,
-                batches=1,
-                last_xact_seqno=batch.last_xact_seqno.hex(),
-                commands_by_article=_by_name(read.commands_by_article, names),
-                schema_changes=len(read.schema_changes),
-                latency_ms=latency_ms(batch.last_commit_time),
-            )
-        )
-
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self._add_seconds(**{phase: time.perf_counter() - started})
-
-    def _add_seconds(self, **phases: float) -> None:
-        self.result = self.result.plus(JobResult(phases=phases))
-
-
-def _by_name(counts: Mapping[int, int], names: Mapping[int, str]) -> dict[str, int]:
-    """Add up numbers of commands by the names of their articles, of which several definitions may have commands."""
-    by_name: Counter[str] = Counter()
-    for number, count in counts.items():
-        if number != NO_ARTICLE_ID:
-            by_name[names[number]] += count
-    return dict(by_name)
-
-
-def _say_nothing(_: str) -> None:
-    pass
-
-
-def _record_nothing(_: JobResult) -> None:
-    pass
-
-
-def _batch(folder: str, read: LogRead, clock: ClockDifference) -> Batch | None:
-    """Return the batch to register; None where nothing was stored."""
-    if read.first_xact_seqno is None or read.last_xact_seqno is None:
-        return None
-    return Batch(
-        folder,
-        bytes.fromhex(read.first_xact_seqno),
-        bytes.fromhex(read.last_xact_seqno),
-        _EPOCH + timedelta(microseconds=read.first_commit_time or 0),
-        _EPOCH + timedelta(microseconds=read.last_commit_time or 0),
-        read.changed_transactions,
-        sum(read.commands_by_article.values()),
-        read.message_bytes,
-        clock.microseconds,
-    )

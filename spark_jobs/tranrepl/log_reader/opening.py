@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.log_reader.continuity import continuation
+from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.model.position import Position
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.topology import Topology
@@ -23,16 +25,17 @@ class OpenLogReader:
 
 
 @contextmanager
-def open_log_reader(topology: Topology) -> Iterator[OpenLogReader]:
+def open_log_reader(topology: Topology, *, ask: bool = True) -> Iterator[OpenLogReader]:
     """Connect to the distribution database and the Publisher, and let the log be kept from the registered position.
 
     Raises MustBeReinitializedError where the log is kept no more, or is not the one that is registered, TransientError
-    where another session reads it.
+    where another session reads it. A log reader that stays up lets go of it for a moment, unless it is not to be asked.
     """
     with topology.distributor() as database:
         record = database.publications.get(topology.publication.publication)
         with topology.publisher("tranrepl log reader") as publisher:
-            record, start = _agreed(publisher, database, record)
+            agree = partial(_agreed, publisher, database, record)
+            record, start = asking_for_the_log(database, record.publication_id, agree) if ask else agree()
             yield OpenLogReader(database, record, publisher, start)
 
 

@@ -29,9 +29,22 @@ from tranrepl.publisher.log_read import LogRead, ReadSchemaChange, ReadScript, R
 def read_commands(log: LogRange, report: Callable[[LogRead], None]) -> Iterator[pa.RecordBatch]:
     """Yield commands (row layout); at the end, pass an account of the read to `report`. Errors are in it, never
     raised."""
+    yield from _reported(read_log(log), report)
+
+
+def read_part(
+    log: LogRange, filters: RowFilters | None, part: LogPart, report: Callable[[LogRead], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a part's commands, as `read_commands` does. The part begins and ends with a transaction."""
+    yield from _reported(_read(log, filters, iter([part])), report)
+
+
+def _reported(
+    reading: Generator[pa.RecordBatch, None, LogRead], report: Callable[[LogRead], None]
+) -> Iterator[pa.RecordBatch]:
     account = LogRead()
     try:
-        account = yield from read_log(log)
+        account = yield from reading
     except LogReadError as stopped:
         account = account.model_copy(update={"error": stopped.error.report, "failure": stopped.failure})
     except ReplicationError as error:
@@ -42,12 +55,13 @@ def read_commands(log: LogRange, report: Callable[[LogRead], None]) -> Iterator[
 def read_log(log: LogRange) -> Generator[pa.RecordBatch, None, LogRead]:
     """Yield commands; return the account of the read. Raises LogReadError, and ReplicationError of a row filter."""
     with log.row_filters() as filters:
-        return (yield from _read(log, filters))
+        return (yield from _read(log, filters, log.changes()))
 
 
-def _read(log: LogRange, filters: RowFilters | None) -> Generator[pa.RecordBatch, None, LogRead]:
+def _read(
+    log: LogRange, filters: RowFilters | None, parts: Iterator[LogPart]
+) -> Generator[pa.RecordBatch, None, LogRead]:
     commands_of, account, tally = CommandsOfChanges(log.positions, filters), _Account(), _Tally()
-    parts = log.changes()
     while (part := account.next_of(parts)) is not None:
         reach(Failpoint.FETCHED)
         started = time.perf_counter()

@@ -26,7 +26,9 @@ Report = Callable[[int, LogRead, str | None], None]
 _Account = tuple[int, str, str | None]
 
 
-class _Accounts(AccumulatorParam[list[_Account]]):
+class Accounts(AccumulatorParam[list[_Account]]):
+    """Accounts of the tasks of one action, each with its number."""
+
     def zero(self, value: list[_Account]) -> list[_Account]:  # noqa: ARG002
         return []
 
@@ -41,7 +43,7 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], paths: Seque
     Not a Python data source: Spark would plan it again for every batch. Accounts come by an accumulator:
     a row for it, or an observation, costs every row. Raises ConfigurationError where the store cannot be written.
     """
-    accounts = spark.sparkContext.accumulator([], _Accounts())
+    accounts = spark.sparkContext.accumulator([], Accounts())
 
     def report(number: int, account: LogRead, file: str | None) -> None:
         accounts.add([(number, account.model_dump_json(), file)])
@@ -57,7 +59,7 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], paths: Seque
             one_row = spark.range(0, 1, 1, 1)
             one_row.mapInArrow(partial(_commands, log, report), ROW_LAYOUT_DDL).write.parquet(path)
     except (PySparkException, Py4JError) as error:
-        raise _store_error(paths[0], error) from error
+        raise store_error(paths[0], error) from error
     # Of a task that Spark ran again, the last one counts.
     reported = {number: (account, file) for number, account, file in accounts.value}
     if len(reported) != len(ranges):
@@ -102,7 +104,8 @@ _STORE_FAILURES = (
 )
 
 
-def _store_error(path: str, error: Exception) -> ReplicationError:
+def store_error(path: str, error: Exception) -> ReplicationError:
+    """Return what ended a Spark action that writes to this path of the store."""
     text = str(error)
     if LOST_WORKER in text:
         return TransientError(

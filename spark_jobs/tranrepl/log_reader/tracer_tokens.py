@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tranrepl.distributor.database import StoredToken
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, StoredToken
 from tranrepl.errors import MissingRightError
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.clock_difference import ClockDifference, moment_of
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.log_read import LogRead
+from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Publication
+
+
+def is_token_due(publication: Publication, database: DistributionDatabase, record: PublicationRecord) -> bool:
+    """Return whether `tracer_interval` asks for a token, which whoever asks has to post."""
+    interval = publication.tracer_interval
+    return interval is not None and database.tracer_tokens.take_turn(record, timedelta(seconds=interval))
 
 
 def post_due_token(publication: Publication, opened: OpenLogReader) -> list[str]:
     """Post a token where `tracer_interval` asks for one. Return why it could not be posted, in words: the log is read
     all the same."""
-    interval = publication.tracer_interval
-    if interval is None or not opened.database.tracer_tokens.take_turn(opened.record, timedelta(seconds=interval)):
-        return []
+    return post_token(opened.publisher) if is_token_due(publication, opened.database, opened.record) else []
+
+
+def post_token(publisher: Publisher) -> list[str]:
+    """Post a token. Return why it could not be posted, in words."""
     try:
-        opened.publisher.post_token(TracerToken.new(opened.publisher.name))
+        publisher.post_token(TracerToken.new(publisher.name))
     except MissingRightError as error:
         return [f"no tracer token was posted, as tracer_interval asks: {error.message}; {error.report.remedy}"]
     return []

@@ -20,6 +20,7 @@ from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, LogRange
+from tranrepl.publisher.log_stream import LogStream
 from tranrepl.publisher.positions import Positions
 from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.publisher.snapshot import Snapshot
@@ -298,6 +299,12 @@ class Publisher(Protocol):
     ) -> LogRange:
         """Return the log from `start`, where it is kept from or later, to `up_to`, for so many readers at most. Without
         `schema`, schema changes are not followed. `scripts`: digests of those that were written; no other is read."""
+        ...
+
+    def log_stream(
+        self, articles: Sequence[RegisteredArticle], start: Position, schema: SchemaReading | None = None
+    ) -> LogStream | None:
+        """Return the log from `start` on, as it is written; None where it may be read by ranges only."""
         ...
 
     def refuse_script(self, script: str) -> None:

@@ -23,7 +23,7 @@ from tranrepl.admin.trace import newest_tokens, post_token
 from tranrepl.distribution import delivery
 from tranrepl.errors import MissingRightError
 from tranrepl.failpoint import Failpoint
-from tranrepl.log_reader import job as log_reader_job
+from tranrepl.log_reader import draining
 from tranrepl.model.tracer_token import TracerToken
 
 _ROWS = "SELECT id FROM t ORDER BY id"
@@ -162,7 +162,7 @@ def test_a_token_is_registered_once_though_the_log_reader_dies(
 ) -> None:
     token = post_token(site.topology)
     with monkeypatch.context() as patched:
-        patched.setattr(log_reader_job, "reach", _kill_at(failpoint))
+        patched.setattr(draining, "reach", _kill_at(failpoint))
         with pytest.raises(_Killed):
             site.read_log()
     site.run()

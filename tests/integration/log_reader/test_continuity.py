@@ -31,7 +31,7 @@ from support.server_copies import back_up, catch_up, promote, restore, standby_o
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.errors import MustBeReinitializedError, TransientError
-from tranrepl.log_reader.job import _LogReader
+from tranrepl.log_reader.draining import LogReader
 from tranrepl.publisher.log_range import LogRange
 
 
@@ -139,16 +139,16 @@ def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
     # It is restored between the probe of its log and the reading.
     registered = watermark(site)
     site.at_publisher("CREATE TABLE other (filler text)")
-    original = _LogReader._write
+    original = LogReader._write
 
-    def restored(reader: _LogReader, readings: Sequence[LogRange]) -> object:
+    def restored(reader: LogReader, readings: Sequence[LogRange]) -> object:
         monkeypatch.undo()
         restore(server, backup)
         grow(site, registered)
         insert(site, 4, 5, "after")
         return original(reader, readings)
 
-    monkeypatch.setattr(_LogReader, "_write", restored)
+    monkeypatch.setattr(LogReader, "_write", restored)
     with pytest.raises(TransientError):
         run(site)
     assert_refused_everywhere(site, tmp_path, "the log went back")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.database.publications import PublicationRecord, count_articles_changed
 from tranrepl.distributor.tables import ArticleStatus, msarticles
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
@@ -46,6 +46,7 @@ class Articles:
                     connection.execute(msarticles.insert().values(**_article_values(record, article)))
                 else:
                     _renew(connection, kept[article.source].article_id, article)
+            count_articles_changed(connection, record.publication_id)
             return self._of_status(connection, record, ArticleStatus.ACTIVE)
 
     def reserve_ids(self, count: int) -> tuple[int, ...]:
@@ -61,6 +62,8 @@ class Articles:
         with self._database.transaction() as connection:
             for article in articles:
                 _renew(connection, article.article_id, article)
+                of_it = sa.select(msarticles.c.publication_id).where(msarticles.c.article_id == article.article_id)
+                count_articles_changed(connection, of_it.scalar_subquery())
 
     def registered(self, record: PublicationRecord) -> list[RegisteredArticle]:
         """Return the definitions in force."""

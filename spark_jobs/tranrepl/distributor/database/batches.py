@@ -65,20 +65,24 @@ class Batches:
         definitions: Sequence[RegisteredArticle] = (),
         scripts: Sequence[StoredScript] = (),
         tokens: Sequence[StoredToken] = (),
+        *,
+        same_articles: bool = False,
     ) -> PublicationRecord:
         """Register what was read after `record.registered_to`, in one transaction with the watermark, with the schema
         changes, scripts and tracer tokens in it, and with the definitions that the changes made. Who waits for a batch
         is notified.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
-        from which the next batch may have been read already. Raises FencedError where another log reader was faster.
+        from which the next batch may have been read already. Raises FencedError where another log reader was faster;
+        with `same_articles`, also where articles were changed since the record was read.
         """
+        read = mspublications.c.articles_version == record.articles_version if same_articles else sa.true()
         xact_seqno = batch.last_xact_seqno if batch else record.registered_xact_seqno
         commit_time = batch.last_commit_time if batch else record.registered_commit_time
         with self._database.transaction() as connection:
             moved = connection.execute(
                 mspublications.update()
-                .where(at_position(record))
+                .where(at_position(record), read)
                 .values(
                     registered_to=end.value,
                     registered_xact_seqno=xact_seqno,

@@ -46,6 +46,8 @@ class PublicationRecord:
     """A time by which the last registered transaction was committed; None where an earlier version registered it."""
     redefined_xact_seqno: bytes | None = None
     """Place behind the last transaction at which setup changed definitions of articles."""
+    articles_version: int = 0
+    """How often articles were changed other than by a batch."""
 
 
 _LOG_COLUMNS = (
@@ -211,6 +213,15 @@ def at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
     )
 
 
+def count_articles_changed(connection: sa.Connection, publication_id: int | sa.ScalarSelect[int]) -> None:
+    """Let no log reader register what it has read by the articles of before (`Batches.register`)."""
+    connection.execute(
+        mspublications.update()
+        .where(mspublications.c.publication_id == publication_id)
+        .values(articles_version=mspublications.c.articles_version + 1)
+    )
+
+
 def overtaken(where: str, record: PublicationRecord) -> FencedError:
     """Return the error of a log reader that another one was faster than."""
     return FencedError(
@@ -249,4 +260,5 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         fields["timeline"],
         fields["registered_commit_time"],
         bytes(redefined) if redefined is not None else None,
+        fields["articles_version"],
     )

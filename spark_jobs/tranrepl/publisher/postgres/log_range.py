@@ -129,9 +129,8 @@ class PostgresLogRange:
         return LACKS_OLD_ROWS_REMEDY.format(article.source)
 
     def _parts(self) -> Iterator[LogPart]:
-        relations = PublishedRelations(self.articles, self.by_table)
-        readers = (ScriptMessages(self.slot, self.scripts), TokenMessages(self.slot))
-        decoder = PgOutputDecoder(relations, self.limits, schema=self._schema_messages(), readers=readers)
+        decoder = self.decoder(self.limits)
+        relations = decoder.relations
         # A net change is that of a whole transaction.
         batches = whole_transactions(
             self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), relations.with_deferrable_key
@@ -145,9 +144,15 @@ class PostgresLogRange:
                 return
             if batch is None:
                 return
-            yield self._part(decoder, batch)
+            yield self.part(decoder, batch)
 
-    def _part(self, decoder: PgOutputDecoder, batch: pa.BinaryArray) -> LogPart:
+    def decoder(self, limits: Limits) -> PgOutputDecoder:
+        """Return what decodes messages of this part of the log in their order, from its beginning."""
+        relations = PublishedRelations(self.articles, self.by_table)
+        readers = (ScriptMessages(self.slot, self.scripts), TokenMessages(self.slot))
+        return PgOutputDecoder(relations, limits, schema=self._schema_messages(), readers=readers)
+
+    def part(self, decoder: PgOutputDecoder, batch: pa.BinaryArray) -> LogPart:
         before, started = decoder.message_bytes, time.perf_counter()
         decoded = decoder.decode(batch)
         seconds, commit = time.perf_counter() - started, decoded.last_commit

@@ -30,6 +30,7 @@ from tranrepl.publisher.postgres.left_behind import DROP_SCHEMA, drop_publicatio
 from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
+from tranrepl.publisher.postgres.log_stream import NO_LIMITS, PostgresLogStream
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
 from tranrepl.publisher.postgres.partitioning import partitionings
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitions
@@ -52,6 +53,7 @@ from tranrepl.publisher.postgres.sequences import own_sequences, published_seque
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
 from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState, object_name
+from tranrepl.publisher.postgres.standby_slots import slowest_standby
 from tranrepl.publisher.postgres.suggested_tables import no_such_table
 from tranrepl.publisher.postgres.table_ranges import table_sizes
 from tranrepl.publisher.postgres.teardown import find_removal, remove, require_no_reader
@@ -264,6 +266,13 @@ class PostgresPublisher:
             converted=not is_unconverted(self.session),
             by_table=articles_by_table(articles, found),
         )
+
+    def log_stream(
+        self, articles: Sequence[RegisteredArticle], start: Position, schema: SchemaReading | None = None
+    ) -> PostgresLogStream | None:
+        if slowest_standby(self.session) is not None and not self.slot.waits_for_standbys():
+            return None
+        return PostgresLogStream(self.log_range(articles, start, start, NO_LIMITS, schema=schema))
 
     def refuse_script(self, script: str) -> None:
         if (why := refusal(script)) is not None:

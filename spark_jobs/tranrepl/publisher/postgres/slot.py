@@ -164,6 +164,17 @@ class ReplicationSlot:
             self._session.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [slot.name])
         return [f"dropped replication slot {slot.name} at {self.where}"]
 
+    def waits_for_standbys(self) -> bool:
+        """Return whether the server sends who reads the slot itself nothing that standbys do not have: where it is a
+        failover slot."""
+        if self._version < 17:
+            return False
+        with translated_errors(self.where):
+            row = self._session.execute(
+                "SELECT failover FROM pg_catalog.pg_replication_slots WHERE slot_name = %s", [self.name]
+            ).fetchone()
+        return row == (True,)
+
     def advance(self, up_to: int) -> None:
         """Confirm that everything before `up_to` is registered, so that the Publisher may drop its log.
 

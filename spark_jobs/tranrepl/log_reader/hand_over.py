@@ -1,0 +1,37 @@
+"""The Publisher's log from one reader to another: a log reader that stays up lets go of it where another job asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.notifications import YIELD, notify
+from tranrepl.errors import ReplicationError
+
+Of = TypeVar("Of")
+_IN_USE = "55006"
+PATIENCE_SECONDS = 5.0
+ASK_SECONDS = 0.25
+"""How often the log is asked for, as long as another job has it."""
+
+
+def is_in_use(error: ReplicationError) -> bool:
+    """Return whether the log was not to be had because another session reads it."""
+    return error.report.code == _IN_USE
+
+
+def asking_for_the_log(database: DatabaseConnection, publication_id: int, work: Callable[[], Of]) -> Of:
+    """Do what takes the log for a moment. Where another session reads it, ask for it, and do it again, for some
+    seconds."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return work()
+        except ReplicationError as error:
+            if not is_in_use(error) or time.monotonic() >= deadline:
+                raise
+        with database.transaction() as connection:
+            notify(connection, publication_id, YIELD)
+        time.sleep(ASK_SECONDS)

@@ -1,0 +1,217 @@
+"""A log reader that stays up: what it follows, what it leaves to the draining, and who may read the log beside it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.child_job import LOG_READER, ChildJob, stay_for
+from support.observed import (
+    AUDIT,
+    ITEM,
+    assert_each_change_is_stored_once,
+    assert_each_change_was_made_once,
+    distribution_rows,
+    make_transactions,
+)
+from support.resident_reader import ResidentReader, follows, registered_commands, resident_reader, wait_for
+from support.site import Site
+from support.spark_here import SparkHere
+from tranrepl.admin.exec_script import exec_script
+from tranrepl.failpoint import Failpoint
+from tranrepl.model.tracer_token import TracerToken
+from tranrepl.publisher.postgres import log_stream
+
+pytestmark = pytest.mark.new_sessions
+
+_WALSENDERS = "FROM pg_stat_replication WHERE application_name = 'tranrepl log reader'"
+_HISTORY = "SELECT runstatus, delivered_transactions, delivered_commands FROM mslogreader_history"
+_CONFIRMED = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name LIKE 'tranrepl_purchasing_%'"
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), polling_interval=0.2, replicate_ddl=True)
+    site.at_publisher(ITEM)
+    site.set_up()
+    site.at_publisher(AUDIT)
+    site.at_subscriber(AUDIT)
+    return site
+
+
+def _write(site: Site, *numbers: int) -> None:
+    """Commit a transaction for each number: it inserts the item, updates it, and deletes the one before the last."""
+    for n in numbers:
+        site.at_publisher(
+            f"INSERT INTO item VALUES ({n}, {n}, 'item'); UPDATE item SET note = repeat('x', {n % 50}) WHERE id = {n}; "
+            f"DELETE FROM item WHERE id = {n} - 2"
+        )
+
+
+def _write_and_wait(site: Site, *numbers: int) -> None:
+    _write(site, *numbers)
+    wait_for(lambda: _all_are_registered(site), 20.0)
+
+
+def _all_are_registered(site: Site) -> bool:
+    ((made,),) = site.at_publisher("SELECT count(*) FROM audit")
+    return registered_commands(site) >= int(made)
+
+
+def _assert_delivered(site: Site) -> None:
+    assert_each_change_is_stored_once(site)
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+def test_what_is_committed_meanwhile_is_stored_at_once_and_in_order(site: Site) -> None:
+    make_transactions(site, 70)
+    with resident_reader(site) as reader:
+        for n in range(100, 110):
+            _write_and_wait(site, n)
+        result = reader.stop()
+    assert result.error is None
+    assert result.batches >= 11
+    assert result.transactions == 80
+    assert distribution_rows(site, _HISTORY) == [(2, 80, result.commands)]
+    assert not list(Path(site.publication.distributor.store).rglob("_*"))
+    _assert_delivered(site)
+
+
+def test_what_is_committed_before_its_end_is_stored_by_then(site: Site) -> None:
+    with resident_reader(site) as reader:
+        _write(site, *range(1, 20))
+        reader.stop().raise_error()
+    assert _all_are_registered(site)
+    with resident_reader(site, seconds=1.5) as reader:
+        begun, n = time.monotonic(), 20
+        while reader.runs():
+            _write(site, n := n + 1)
+        reader.result().raise_error()
+        assert time.monotonic() - begun < 10
+    site.read_log().raise_error()
+    _assert_delivered(site)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE item ADD COLUMN more int DEFAULT 5",
+        "INSERT INTO item SELECT n, n, repeat('x', 100) FROM generate_series(1000000, 1100000) n",
+        "TRUNCATE item",
+        f"SELECT pg_terminate_backend(pid, 5000) {_WALSENDERS}",
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_read_as_it_always_was(site: Site, statement: str) -> None:
+    with resident_reader(site) as reader:
+        _write_and_wait(site, 1, 2)
+        site.at_publisher(statement)
+        _write(site, 3, 4, 5)
+        wait_for(lambda: follows(site) and (4,) in _stored_items(site), 30.0)
+        _write(site, 6)
+        reader.stop().raise_error()
+    site.deliver().raise_error()
+    assert site.differences() == []
+
+
+def _stored_items(site: Site) -> list[tuple[int]]:
+    ((count,),) = site.at_publisher("SELECT count(*) FROM item WHERE id = 4")
+    return [(4,)] if count and registered_commands(site) >= 10 else []
+
+
+def test_a_tracer_token_and_a_script_pass_at_their_places(site: Site, tmp_path: Path) -> None:
+    script = tmp_path / "change.sql"
+    script.write_text("UPDATE item SET note = note || '!'")
+    with resident_reader(site) as reader:
+        _write(site, 1)
+        with site.topology.publisher("test") as publisher:
+            publisher.post_token(TracerToken.new(publisher.name))
+        exec_script(site.topology, script)
+        _write(site, 2)
+        wait_for(lambda: distribution_rows(site, "SELECT count(*) FROM mstracer_tokens") == [(1,)], 10.0)
+        wait_for(lambda: registered_commands(site) == 6, 10.0)
+        reader.stop().raise_error()
+    site.deliver().raise_error()
+    assert site.at_subscriber("SELECT id, note FROM item ORDER BY 1") == [(1, "x!"), (2, "xx")]
+
+
+def test_log_without_changes_of_ours_is_let_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_stream, "_WORTH_CONFIRMING", 10_000)
+    with resident_reader(site):
+        site.at_publisher("CREATE TABLE other (filler text)")
+        ((before,),) = site.at_publisher("SELECT pg_current_wal_lsn()::text")
+        for _ in range(20):
+            site.at_publisher("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 10)")
+        wait_for(lambda: site.at_publisher(f"SELECT ({_CONFIRMED})::pg_lsn > '{before}'") == [(True,)], 10.0)
+    assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
+
+
+def test_other_jobs_read_the_log_beside_it(site: Site) -> None:
+    with resident_reader(site) as reader:
+        for n in range(1, 4):
+            _write(site, n)
+            site.read_log().raise_error()
+            assert _all_are_registered(site)
+        validated = site.validate()
+        validated.raise_error()
+        wait_for(lambda: follows(site), 10.0)
+        _write_and_wait(site, 4)
+        reader.stop().raise_error()
+    _assert_delivered(site)
+
+
+def test_an_article_that_setup_adds_is_read_from_its_beginning(site: Site) -> None:
+    site.at_publisher("CREATE TABLE added (id int PRIMARY KEY)")
+    site.at_subscriber("CREATE TABLE added (id int PRIMARY KEY)")
+    larger = Site(
+        site.databases,
+        site.publication.distributor.store,
+        ["public.item", "public.added"],
+        SparkHere(),
+        polling_interval=0.2,
+        replicate_ddl=True,
+    )
+    with resident_reader(site) as reader:
+        _write_and_wait(site, 1)
+        larger.set_up()
+        site.at_publisher("INSERT INTO added VALUES (1)", "INSERT INTO added VALUES (2)")
+        _write(site, 2)
+        result = reader.result()
+    assert result.error is None
+    assert any("the publication was set up anew" in it for it in result.notices)
+    larger.read_log().raise_error()
+    larger.deliver().raise_error()
+    assert larger.differences() == []
+
+
+def test_two_that_stay_up_store_all_once(site: Site) -> None:
+    with resident_reader(site) as first:
+        second = ResidentReader(site, first.stop_request, 3600.0)
+        second.start()
+        for n in range(1, 15):
+            _write(site, n)
+            time.sleep(0.1)
+        first.stop().raise_error()
+        second.result().raise_error()
+    _assert_delivered(site)
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [Failpoint.FETCHED, Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REGISTERED, Failpoint.ADVANCED],
+)
+def test_one_that_is_killed_anywhere_stores_all_once_when_run_again(site: Site, failpoint: Failpoint) -> None:
+    site.spark = None
+    numbers = iter(range(1, 1000))
+    for nth in (4, 5):
+        with ChildJob(stay_for(60), site, f"{failpoint}:{nth}") as job:
+            wait_for(lambda: follows(site), 20.0)
+            while job.runs():
+                _write(site, next(numbers))
+            assert job.killed()
+    ChildJob(LOG_READER, site).result().raise_error()
+    site.spark = SparkHere()
+    _assert_delivered(site)
