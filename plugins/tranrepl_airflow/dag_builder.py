@@ -11,8 +11,10 @@ from typing import Any
 import yaml
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
+from airflow.sdk.bases.timetable import BaseTimetable
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from airflow.sdk.definitions.timetables.simple import ContinuousTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.admin.airflow_pools import pool_name
@@ -24,13 +26,23 @@ from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.delivered import DeliveredOperator
-from tranrepl_airflow.graph import SEVERAL_TRIES, Graph, Group, Task, replication_graph
+from tranrepl_airflow.graph import (
+    LOG_READER,
+    LOG_WAS_READ,
+    RUN_IS_OVER,
+    SEVERAL_TRIES,
+    Graph,
+    Group,
+    Task,
+    replication_graph,
+)
 from tranrepl_airflow.operators import (
     DistributionOperator,
     InitializeOperator,
     LogReaderOperator,
     SingleConnectionRetryOperator,
 )
+from tranrepl_airflow.run_bounds import RUN_BOUND, RunIsOverOperator, run_end
 from tranrepl_airflow.skipped_alerts import SkippedBeforeFailure
 
 TAG = "replication"
@@ -92,10 +104,15 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
         LogReaderOperator(
             publication=publication.model_dump(mode="json"),
             settings_file=settings_file,
+            stay_until=run_end(publication),
             on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
             doc_md=documentation.LOG_READER,
             **_arguments(graph.log_reader),
         )
+        if graph.run_is_over is not None:
+            RunIsOverOperator(
+                stay_until=run_end(publication), doc_md=documentation.RUN_IS_OVER, **_arguments(graph.run_is_over)
+            )
         EmptyOperator(doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read))
         for group in graph.groups:
             _add_group(group, publication, settings_file)
@@ -185,19 +202,21 @@ def _require_own_name(publication: Publication, path: Path) -> None:
 
 def _require_free_group_names(graph: Graph) -> None:
     for group in graph.groups:
-        if group.subscription in (graph.log_reader.task_id, graph.log_was_read.task_id):
+        if group.subscription in (LOG_READER, LOG_WAS_READ, RUN_IS_OVER):
             raise ConfigurationError(f"subscriptions: name: {group.subscription!r} is the name of a task")
 
 
-def _timetable(publication: Publication) -> CronDataIntervalTimetable | None:
-    if publication.schedule is None:
+def _timetable(publication: Publication) -> BaseTimetable | None:
+    if publication.is_continuous:
+        return ContinuousTimetable()
+    if publication.cron is None:
         return None
-    timetable = CronDataIntervalTimetable(publication.schedule, timezone="UTC")
+    timetable = CronDataIntervalTimetable(publication.cron, timezone="UTC")
     try:
         timetable.validate()
     except AirflowTimetableInvalid as error:
         raise ConfigurationError(
-            f"schedule: {publication.schedule!r}: {error}", remedy='allowed: a cron expression, as in "*/5 * * * *"'
+            f"schedule: {publication.cron!r}: {error}", remedy='allowed: a cron expression, as in "*/5 * * * *"'
         ) from None
     return timetable
 
@@ -217,7 +236,8 @@ def _last_known_timetable(path: Path) -> CronDataIntervalTimetable | None:
 
 def _deadline(publication: Publication) -> DeadlineAlert | None:
     threshold = publication.latency_threshold
-    if threshold is None or not publication.alerts:
+    # A run in which agents stay up lasts as long as it lasts: the early warning of latency takes its place.
+    if threshold is None or not publication.alerts or publication.is_continuous:
         return None
     alerts = [alert.model_dump(mode="json") for alert in publication.alerts]
     arguments = {"publication": publication.publication, "threshold": threshold, "alerts": alerts}
@@ -233,6 +253,8 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
     pool = pool_name(publication.publication, subscription)
+    # An agent that stays up delivers whatever is stored until its end.
+    committed_before, stay_until = "" if publication.is_continuous else RUN_BOUND, run_end(publication)
     with TaskGroup(subscription, prefix_group_id=False):
         if group.initialize is not None:
             attempts.insert(0, group.initialize.task_id)
@@ -249,6 +271,8 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             publication=settings,
             settings_file=settings_file,
             subscription=subscription,
+            committed_before=committed_before,
+            stay_until=stay_until,
             # After any other error the retry decides.
             on_failure_callback=[
                 *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION),
@@ -262,6 +286,8 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             publication=settings,
             settings_file=settings_file,
             subscription=subscription,
+            committed_before=committed_before,
+            stay_until=stay_until,
             first_attempt=group.distribute.task_id,
             on_failure_callback=[
                 *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),

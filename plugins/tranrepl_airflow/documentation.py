@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Article, Publication, Subscription
+from tranrepl.settings.values import CONTINUOUS
 from tranrepl_airflow.parameters import AdministrationAction
 
 _PROPAGATED = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
@@ -21,6 +22,10 @@ LOG_READER = (
 LOG_WAS_READ = (
     "Does nothing. It succeeds only after `log_reader`: where the log reader failed, the run is a failed one, "
     "though what was stored is delivered.\n"
+)
+RUN_IS_OVER = (
+    "Waits for the run's end where the log reader ended before it, so that runs that fail do not chase one another. "
+    "To go on at once: mend what stopped `log_reader` and clear that task, or mark this one as a success.\n"
 )
 INITIALIZE = (
     "Gives the subscription, or articles that were added, the Publisher's rows by a snapshot. On most runs nothing "
@@ -98,8 +103,7 @@ def publication_doc(publication: Publication) -> str:
         f"Publisher `{publication.publisher.connection}`, "
         f"distribution database `{publication.distributor.connection}`, {_schedule(publication.schedule)}.\n\n"
         f"{articles}\n\n{subscriptions}\n\n"
-        "A scheduled run or a backfill (`docs/how-to/backfill.md`) delivers the transactions committed before the end "
-        "of its interval; a manual run delivers all there are. The run's note says what was delivered.\n\n"
+        f"{_bounds(publication)} The run's note says what was delivered.\n\n"
         f"A red task: its log ends with what to do, and {_RUNBOOK} says more.\n\n"
         f"`validation_{publication.publication}` compares both ends, `reinitialize_{publication.publication}` "
         f"reinitializes subscriptions, `setup_{publication.publication}` checks and sets up, "
@@ -144,7 +148,21 @@ def reinitialization_doc(publication: Publication) -> str:
     )
 
 
+def _bounds(publication: Publication) -> str:
+    if publication.is_continuous:
+        return (
+            f"A run lasts {publication.run_for} s (`run_for`): log reader and deliveries stay up in it, side by side "
+            "(`docs/how-to/keep-agents-up.md`)."
+        )
+    return (
+        "A scheduled run or a backfill (`docs/how-to/backfill.md`) delivers the transactions committed before the end "
+        "of its interval; a manual run delivers all there are."
+    )
+
+
 def _schedule(schedule: str | None) -> str:
+    if schedule == CONTINUOUS:
+        return "continuous: one run follows the other, and agents stay up"
     return f"schedule `{schedule}` (UTC)" if schedule else "manual runs only"
 
 

@@ -4,7 +4,9 @@ clean-up's, which runs also where the publication does not."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from tranrepl.errors import ReplicationError
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from tranrepl.admin.early_warnings import EarlyWarning
 
 log = logging.getLogger(__name__)
+
+_LOOKED_EVERY_SECONDS = 60.0
+_WAITED_SECONDS = 10.0
+"""How long a look that is under way when the task ends is waited for."""
 
 
 def alert_early(publication: Publication, place: Place, context: Mapping[str, Any]) -> None:
@@ -32,6 +38,27 @@ def alert_early(publication: Publication, place: Place, context: Mapping[str, An
     else:
         for it in found:
             notify_all(publication.alerts, _fields(publication.publication, place, it, context), context)
+
+
+@contextmanager
+def looking_for_early_warnings(publication: Publication, place: Place, context: Mapping[str, Any]) -> Iterator[None]:
+    """Tell every notifier once a minute what should be warned of, meanwhile. Raises nothing."""
+    over = Event()
+
+    def look() -> None:
+        while not over.wait(_LOOKED_EVERY_SECONDS):
+            alert_early(publication, place, context)
+
+    if not publication.alerts:
+        yield
+        return
+    thread = Thread(target=look, name="tranrepl-early-warnings", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_WAITED_SECONDS)
 
 
 def _new_warnings(publication: Publication) -> list[EarlyWarning]:

@@ -14,6 +14,7 @@ from tranrepl.settings.publication import Publication, Subscription, SyncType
 
 LOG_READER = "log_reader"
 LOG_WAS_READ = "log_was_read"
+RUN_IS_OVER = "run_is_over"
 SEVERAL_TRIES = 2
 """Retries where an error may pass by itself: a lost connection, a Publisher that restarts."""
 
@@ -65,10 +66,14 @@ class Graph:
     """Does nothing and has nothing after it: the last tasks of a run decide its state, and without this one a log
     reader that failed would not, because what is stored is delivered all the same."""
     groups: tuple[Group, ...]
+    run_is_over: Task | None = None
+    """Where agents stay up: waits for the run's end where the log reader failed before it, so that runs that fail do
+    not chase one another."""
 
     def tasks(self) -> Iterator[Task]:
         """Yield every task, each after those it waits for."""
         yield from (self.log_reader, self.log_was_read)
+        yield from [self.run_is_over] if self.run_is_over is not None else []
         for group in self.groups:
             yield from [group.initialize] if group.initialize is not None else []
             yield from (group.distribute, group.retry_on_single_connection, group.delivered)
@@ -76,16 +81,20 @@ class Graph:
 
 def replication_graph(publication: Publication) -> Graph:
     """Return the tasks: `log_reader` and `log_was_read`, and for each subscription `initialize` where it takes a
-    snapshot, `distribute`, `retry_on_single_connection` and `delivered`."""
+    snapshot, `distribute`, `retry_on_single_connection` and `delivered`; `run_is_over` where agents stay up."""
     log_reader = Task(LOG_READER, retries=SEVERAL_TRIES)
     log_was_read = Task(LOG_WAS_READ, after=(Dependency(LOG_READER),))
-    return Graph(log_reader, log_was_read, tuple(_group(subscription) for subscription in publication.subscriptions))
+    # Agents that stay up do so side by side.
+    first = () if publication.is_continuous else (Dependency(LOG_READER),)
+    groups = tuple(_group(subscription, first) for subscription in publication.subscriptions)
+    run_is_over = Task(RUN_IS_OVER, (Dependency(LOG_READER),), StartRule.ALL_ENDED)
+    return Graph(log_reader, log_was_read, groups, run_is_over if publication.is_continuous else None)
 
 
-def _group(settings: Subscription) -> Group:
+def _group(settings: Subscription, first_after: tuple[Dependency, ...]) -> Group:
     subscription, initialize = settings.name, None
     # What is stored is delivered whatever stopped the log reader.
-    first_after, first_starts = (Dependency(LOG_READER),), StartRule.ALL_ENDED
+    first_starts = StartRule.ALL_ENDED
     if settings.sync_type is SyncType.AUTOMATIC:
         initialize = Task(f"{subscription}.initialize", first_after, first_starts, SEVERAL_TRIES)
         first_after, first_starts = (Dependency(initialize.task_id),), StartRule.ALL_SUCCEEDED

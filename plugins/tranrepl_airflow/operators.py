@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -15,26 +16,28 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
-from pydantic import ValidationError
 
-from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError, ReplicationError
+from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.retry import deliver_while_staying, read_while_staying
 from tranrepl.jobs.skipped_report import skipped_warning
+from tranrepl.jobs.staying import Stay, StopRequest
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
-from tranrepl.spark.java import require_java
 from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import entry_point, write_private
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
-from tranrepl_airflow.early_warning_alerts import alert_early
+from tranrepl_airflow.early_warning_alerts import alert_early, looking_for_early_warnings
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
+from tranrepl_airflow.job_answers import read_result, redacted, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.monitored import MONITORED, MonitoredPublication
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
 from tranrepl_airflow.schema_change_alerts import alert_schema_changes
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
@@ -42,13 +45,6 @@ from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summ
 
 RESULT_KEY = "return_value"
 """XCom of a job: its JobResult. A job that failed has one too: it may have delivered before."""
-
-RUN_BOUND = (
-    "{% if dag_run.run_type in ('scheduled', 'backfill') and data_interval_end is defined %}"
-    "{{ data_interval_end.isoformat() }}{% endif %}"
-)
-"""The end of the run's data interval. A manual run delivers everything there is, also where it was given a logical
-date, from which Airflow infers an interval."""
 
 
 class _JobHook(SparkSubmitHook):
@@ -77,6 +73,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     """The subscription that the job works for; empty for the log reader."""
     agent: str = "distribution"
     """The agent that the metrics of its runs name."""
+    stay_until: str = ""
+    """Until when the job stays up, in ISO format. Empty: it ends when there is nothing left to do."""
 
     def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", RetryWhatMayPass())
@@ -84,6 +82,15 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         super().__init__(**kwargs)
         self.publication = publication
         self.settings_file = settings_file or usual_file(publication["publication"])
+
+    @property
+    def stays_until(self) -> datetime | None:
+        """Until when the job stays up; None where it ends by itself."""
+        return datetime.fromisoformat(self.stay_until) if self.stay_until else None
+
+    def goes_on_after(self, error: ErrorReport) -> None:
+        """Log an error after which an agent that stays up goes on."""
+        self.log.warning("%s; going on", error.message)
 
     @property
     def place(self) -> Place:
@@ -131,8 +138,10 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         raise logged_failure(error, self.place)
 
     def _run(self, context: Context) -> JobResult:
+        return self._run_job(self.request(), context)
+
+    def _run_job(self, request: JobRequest, context: Context) -> JobResult:
         spark = find_spark(self._conn_id, self._deploy_mode)
-        request = self.request()
         connections = resolve_connections(request.connection_ids())
         idle = idle_result(request, connections.by_id)
         if idle is not None:
@@ -157,12 +166,12 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             self.log.warning("%s", warning)
 
     def _result(self, path: Path, failure: str | None, connections: JobConnections) -> JobResult:
-        result = _read_result(path)
+        result = read_result(path)
         if result is None:
-            raise _without_result(failure, connections)
+            raise without_result(failure, connections)
         if failure is not None and result.error is None:
             self.log.warning("spark-submit failed after the job had finished: %s", connections.redact(failure))
-        return _redacted(result, connections)
+        return redacted(result, connections)
 
     @contextmanager
     def _prepared(
@@ -209,11 +218,12 @@ class LogReaderOperator(ReplicationSparkOperator):
     """
 
     agent = "log_reader"
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, MONITORED)
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, MONITORED, "stay_until")
 
-    def __init__(self, *, publication: Mapping[str, Any], **kwargs: Any) -> None:
+    def __init__(self, *, publication: Mapping[str, Any], stay_until: str = "", **kwargs: Any) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
         super().__init__(publication=publication, **kwargs)
+        self.stay_until = stay_until
         self.monitored = MonitoredPublication.of(publication).model_dump(mode="json")
 
     def execute(self, context: Context) -> Any:
@@ -223,7 +233,18 @@ class LogReaderOperator(ReplicationSparkOperator):
         return done
 
     def request(self) -> LogReaderRequest:
-        return LogReaderRequest(publication=Publication.model_validate(self.publication))
+        return LogReaderRequest(publication=Publication.model_validate(self.publication), stay_until=self.stays_until)
+
+    def _run(self, context: Context) -> JobResult:
+        """Run the job; where it stays up, again after errors that may pass by themselves, and look for what should be
+        warned of meanwhile."""
+        until = self.stays_until
+        if until is None:
+            return super()._run(context)
+        publication, place = Publication.model_validate(self.publication), self.place
+        with looking_for_early_warnings(publication, place, cast("Mapping[str, Any]", context)):
+            read = partial(super()._run, context)
+            return read_while_staying(read, Stay(until, StopRequest()), self.goes_on_after, gives_up=True)
 
     def in_words(self, result: JobResult) -> str:
         return f"stored {counted(result.commands, 'command')}" if result.commands else "nothing to read"
@@ -288,7 +309,7 @@ class DistributionOperator(SubscriptionOperator):
     `committed_before` is a time in ISO format: no transaction committed at or after it is delivered. Empty: all are.
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "committed_before")
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "committed_before", "stay_until")
 
     def __init__(
         self,
@@ -297,6 +318,7 @@ class DistributionOperator(SubscriptionOperator):
         subscription: str,
         mode: ApplyMode = ApplyMode.STREAMS,
         committed_before: str = RUN_BOUND,
+        stay_until: str = "",
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-{mode}")
@@ -304,6 +326,7 @@ class DistributionOperator(SubscriptionOperator):
         self.subscription = subscription
         self.mode = mode
         self.committed_before = committed_before
+        self.stay_until = stay_until
 
     def request(self) -> DistributionRequest:
         return DistributionRequest(
@@ -311,6 +334,7 @@ class DistributionOperator(SubscriptionOperator):
             subscription=self.subscription,
             committed_before=datetime.fromisoformat(self.committed_before) if self.committed_before else None,
             mode=self.mode,
+            stay_until=self.stays_until,
         )
 
 
@@ -336,32 +360,16 @@ class SingleConnectionRetryOperator(DistributionOperator):
             raise AirflowSkipException(f"{self.first_attempt} failed for a reason that must be mended first")
         return super().execute(context)
 
+    def _run(self, context: Context) -> JobResult:
+        """Run the job. In a run in which agents stay up, go on over the streams after it, and over a single connection
+        after each batch that fails, until the run is over."""
+        until = self.stays_until
+        if until is None:
+            return super()._run(context)
 
-def _read_result(path: Path) -> JobResult | None:
-    """Read the job's result; return None where the job ended before it wrote a whole one."""
-    try:
-        return JobResult.model_validate_json(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValidationError):
-        return None
+        def deliver(mode: ApplyMode, stays: bool) -> JobResult:
+            request = self.request().model_copy(update={"mode": mode, "stay_until": until if stays else None})
+            return self._run_job(request, context)
 
-
-def _without_result(failure: str | None, connections: JobConnections) -> ReplicationError:
-    if failure is None:
-        return InternalError("spark-submit ended well, but the job left no result")
-    try:
-        require_java()
-    except ConfigurationError as error:
-        return error
-    return InternalError(f"spark-submit failed before the job left a result: {connections.redact(failure)}")
-
-
-def _redacted(result: JobResult, connections: JobConnections) -> JobResult:
-    error = None if result.error is None else _without_secrets(result.error, connections)
-    skipped = tuple(_without_secrets(it, connections) for it in result.first_skipped)
-    return result.model_copy(update={"error": error, "first_skipped": skipped})
-
-
-def _without_secrets(error: ErrorReport, connections: JobConnections) -> ErrorReport:
-    shown = {name: getattr(error, name) for name in ("message", "remedy", "key", "command")}
-    texts = {name: None if text is None else connections.redact(text) for name, text in shown.items()}
-    return error.model_copy(update=texts)
+        stay, first = Stay(until, StopRequest()), ApplyMode.SINGLE_CONNECTION
+        return deliver_while_staying(deliver, stay, self.goes_on_after, first=first, gives_up=True)

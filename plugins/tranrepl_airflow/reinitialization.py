@@ -71,14 +71,19 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
                 settings_file=settings_file,
                 subscription=subscription,
                 on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
-                # The publication's own: no two deliveries of a subscription run at once.
-                pool=pool_name(publication.publication, subscription),
+                **_pool(publication, subscription),
                 doc_md=REINITIALIZE,
                 retries=SEVERAL_TRIES,
                 retry_delay=RETRY_DELAY,
                 max_active_tis_per_dag=1,
             )
     return dag
+
+
+def _pool(publication: Publication, subscription: str) -> dict[str, str]:
+    """Return the publication's own, so that no two deliveries of a subscription run at once; none where one stays up,
+    which holds its pool as long as it does and goes on after a snapshot."""
+    return {} if publication.is_continuous else {"pool": pool_name(publication.publication, subscription)}
 
 
 class ReinitializeOperator(InitializeOperator):

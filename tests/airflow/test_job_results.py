@@ -87,7 +87,7 @@ def test_a_fenced_job_ends_cleanly_with_nothing_done(
 def test_a_job_without_a_result_is_tried_again_and_shows_its_last_output(
     run: Run, publication: Publication, fake_spark: FakeSpark, ti: FakeTaskInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tranrepl_airflow.operators.require_java", lambda: None)
+    monkeypatch.setattr("tranrepl_airflow.job_answers.require_java", lambda: None)
     fake_spark.answer("log_reader", None, exit_code=137, output=f"postgresql://repl:{QUOTED_PASSWORD}@db Killed")
     operator = log_reader(publication)
     with pytest.raises(ReplicationCrashed, match=r"postgresql://repl:\*\*\*@db Killed") as raised:

@@ -15,6 +15,7 @@ PAUSES_SECONDS = (1.0, 4.0)
 """Seconds before each retry of what may pass by itself; as many retries as there are pauses."""
 _LONGEST_PAUSE_SECONDS = 30.0
 """Between two tries of an agent that stays up, which gives up no sooner than its time is over."""
+_SHORTEST_SECONDS = 1.0
 _MENDED_SECONDS = 60.0
 """Until an agent that stays up tries again what does not pass by itself."""
 
@@ -87,14 +88,18 @@ def read_while_staying(read: Callable[[], JobResult], stay: Stay, failed: Failed
     After an error that does not pass by itself it gives up, or tries again a minute later: somebody may have mended it.
     """
     total, pauses = JobResult(), _pauses()
-    while not stay.is_over():
+    while True:
+        began = time.monotonic()
         result = attempt(read)
-        total = total.plus(result)
+        total, over = total.plus(result), stay.is_over()
+        if result.error is None and over:
+            break
         if result.error is None:
             pauses = _pauses()
+            _rest(stay, began)
             continue
         passes = passes_while_staying(result.error)
-        if gives_up and not passes:
+        if over or (gives_up and not passes):
             break
         failed(result.error)
         stay.wait(next(pauses) if passes else _MENDED_SECONDS)
@@ -117,13 +122,15 @@ def deliver_while_staying(
     """
     total, mode, pauses = JobResult(), first, _pauses()
     while True:
-        stays = mode is ApplyMode.STREAMS
+        stays, began = mode is ApplyMode.STREAMS, time.monotonic()
         result = attempt(partial(deliver, mode, stays))
         total, error = total.plus(result), result.error
         if error is None and stay.is_over():
             break
         if error is None:
             mode, pauses = ApplyMode.STREAMS, _pauses()
+            if stays:
+                _rest(stay, began)
             continue
         passes, serially = passes_while_staying(error), may_succeed_serially(error)
         last_try = stay.is_over() and not (stays and serially)
@@ -136,6 +143,11 @@ def deliver_while_staying(
         elif not (stays and serially):
             stay.wait(_MENDED_SECONDS)
     return total
+
+
+def _rest(stay: Stay, began: float) -> None:
+    """Wait where a job that stays up has ended as soon as it began: whatever it is, it is not to go round and round."""
+    stay.wait(max(0.0, _SHORTEST_SECONDS - (time.monotonic() - began)))
 
 
 def _pauses() -> Iterator[float]:

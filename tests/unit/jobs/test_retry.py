@@ -18,6 +18,7 @@ from tranrepl.jobs.staying import Stay, StopRequest
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(retry, "_SHORTEST_SECONDS", 0.0)
 
 
 def _ending(kinds: Iterable[ErrorKind | None]) -> Callable[[], JobResult]:
@@ -81,7 +82,8 @@ class _Stay(Stay):
     waits: ClassVar[list[float]] = []
 
     def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
+        if seconds:
+            self.waits.append(seconds)
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""What a Spark job has left behind: its result, or why there is none, without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tranrepl.errors import ConfigurationError, ErrorReport, InternalError, ReplicationError
+from tranrepl.jobs.results import JobResult
+from tranrepl.spark.java import require_java
+from tranrepl_airflow.job_connections import JobConnections
+
+
+def read_result(path: Path) -> JobResult | None:
+    """Read the job's result; return None where the job ended before it wrote a whole one."""
+    try:
+        return JobResult.model_validate_json(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def without_result(failure: str | None, connections: JobConnections) -> ReplicationError:
+    if failure is None:
+        return InternalError("spark-submit ended well, but the job left no result")
+    try:
+        require_java()
+    except ConfigurationError as error:
+        return error
+    return InternalError(f"spark-submit failed before the job left a result: {connections.redact(failure)}")
+
+
+def redacted(result: JobResult, connections: JobConnections) -> JobResult:
+    error = None if result.error is None else _without_secrets(result.error, connections)
+    skipped = tuple(_without_secrets(it, connections) for it in result.first_skipped)
+    return result.model_copy(update={"error": error, "first_skipped": skipped})
+
+
+def _without_secrets(error: ErrorReport, connections: JobConnections) -> ErrorReport:
+    shown = {name: getattr(error, name) for name in ("message", "remedy", "key", "command")}
+    texts = {name: None if text is None else connections.redact(text) for name, text in shown.items()}
+    return error.model_copy(update=texts)
