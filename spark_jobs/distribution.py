@@ -9,9 +9,8 @@ from tranrepl.spark.entry_point import Run, main
 def job() -> Run[DistributionRequest]:
     """Return the distribution job, which is imported while the session starts."""
     from tranrepl.distribution.job import run
-    from tranrepl.spark.repeated_job import repeated
 
-    return repeated(run)
+    return run
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ from tranrepl.spark.entry_point import Run
 def log_reader() -> Run[LogReaderRequest]:
     """Return the log reader's job, which is imported while the session starts where it comes first."""
     from tranrepl.log_reader.job import run
-    from tranrepl.spark.repeated_job import repeated
 
-    return repeated(run)
+    return run
 
 
 def snapshot() -> Run[SnapshotRequest]:
@@ -25,9 +24,8 @@ def snapshot() -> Run[SnapshotRequest]:
 def distribution() -> Run[DistributionRequest]:
     """Return the distribution job."""
     from tranrepl.distribution.job import run
-    from tranrepl.spark.repeated_job import repeated
 
-    return repeated(run)
+    return run
 
 
 if __name__ == "__main__":

@@ -22,14 +22,14 @@ from support.site import Site
 
 pytestmark = pytest.mark.submit
 
-FAIL_ONCE = """
+FAIL_TWICE = """
 CREATE SEQUENCE failures;
-CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION fail_twice() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF NEW.note = 'hard' AND nextval('failures') = 1 THEN RAISE EXCEPTION 'not now'; END IF;
+  IF NEW.note = 'hard' AND nextval('failures') <= 2 THEN RAISE EXCEPTION 'not now'; END IF;
   RETURN NEW;
 END $$;
-CREATE TRIGGER fail_once BEFORE INSERT ON item FOR EACH ROW EXECUTE FUNCTION fail_once();
+CREATE TRIGGER fail_twice BEFORE INSERT ON item FOR EACH ROW EXECUTE FUNCTION fail_twice();
 """
 
 
@@ -77,7 +77,7 @@ def _arrives(site: Site, number: int, process: subprocess.Popen[bytes], note: st
 def test_agents_stay_up_through_a_failed_batch_and_a_changed_file_until_they_are_asked_to_end(
     site: Site, tmp_path: Path
 ) -> None:
-    site.at_subscriber(FAIL_ONCE)
+    site.at_subscriber(FAIL_TWICE)
     file = _written(site, tmp_path)
     with (tmp_path / "output").open("wb") as output, _continuous(file, site.databases, output) as process:
         for number in (1, 2):
