@@ -20,7 +20,7 @@ from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.resident_task import Ending, ResidentDelivery, Why
 from tranrepl.distribution.spark_tasks import driver_addresses
 from tranrepl.distribution.stored_batches import failed_job, is_read_in_order, of_lost_worker
-from tranrepl.distributor.database import DeliveryState, DistributionDatabase, RunRow, SubscriptionRecord
+from tranrepl.distributor.database import DeliveryState, DistributionDatabase, RunRow, StateAfter, SubscriptionRecord
 from tranrepl.distributor.notifications import Listener
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.requests import DistributionRequest
@@ -152,7 +152,10 @@ class _Resident:
     def _deliver_registered(self) -> ResidentDelivery | None:
         """Deliver what is registered by now. Return what a lasting task goes on with; None where none can."""
         # Before all that depends on it.
-        after = self._database.delivery_states.after(self._row.record, self._subscription, b"")
+        after = self._state()
+        while after is not None and after.is_paused and not self._stay.asked_to_stop():
+            time.sleep(_LOOKED_EVERY_SECONDS)
+            after = self._state()
         with open_distribution(self._topology, self._request.subscription) as opened:
             before = self._total
             job = DistributionJob(
@@ -171,6 +174,9 @@ class _Resident:
             if after is None or not self._may_be_left_to_a_task(opened):
                 return None
             return self._task(job, opened, after.state)
+
+    def _state(self) -> StateAfter | None:
+        return self._database.delivery_states.after(self._row.record, self._subscription, b"")
 
     def _record_progress(self, so_far: JobResult) -> None:
         now = time.monotonic()

@@ -44,10 +44,13 @@ _BACKLOG = 100_000
 _MOST_BATCHES = 500
 _REPORTED_EVERY_SECONDS = 5.0
 _STATE_HOLDS_SECONDS = 10.0
-"""While nothing is registered."""
+"""While nothing is registered, and nothing told."""
+_STATE_HOLDS_WHEN_TOLD_SECONDS = 0.5
 _CATALOGUE_HOLDS_SECONDS = 2.0
 """For so long, what the Subscriber's catalogue said of its tables and procedures is taken for true."""
 _TOLD_SECONDS = 0.01
+_PAUSE_SECONDS = 0.1
+"""How often a delivery looks whether a pause goes on."""
 
 
 class Why(StrEnum):
@@ -161,7 +164,7 @@ class _Task:
         self._watermark = resident.delivery.watermark
         self._total = resident.so_far
         self._began = self._reported = self._state_seen = time.monotonic()
-        self._unreported = False
+        self._unreported = self._told = False
 
     def run(self) -> Ending:
         try:
@@ -179,13 +182,16 @@ class _Task:
             return Why.ASKED
         batches = self._database.batches.after(self._record, self._watermark, _MOST_BATCHES)
         if not batches:
-            return self._rest()
+            return Why.CHANGED if self._is_state_old() and self._state_after() is None else self._rest()
         chosen = _together(batches)
         if not chosen or sum(it.commands for it in batches) >= _BACKLOG:
             return Why.BACKLOG
         after = self._state_after()
         if after is None:
             return Why.CHANGED
+        if after.is_paused:
+            self._lifeline.wait(None, _PAUSE_SECONDS)
+            return None
         if after.changes_schema:
             return Why.SCHEMA_CHANGE
         self._deliver(chosen, after)
@@ -199,19 +205,20 @@ class _Task:
             seconds = min(seconds, max(0.0, self._reported + _REPORTED_EVERY_SECONDS - now))
         if self._lifeline.wait(self._listener.fileno(), seconds):
             return Why.ASKED
-        # What was told is all the same: everything is looked for.
-        self._listener.wait(_TOLD_SECONDS)
-        now = time.monotonic()
-        if self._unreported and now - self._reported > _REPORTED_EVERY_SECONDS:
+        self._told = bool(self._listener.wait(_TOLD_SECONDS)) or self._told
+        if self._unreported and time.monotonic() - self._reported > _REPORTED_EVERY_SECONDS:
             self._report()
-        if now - self._state_seen > _STATE_HOLDS_SECONDS and self._state_after() is None:
-            return Why.CHANGED
         return None
+
+    def _is_state_old(self) -> bool:
+        """Return whether to look at it again though nothing is registered: an administrator may have told of it."""
+        holds = _STATE_HOLDS_WHEN_TOLD_SECONDS if self._told else _STATE_HOLDS_SECONDS
+        return time.monotonic() - self._state_seen > holds
 
     def _state_after(self) -> StateAfter | None:
         """Return what is registered after the watermark; None where it is not as it was when the task began."""
         after = self._database.delivery_states.after(self._record, self._resident.subscription, self._watermark)
-        self._state_seen = time.monotonic()
+        self._state_seen, self._told = time.monotonic(), False
         if after is None or after.state != self._resident.state:
             return None
         is_gone = after.removed_xact_seqno is not None and after.removed_xact_seqno > self._watermark

@@ -2,34 +2,221 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from conftest import DatabasesFactory
-from support.observed import assert_each_change_was_made_once, audited_site, distribution_rows, insert_transactions
-from support.resident_delivery import delivering
+from support.observed import (
+    assert_each_change_was_made_once,
+    audited_site,
+    distribution_rows,
+    insert_transactions,
+    make_transactions,
+    wait_until,
+)
+from support.resident_delivery import delivering, is_delivered
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.skip_and_retry import retry_from_transaction, skip_transaction
+from tranrepl.admin.trace import post_token
+from tranrepl.distribution import resident, resident_task
+from tranrepl.distribution.job import DistributionJob
+from tranrepl.distribution.resident_task import Why
+from tranrepl.errors import ErrorKind
+from tranrepl.jobs.results import JobResult
+
+_CRASH = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tranrepl reporting'"
 
 
-def _site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return audited_site(databases(), tmp_path / "store", SparkHere(), step=None)
 
 
-def test_what_is_registered_while_it_stays_arrives_at_once(databases: DatabasesFactory, tmp_path: Path) -> None:
-    site = _site(databases, tmp_path)
-    insert_transactions(site, 3)
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many deliveries were made outside of the lasting task."""
+    made: list[JobResult] = []
+    original = DistributionJob.run
+
+    def run(job: DistributionJob) -> JobResult:
+        made.append(original(job))
+        return made[-1]
+
+    monkeypatch.setattr(DistributionJob, "run", run)
+    return lambda: len(made)
+
+
+@pytest.fixture
+def endings(monkeypatch: pytest.MonkeyPatch) -> list[Why]:
+    """Why lasting tasks have ended."""
+    seen: list[Why] = []
+    original = resident._Resident._run
+
+    def run(self: resident._Resident, task: resident_task.ResidentDelivery) -> resident_task.Ending:
+        ending = original(self, task)
+        seen.append(ending.why)
+        return ending
+
+    monkeypatch.setattr(resident._Resident, "_run", run)
+    return seen
+
+
+def _change(site: Site, *sizes: int) -> None:
+    insert_transactions(site, *sizes or (1,))
     site.read_log().raise_error()
+
+
+def test_what_is_registered_while_it_stays_arrives_at_once(
+    site: Site, jobs: Callable[[], int], endings: list[Why]
+) -> None:
+    _change(site, 3)
     with delivering(site) as delivery:
         delivery.wait_until_delivered()
         for _ in range(5):
-            insert_transactions(site, 1, 2, 3)
-            site.read_log().raise_error()
+            _change(site, 1, 2, 3)
             delivery.wait_until_delivered()
         result = delivery.result()
     assert result.error is None
     assert (result.transactions, result.commands) == (16, 33)
+    assert (jobs(), endings) == (1, [Why.ASKED])
     assert_each_change_was_made_once(site)
     rows = distribution_rows(site, "SELECT runstatus, delivered_transactions, error_id FROM msdistribution_history")
     assert rows == [(2, 16, None)]
     measured = distribution_rows(site, "SELECT sum(transactions), sum(commands) FROM msrepl_deliveries")
     assert measured == [(16, 33)]
+
+
+def test_changes_of_every_kind_under_load_arrive_once_and_in_order(site: Site) -> None:
+    with delivering(site) as delivery, ThreadPoolExecutor(1) as writer:
+        written = writer.submit(make_transactions, site, 400)
+        while not written.done():
+            site.read_log().raise_error()
+        site.read_log().raise_error()
+        delivery.wait_until_delivered()
+        assert delivery.result().transactions == 400
+    assert_each_change_was_made_once(site)
+
+
+def test_it_ends_at_its_time_with_all_that_a_log_reader_beside_it_stores(site: Site) -> None:
+    with site.topology.distributor() as database:
+        database.history.begin_run(database.publications.get("purchasing"))
+    with delivering(site, stay=timedelta(seconds=1)) as delivery:
+        time.sleep(2)
+        assert not delivery.job.done()
+        # Its row is the newest one then, and ended.
+        _change(site, 4)
+        assert delivery.job.result(30).commands == 4
+    assert_each_change_was_made_once(site)
+
+
+def test_tracer_tokens_arrive_without_another_job(site: Site, jobs: Callable[[], int]) -> None:
+    with delivering(site) as delivery:
+        _change(site)
+        delivery.wait_until_delivered()
+        post_token(site.topology)
+        site.read_log().raise_error()
+        wait_until(lambda: distribution_rows(site, "SELECT count(*) FROM mstracer_history") == [(1,)])
+        delivery.wait_until_delivered()
+        _change(site)
+        delivery.wait_until_delivered()
+        assert jobs() == 1
+
+
+def test_a_skipped_transaction_and_one_that_is_delivered_again_are_noticed(site: Site, endings: list[Why]) -> None:
+    _change(site, 1, 1)
+    ((first, last),) = distribution_rows(site, "SELECT first_xact_seqno, last_xact_seqno FROM msrepl_batches")
+    skip_transaction(site.topology, "reporting", bytes(first))
+    with delivering(site) as delivery:
+        delivery.wait_until_delivered()
+        assert site.at_subscriber("SELECT count(*) FROM item") == [(1,)]
+        site.at_subscriber("TRUNCATE item, audit RESTART IDENTITY")
+        retry_from_transaction(site.topology, "reporting", bytes(first))
+        wait_until(lambda: site.at_subscriber("SELECT count(*) FROM item") == [(2,)])
+        assert delivery.result().error is None
+    assert endings == [Why.CHANGED, Why.ASKED]
+    assert bytes(last) > bytes(first)
+    assert_each_change_was_made_once(site)
+
+
+def test_a_lost_session_at_the_subscriber_is_met_once(site: Site, endings: list[Why]) -> None:
+    with delivering(site) as delivery:
+        _change(site)
+        delivery.wait_until_delivered()
+        site.at_subscriber(_CRASH)
+        _change(site)
+        delivery.wait_until_delivered()
+        assert delivery.result().error is None
+    assert endings == [Why.ERROR, Why.ASKED]
+    assert_each_change_was_made_once(site)
+
+
+def test_a_command_that_fails_ends_the_run_with_what_came_before_it(site: Site) -> None:
+    with delivering(site) as delivery:
+        _change(site)
+        delivery.wait_until_delivered()
+        site.at_subscriber("INSERT INTO item VALUES (3, 0, 'in the way')")
+        _change(site, 1, 1, 1)
+        result = delivery.job.result(60)
+    assert result.error is not None
+    assert (result.error.kind, result.error.key, result.transactions) == (ErrorKind.DATA, "id = 3", 2)
+    rows = distribution_rows(site, "SELECT runstatus, delivered_transactions FROM msdistribution_history")
+    assert rows == [(6, 2)]
+    site.at_subscriber("DELETE FROM item WHERE xact = 0", "DELETE FROM audit WHERE xact = 0")
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+def test_two_for_one_subscription_apply_each_change_once(site: Site) -> None:
+    with delivering(site) as one, ThreadPoolExecutor(1) as other:
+        for _ in range(10):
+            insert_transactions(site, 1, 1)
+            site.read_log().raise_error()
+            # It is fenced off, or fences the other one off.
+            done = other.submit(site.deliver).result()
+            assert done.error is None or done.error.kind is ErrorKind.FENCED
+        wait_until(lambda: is_delivered(site) or one.job.done())
+        result = one.result()
+    assert result.error is None or result.error.kind is ErrorKind.FENCED
+    site.deliver()
+    assert_each_change_was_made_once(site)
+
+
+def test_a_procedure_that_is_edited_meanwhile_is_called(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident_task, "_CATALOGUE_HOLDS_SECONDS", 0.0)
+    with delivering(site) as delivery:
+        _change(site)
+        delivery.wait_until_delivered()
+        ((body,),) = site.at_subscriber(
+            "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE prosrc LIKE '%INSERT INTO%item%' AND prokind = 'p'"
+        )
+        edited = str(body).replace("BEGIN\n", "BEGIN\n  INSERT INTO trail VALUES (1);\n", 1)
+        site.at_subscriber("CREATE TABLE trail (id int)", edited)
+        _change(site)
+        delivery.wait_until_delivered()
+        assert site.at_subscriber("SELECT count(*) FROM trail") == [(1,)]
+
+
+def test_a_validation_beside_it_compares_both_ends_at_one_transaction(site: Site, endings: list[Why]) -> None:
+    with delivering(site) as delivery, ThreadPoolExecutor(1) as writer:
+        written = writer.submit(_write_and_read, site, 60)
+        validated = site.validate()
+        assert (validated.error, written.done()) == (None, False)
+        written.result()
+        delivery.wait_until_delivered()
+        assert delivery.result().error is None
+    assert_each_change_was_made_once(site)
+
+
+def _write_and_read(site: Site, times: int) -> None:
+    for _ in range(times):
+        insert_transactions(site, 1)
+        result = site.read_log()
+        # The validation reads the log, too.
+        assert result.error is None or result.error.kind in (ErrorKind.FENCED, ErrorKind.TRANSIENT)
+    site.read_log().raise_error()

@@ -3,6 +3,8 @@ what a delivery that stays up has begun with."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -20,6 +22,9 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
     mstracer_tokens,
 )
+
+_PAUSES = 20598
+"""The class of advisory locks that are pauses; their objects are subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class StateAfter:
     """Whether there is a schema change or a script among them."""
     has_tokens: bool
     """Whether the subscription lacks a tracer token."""
+    is_paused: bool
+    """Whether somebody holds `DeliveryStates.paused`."""
 
 
 class DeliveryStates:
@@ -79,7 +86,16 @@ class DeliveryStates:
             _bytes(row.removed_xact_seqno),
             row.changes_schema,
             row.has_tokens,
+            row.is_paused,
         )
+
+    @contextmanager
+    def paused(self, subscription: SubscriptionRecord) -> Iterator[None]:
+        """Let deliveries that stay up deliver nothing to a subscription that is not registered by now. It ends with the
+        session, however that ends. Waits for whoever else holds it."""
+        with self._database.transaction() as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PAUSES, subscription.subscription_id)))
+            yield
 
 
 def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Select[tuple[object, ...]]:
@@ -106,9 +122,30 @@ def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Se
             ),
             changes.label("changes_schema"),
             sa.exists().select_from(mstracer_tokens).where(on_the_way(record, subscription)).label("has_tokens"),
+            _pause(number).label("is_paused"),
         )
         .select_from(mspublications.join(mssubscriptions))
         .where(mspublications.c.publication_id == record.publication_id, mssubscriptions.c.subscription_id == number)
+    )
+
+
+def _pause(subscription_id: int) -> sa.Exists:
+    """Return the condition that somebody holds the lock of a pause. Source: PostgreSQL documentation, `pg_locks`."""
+    locks = sa.table(
+        "pg_locks", *map(sa.column, ("locktype", "database", "classid", "objid", "granted")), schema="pg_catalog"
+    )
+    databases = sa.table("pg_database", sa.column("oid"), sa.column("datname"), schema="pg_catalog")
+    here = sa.select(databases.c.oid).where(databases.c.datname == sa.func.current_database()).scalar_subquery()
+    return (
+        sa.exists()
+        .select_from(locks)
+        .where(
+            locks.c.locktype == "advisory",
+            locks.c.database == here,
+            locks.c.classid == _PAUSES,
+            locks.c.objid == subscription_id,
+            locks.c.granted,
+        )
     )
 
 

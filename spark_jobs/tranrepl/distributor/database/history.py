@@ -15,6 +15,7 @@ from tranrepl.distributor.database.errors import ErrorRow, Errors
 from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
+from tranrepl.distributor.notifications import REGISTERED, notify
 from tranrepl.distributor.tables import (
     RunStatus,
     msdistribution_history,
@@ -104,10 +105,16 @@ class History:
     def record_administration(
         self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes, comments: str
     ) -> None:
-        """Record that a watermark was moved by hand, in a row of `msdistribution_history`."""
+        """Record that a watermark was moved by hand, in a row of `msdistribution_history`. A delivery that stays up is
+        told to look at it again."""
         values = history_values(JobResult(last_xact_seqno=xact_seqno.hex()))
         row = self.begin_run(record, subscription)
         self._update_run(row, values | {"runstatus": RunStatus.SUCCEED, "comments": comments})
+        mine = mssubscriptions.c.subscription_id == subscription.subscription_id
+        with self._database.transaction() as connection:
+            # Another version of the row is what it notices.
+            connection.execute(mssubscriptions.update().where(mine).values(status=mssubscriptions.c.status))
+            notify(connection, record.publication_id, REGISTERED)
 
     def _update_run(self, row: RunRow, values: Mapping[str, object]) -> None:
         table = mslogreader_history if row.subscription is None else msdistribution_history
