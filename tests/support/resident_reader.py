@@ -25,7 +25,7 @@ _STREAMS = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 't
 
 def stay(site: Site, seconds: float) -> JobResult:
     """Run the log reader's job, which stays up for so long."""
-    spark: Any = SparkHere()
+    spark: Any = site.spark or SparkHere()
     until = datetime.now(UTC) + timedelta(seconds=seconds)
     request = LogReaderRequest(publication=site.publication, stay_until=until)
     return log_reader_job.run(spark, request, site.connections)

@@ -10,12 +10,14 @@ from enum import Enum, auto
 
 from tranrepl.admin.model_tables import set_up_distribution_tables
 from tranrepl.distribution.opening import open_distribution
-from tranrepl.distributor.database import PublicationRecord
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
+from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import FIRST_POSITION
+from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.subscriber.snapshot import fence_after
 from tranrepl.topology import Topology
@@ -39,7 +41,7 @@ def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> No
     """
     publication = topology.publication
     with topology.distributor() as database, topology.publisher("tranrepl reinitialize") as publisher:
-        publisher.require_unread()
+        _require_unread(topology, database, publisher)
         set_up_distribution_tables(database, say)
         record = database.publications.find(publication.publication)
         log = publisher.identity()
@@ -51,6 +53,15 @@ def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> No
             say(f"forgot stored commands and registration of publication {publication.publication}")
         for done in publisher.forget_log():
             say(done)
+
+
+def _require_unread(topology: Topology, database: DistributionDatabase, publisher: Publisher) -> None:
+    """Raise TransientError where another session reads the log, and does not let go of it."""
+    record = database.publications.find(topology.publication.publication) if database.is_current() else None
+    if record is None:
+        publisher.require_unread()
+    else:
+        asking_for_the_log(database, record.publication_id, publisher.require_unread)
 
 
 def _statuses_until_begun(publication: Publication, rows: Rows) -> dict[str, SubscriptionStatus]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import TypeVar
 
 from tranrepl.distributor.database.connection import DatabaseConnection
@@ -32,6 +34,30 @@ def asking_for_the_log(database: DatabaseConnection, publication_id: int, work: 
         except ReplicationError as error:
             if not is_in_use(error) or time.monotonic() >= deadline:
                 raise
-        with database.transaction() as connection:
-            notify(connection, publication_id, YIELD)
+        _ask(database, publication_id)
         time.sleep(ASK_SECONDS)
+
+
+@contextmanager
+def keeping_the_log(database: DatabaseConnection, publication_id: int) -> Iterator[None]:
+    """Keep a log reader that stays up away from the log for as long as the context lasts."""
+    over = Event()
+
+    def ask() -> None:
+        while not over.wait(ASK_SECONDS):
+            # It fails where everything else does, which says so.
+            with suppress(ReplicationError):
+                _ask(database, publication_id)
+
+    asking = Thread(target=ask, name="tranrepl-ask", daemon=True)
+    asking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        asking.join()
+
+
+def _ask(database: DatabaseConnection, publication_id: int) -> None:
+    with database.transaction() as connection:
+        notify(connection, publication_id, YIELD)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.25
+_LOOK_SECONDS = 0.5
 _ASK_AGAIN_SECONDS = 1.0
 _SAY_SECONDS = 10.0
 _GIVE_UP_SECONDS = 15.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from conftest import DatabasesFactory
@@ -14,16 +15,21 @@ from support.observed import (
     ITEM,
     assert_each_change_is_stored_once,
     assert_each_change_was_made_once,
+    assert_each_change_was_made_once_in_any_order,
     distribution_rows,
     make_transactions,
 )
+from support.remedies import reinitialize_all
 from support.resident_reader import ResidentReader, follows, registered_commands, resident_reader, wait_for
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.exec_script import exec_script
+from tranrepl.admin.reinitialization import Rows
 from tranrepl.failpoint import Failpoint
+from tranrepl.jobs.staying import heeding_stops
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.postgres import log_stream
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
 
 pytestmark = pytest.mark.new_sessions
 
@@ -159,6 +165,72 @@ def test_other_jobs_read_the_log_beside_it(site: Site) -> None:
         validated.raise_error()
         wait_for(lambda: follows(site), 10.0)
         _write_and_wait(site, 4)
+        reader.stop().raise_error()
+    _assert_delivered(site)
+
+
+def test_a_publication_is_reinitialized_beside_it(site: Site) -> None:
+    with resident_reader(site) as reader:
+        _write_and_wait(site, 1)
+        site.deliver().raise_error()
+        reinitialize_all(site, Rows.KEPT)
+        wait_for(lambda: follows(site), 20.0)
+        _write(site, 2, 3)
+        # What was stored before is forgotten.
+        wait_for(lambda: registered_commands(site) == 5, 10.0)
+        reader.stop().raise_error()
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+def test_a_transaction_that_stays_open_ends_no_stream(site: Site) -> None:
+    with resident_reader(site) as reader, psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as open_:
+        open_.execute("INSERT INTO item VALUES (0, 0, 'open')")
+        streams = site.at_publisher(f"SELECT pid {_WALSENDERS}")
+        for n in range(1, 10):
+            _write(site, n)
+        wait_for(lambda: registered_commands(site) >= 25, 10.0)
+        open_.commit()
+        wait_for(lambda: _all_are_registered(site), 10.0)
+        assert site.at_publisher(f"SELECT pid {_WALSENDERS}") == streams
+        reader.stop().raise_error()
+    _assert_delivered_in_any_order(site)
+
+
+def _assert_delivered_in_any_order(site: Site) -> None:
+    assert_each_change_is_stored_once(site)
+    site.deliver().raise_error()
+    assert_each_change_was_made_once_in_any_order(site)
+
+
+def test_a_partition_that_nobody_announced_is_found(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.part"], SparkHere(), polling_interval=0.2)
+    site.at_publisher(
+        "CREATE TABLE part (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)",
+        "CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (100)",
+    )
+    site.set_up()
+    with resident_reader(site) as reader:
+        site.at_publisher("INSERT INTO part VALUES (1, 'a')")
+        wait_for(lambda: registered_commands(site) == 1, 10.0)
+        site.at_publisher(
+            "CREATE TABLE part_2 PARTITION OF part FOR VALUES FROM (100) TO (200)",
+            "INSERT INTO part VALUES (2, 'b'), (101, 'c')",
+        )
+        wait_for(lambda: registered_commands(site) == 3, 10.0)
+        reader.stop().raise_error()
+    site.deliver().raise_error()
+    assert site.differences() == []
+
+
+def test_where_the_log_cannot_be_followed_it_is_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresPublisher, "log_stream", lambda *_: None)
+    with heeding_stops() as stop_request:
+        reader = ResidentReader(site, stop_request, 3600.0)
+        reader.start()
+        for n in range(1, 4):
+            _write_and_wait(site, n)
+        assert not follows(site)
         reader.stop().raise_error()
     _assert_delivered(site)
 
