@@ -92,7 +92,7 @@ def _refusal(log: LogRange, refused: RefusedChange) -> Refusal:
     if refused.lacks_old_row:
         article = next(it for it in log.articles if str(it.source) == error.report.article)
         error.add(ErrorDetails(remedy=log.old_rows_remedy(article)))
-    return Refusal(error.report, refused.lacks_old_row)
+    return Refusal(error.report, refused.lacks_old_row, refused.rows_unknown)
 
 
 def _commit_before(changes: Changes | None, place: int) -> bytes | None:

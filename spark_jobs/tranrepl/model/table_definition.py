@@ -42,6 +42,22 @@ class DefinedType(BaseModel):
     of an enumerated type."""
 
 
+class RenamedLabel(BaseModel):
+    """A label of an enumerated type that was renamed, which stands under its old name in what the log has of
+    transactions that were open meanwhile."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type_oid: int
+    label: str
+    """The name before."""
+    new_label: str
+    renamed_at: StoredPosition
+    """Where the transaction that renamed it was committed."""
+    renamed_by: int | None = None
+    """The Publisher's number of that transaction. None: not told."""
+
+
 def types_by_labels(type_oid: int, type_name: str, labels: Sequence[str] | None) -> tuple[DefinedType, ...] | None:
     """Return what a column's type is made of as an earlier version told it: by the labels of an enumerated type."""
     if type_oid < FIRST_OWN_TYPE:
@@ -117,6 +133,8 @@ class TableDefinition(BaseModel):
     """None where the table is not partitioned, or nobody has told how."""
     altered_by: int | None = None
     """The Publisher's number of the transaction that altered the table last. None: not known."""
+    renamed_labels: tuple[RenamedLabel, ...] = ()
+    """Labels of its columns' types that schema changes in the log renamed, in order."""
 
     @cached_property
     def by_ordinal(self) -> dict[int, DefinedColumn]:

@@ -38,6 +38,7 @@ class Buffer:
     """The messages' bytes, with integers readable at any offset: big-endian as the log has them."""
 
     def __init__(self, data: Bytes) -> None:
+        self.length = len(data)
         # Reads of up to 16 bytes past a value's start must stay inside.
         self.bytes = np.concatenate([data, np.zeros(16, dtype=np.uint8)])
         self._views = {
@@ -194,11 +195,15 @@ class Changes:
 class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it carries one
     """A change that cannot become a command: reading ends before its transaction. `place` is the change's."""
 
-    def __init__(self, place: int, error: ReplicationError, *, lacks_old_row: bool = False) -> None:
+    def __init__(
+        self, place: int, error: ReplicationError, *, lacks_old_row: bool = False, rows_unknown: str | None = None
+    ) -> None:
         super().__init__(error.message)
         self.place = place
         self.error = error
         self.lacks_old_row = lacks_old_row
+        self.rows_unknown = rows_unknown
+        """Why the log does not say which rows the article of the error has now; None where it does."""
 
 
 def cells_differ(buffer: Buffer, old: Cells, new: Cells) -> Bools:

@@ -8,6 +8,8 @@ news. At REPEATABLE READ a transaction also does not see what another one change
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tranrepl.model.names import TableName
 from tranrepl.model.table_definition import DefinedColumn, DefinedType, TableDefinition
 from tranrepl.publisher.announcements import TableAnnouncement
@@ -18,12 +20,12 @@ _SCHEMA_TAG = "ALTER SCHEMA"
 
 def definition_after(before: TableDefinition, announced: TableAnnouncement) -> TableDefinition:
     """Return the table as it is where the command is committed."""
-    now = announced.definition
+    now, unseen = announced.definition, _renamed_unseen(before, announced)
     if announced.defaults_told:
-        columns = [_with_known_labels(before.by_ordinal.get(it.ordinal), it) for it in now.columns]
+        columns = [_with_known_labels(before.by_ordinal.get(it.ordinal), it, unseen) for it in now.columns]
         return _with(now, columns=tuple(columns), altered_by=now.altered_by or before.altered_by)
     known = now.by_ordinal
-    columns = [_with_altered_type(it, known.get(it.ordinal)) for it in before.columns]
+    columns = [_with_altered_type(it, known.get(it.ordinal), unseen) for it in before.columns]
     base = before if announced.tag in TYPE_TAGS or announced.tag == _SCHEMA_TAG else now
     name = TableName(now.name.schema, before.name.table) if announced.tag == _SCHEMA_TAG else before.name
     altered_by = before.altered_by if name == before.name else now.altered_by or before.altered_by
@@ -36,24 +38,34 @@ def _with(table: TableDefinition, **changed: object) -> TableDefinition:
     return TableDefinition.model_validate(fields | changed)
 
 
-def _with_altered_type(before: DefinedColumn, now: DefinedColumn | None) -> DefinedColumn:
+def _renamed_unseen(before: TableDefinition, announced: TableAnnouncement) -> frozenset[int]:
+    """Return the types of which a transaction renamed a label that the announcing one did not see."""
+    seen, own = announced.seen, announced.definition.altered_by
+    if seen is None:
+        return frozenset()
+    by = {it.type_oid: it.renamed_by for it in before.renamed_labels if it.renamed_by not in (None, own)}
+    return frozenset(number for number, it in by.items() if it is not None and not seen.has(it))
+
+
+def _with_altered_type(before: DefinedColumn, now: DefinedColumn | None, unseen: Collection[int]) -> DefinedColumn:
     """Return a column of a table that nobody has altered, but perhaps its type."""
     if now is None or (now.type_oid, now.type_modifier) != (before.type_oid, before.type_modifier):
         return before
     told = before.model_copy(update={"type_name": now.type_name, "types": now.types})
-    return _with_known_labels(before, told)
+    return _with_known_labels(before, told, unseen)
 
 
-def _with_known_labels(before: DefinedColumn | None, now: DefinedColumn) -> DefinedColumn:
-    """Return the column with the labels that its types had before, where fewer are told: none is ever dropped."""
+def _with_known_labels(before: DefinedColumn | None, now: DefinedColumn, unseen: Collection[int]) -> DefinedColumn:
+    """Return the column with the labels that its types had before, where fewer are told, or not the last names: none
+    is ever dropped, and who alters a type waits for whoever has altered it."""
     if before is None or before.types is None or now.types is None:
         return now
     known = {it.oid: it for it in before.types}
-    types = tuple(_newer(known.get(it.oid), it) for it in now.types)
+    types = tuple(_newer(known.get(it.oid), it, unseen=it.oid in unseen) for it in now.types)
     return now if types == now.types else now.model_copy(update={"types": types})
 
 
-def _newer(before: DefinedType | None, now: DefinedType) -> DefinedType:
+def _newer(before: DefinedType | None, now: DefinedType, *, unseen: bool) -> DefinedType:
     if before is None or before.labels is None or now.labels is None:
         return now
-    return before if len(now.labels) < len(before.labels) else now
+    return before if unseen or len(now.labels) < len(before.labels) else now

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import LabelAction, LabelChange
-from tranrepl.model.table_definition import DefinedColumn, DefinedType, TableDefinition
+from tranrepl.model.table_definition import DefinedColumn, DefinedType, RenamedLabel, TableDefinition
 from tranrepl.publisher.schema_stop import schema_stop
 
 
@@ -35,6 +35,22 @@ def label_changes(
                 "alter the type at the Subscribers too",
             )
         yield from changes
+
+
+def renamed_labels(before: TableDefinition, now: TableDefinition, renamed_by: int | None) -> tuple[RenamedLabel, ...]:
+    """Return the labels that were renamed before, and those that this transaction renames, in order."""
+    known, found = _enumerated_of(before), _enumerated_of(now)
+    new = (
+        RenamedLabel(type_oid=number, label=old, new_label=label, renamed_at=now.holds_from, renamed_by=renamed_by)
+        for number in sorted(known.keys() & found.keys())
+        for old, label in zip(known[number].labels or (), found[number].labels or (), strict=False)
+        if old != label and len(known[number].labels or ()) == len(found[number].labels or ())
+    )
+    return (*before.renamed_labels, *new)
+
+
+def _enumerated_of(table: TableDefinition) -> dict[int, DefinedType]:
+    return {number: it for column in table.columns for number, it in _enumerated(column).items()}
 
 
 def _enumerated(column: DefinedColumn) -> dict[int, DefinedType]:

@@ -22,7 +22,7 @@ from tranrepl.model.table_definition import (
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.column_decision import ColumnDecisions
 from tranrepl.publisher.definition_after import TYPE_TAGS, definition_after
-from tranrepl.publisher.label_decision import label_changes
+from tranrepl.publisher.label_decision import label_changes, renamed_labels
 from tranrepl.publisher.partition_decision import PartitionDecisions
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
@@ -52,7 +52,8 @@ def decide(
     announced = with_unseen_changes(article, before, announced)
     now = definition_after(before, announced)
     divided = PartitionDecisions(article, before.division, now.division)
-    now = now.model_copy(update={"division": divided.now})
+    renamed = renamed_labels(before, now, announced.definition.altered_by)
+    now = now.model_copy(update={"division": divided.now, "renamed_labels": renamed})
     decided = ColumnDecisions(article, before, now, announced, names)
     _refuse_dropped_key(article, now, announced)
     _refuse_dropped_filter(article, now, announced, names)
@@ -185,7 +186,8 @@ def notes_of_what_stays(before: TableDefinition, now: TableDefinition, tag: str)
     """Return what is said of a command that changed nothing that is told of a table, as of a check or an index; nothing
     of a partitioned one, whose partitions' settings our own event trigger changes."""
     # setup describes a table before it makes its replica identity full.
-    like_now: dict[str, object] = {"holds_from": now.holds_from, "altered_by": now.altered_by}
+    unlike = ("holds_from", "altered_by", "renamed_labels")
+    like_now: dict[str, object] = {name: getattr(now, name) for name in unlike}
     if now.replica_identity == "full":
         like_now["replica_identity"] = now.replica_identity
     if tag not in _TABLE_TAGS or now.division is not None or before.model_copy(update=like_now) != now:

@@ -115,7 +115,26 @@ def test_rows_are_known_where_a_value_is_written_alike_in_both_types(before: str
 def test_a_renamed_label_is_not_looked_for_within_arrays() -> None:
     label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
     old = _article(ID, Column("moods", "mood[]"))
-    assert "column moods has arrays" in str(reload_reason(change(old, old, labels=[label]), old))
+    assert "values of column moods contain" in str(reload_reason(change(old, old, labels=[label]), old))
+
+
+def test_a_renamed_label_is_not_looked_for_within_values_of_other_types() -> None:
+    label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
+    old = _article(ID, Column("pair", "pair"))
+    types = [
+        {"oid": 20_000, "name": "mood", "labels": ["sad"], "form": ""},
+        {"oid": 20_001, "name": "pair", "form": ""},
+    ]
+    columns = [
+        {"ordinal": it.ordinal, "name": it.name, "type_oid": 1, "type_modifier": -1, "type_name": it.type_name}
+        | {"not_null": False, "types": types if it.name == "pair" else []}
+        for it in old.columns
+    ]
+    definition = TableDefinition.model_validate(
+        {"name": old.source, "replica_identity": "full", "persistence": "permanent", "columns": columns}
+    )
+    old = old.model_copy(update={"definition": definition})
+    assert "values of column pair contain" in str(reload_reason(change(old, old, labels=[label]), old))
 
 
 def test_a_column_whose_values_are_written_otherwise_is_made_anew() -> None:

@@ -78,10 +78,21 @@ def reload_reason(change: SchemaChange, old: RegisteredArticle) -> str | None:
         elif it.action is ColumnAction.RETYPE and known is not None and not _same_text(known.type_name, it.type_name):
             return f"column {it.column} changed from {known.type_name} to {it.type_name}, which is written otherwise"
     for label in change.labels:
-        arrays = [it.name for it in old.columns if it.type_name == f"{label.type_name}[]"]
-        if label.action is LabelAction.RENAME and arrays:
-            return f"label {label.label} of type {label.type_name} was renamed, of which column {arrays[0]} has arrays"
+        inside = [it.name for it in old.columns if _has_type_inside(old, it, label.type_name)]
+        if label.action is LabelAction.RENAME and inside:
+            return (
+                f"label {label.label} of type {label.type_name} was renamed, which values of column {inside[0]} contain"
+            )
     return None
+
+
+def _has_type_inside(article: RegisteredArticle, column: PublishedColumn, type_name: str) -> bool:
+    """Return whether a column's type is made of another one, as an array is."""
+    if column.type_name == type_name:
+        return False
+    defined = None if article.definition is None else article.definition.by_ordinal.get(column.ordinal)
+    types = [] if defined is None else [it.name for it in defined.types or ()]
+    return column.type_name == f"{type_name}[]" or type_name in types
 
 
 def _same_text(before: str, after: str | None) -> bool:
