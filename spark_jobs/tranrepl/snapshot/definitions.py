@@ -24,16 +24,17 @@ from tranrepl.subscriber.snapshot import SnapshotArticle
 
 
 def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:
-    """Raise TransientError where a table has columns that are to travel, or partitions that Subscribers are to have,
-    and that are not registered: the log reader has not read yet that they were added, and the commands after the
-    snapshot would be of that definition."""
-    following = [it for it in articles if it.settings.columns is None or it.settings.partitions is Partitions.SAME]
-    tables = publisher.describe([it.article.source for it in following])
-    for it in following:
+    """Raise TransientError where a table has columns that are to travel, partitions that Subscribers are to have, or
+    labels of its columns' types that are not registered: the log reader has not read yet that they were added or
+    renamed, and the commands after the snapshot would be of that definition."""
+    followed = list(articles)
+    tables = publisher.describe([it.article.source for it in followed])
+    for it in followed:
         table = tables.get(it.article.source)
         if table is not None:
             _require_columns(publisher, it, table)
             _require_partitions(publisher, it, table)
+            _require_labels(publisher, it, table)
 
 
 def _require_columns(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
@@ -53,6 +54,25 @@ def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableD
     added = [str(of.table) for of in now.partitions if (of.object_id, of.attached) not in there]
     if added:
         raise _not_registered(publisher, it, f"partition {', '.join(added)}")
+
+
+def _require_labels(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
+    """Raise TransientError where rows would have labels that the Subscriber's types only get by a schema change of
+    before the snapshot, which is passed over."""
+    known, now = it.article.definition, table.definition
+    if known is None or now is None or publisher.schema_changes.why_unannounced() is not None:
+        return
+    registered = {of.oid: of.labels for column in known.columns for of in column.types or ()}
+    renamed = sorted(
+        {
+            of.name
+            for column in now.columns
+            for of in column.types or ()
+            if of.labels is not None and registered.get(of.oid, of.labels) != of.labels
+        }
+    )
+    if renamed:
+        raise _not_registered(publisher, it, f"a label of type {', '.join(renamed)}")
 
 
 def _not_registered(publisher: Publisher, it: SnapshotArticle, what: str) -> TransientError:

@@ -73,6 +73,19 @@ def test_a_type_is_altered_while_a_column_is_added(site: Site, first_ends_first:
     _deliver_and_compare(site)
 
 
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_a_label_is_renamed_while_a_column_is_added(site: Site, first_ends_first: bool) -> None:
+    site.at_publisher("INSERT INTO item VALUES (1, 'sad')")
+    _interleaved(
+        site,
+        "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TABLE item ADD COLUMN price int DEFAULT 5",
+        first_ends_first=first_ends_first,
+    )
+    site.at_publisher("INSERT INTO item VALUES (2, 'blue', 'note', 6)")
+    _deliver_and_compare(site)
+
+
 def test_a_type_is_altered_while_a_column_is_dropped_and_one_renamed(site: Site) -> None:
     site.at_publisher(
         "ALTER TABLE item ADD COLUMN a int, ADD COLUMN b int", "INSERT INTO item VALUES (1, 'sad', 'note', 2, 3)"

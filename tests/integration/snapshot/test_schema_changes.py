@@ -10,6 +10,7 @@ from conftest import DatabasesFactory
 from support.site import Site
 from support.spark_here import SparkHere
 from support.stored_history import StoredHistory
+from support.whole_run import whole_run
 from tranrepl.distributor.database import UnknownRows
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.article import RegisteredArticle
@@ -110,6 +111,21 @@ def test_nothing_is_copied_before_the_log_reader_has_registered_a_change(stateme
         site.take_snapshot()
     assert "`tranrepl log-reader FILE` registers the schema change" in (refused.value.report.remedy or "")
     assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before
+
+
+@pytest.mark.parametrize("statement", ["RENAME VALUE 'sad' TO 'blue'", "ADD VALUE 'blue'"])
+def test_a_reinitialized_article_waits_for_the_labels_of_its_types(statement: str, site: Site) -> None:
+    site.at_subscriber("CREATE TYPE mood AS ENUM ('sad')")
+    site.at_publisher("CREATE TYPE mood AS ENUM ('sad')", "ALTER TABLE t ADD COLUMN mood mood DEFAULT 'sad'")
+    for result in whole_run(site).values():
+        result.raise_error()
+    site.at_publisher(f"ALTER TYPE mood {statement}", "UPDATE t SET mood = 'blue' WHERE id = 1")
+    _waits(site)
+    with pytest.raises(TransientError, match=r"a label of type public\.mood is not registered yet"):
+        site.take_snapshot()
+    for result in whole_run(site).values():
+        result.raise_error()
+    assert site.differences() == []
 
 
 def test_a_table_with_a_domain_and_an_array_of_it_is_copied(databases: DatabasesFactory, tmp_path: Path) -> None:
