@@ -69,19 +69,24 @@ def test_charts_show_what_was_delivered_in_the_time_one_picks(chromium: Browser,
     site.at_publisher("INSERT INTO item SELECT max(id) + 1, 'later' FROM item")
     deliver(site)
     with _opened(chromium, monitored, "monitor/publication/orders?range=1h") as page:
-        chart = page.get_by_role("img", name="Latency by leg")
-        expect(chart.locator("rect.leg-delivered").first).to_be_visible()
+        for name, drawn in (
+            ("Latency, from", "rect.p50"),
+            ("Latency by leg", "polyline.leg-delivered"),
+            ("Throughput", "polyline.delivered"),
+        ):
+            expect(page.get_by_role("img", name=name).locator(drawn).first).to_be_visible()
         page.get_by_text("The charts' values as a table").click()
         values = page.get_by_role("region", name="The charts' values").locator("tbody tr")
         expect(values.first).to_contain_text("s")
         time = values.first.locator("time")
         assert "UTC" in (time.get_attribute("title") or "")
         assert "UTC" not in time.inner_text()
-        page.get_by_role("link", name="7d").click()
-        expect(page.get_by_role("img", name="over the last 7 days").first).to_be_visible()
+        for link, words in (("7d", "7 days"), ("30d", "30 days")):
+            page.get_by_role("link", name=link).click()
+            expect(page.get_by_role("img", name=f"over the last {words}").first).to_be_visible()
         page.get_by_role("combobox", name="Subscription").select_option("reporting")
         page.get_by_role("button", name="Show").click()
-        expect(page.get_by_role("heading", name="Subscription reporting, the last 7 days")).to_be_visible()
+        expect(page.get_by_role("heading", name="Subscription reporting, the last 30 days")).to_be_visible()
 
 
 @pytest.mark.slow

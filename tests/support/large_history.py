@@ -78,6 +78,18 @@ SELECT publication_id, subscription_id,
        LATERAL (SELECT now() - interval '2 days' * (1 - n::float / %(rounds)s) AS at) a
  WHERE publication = %(name)s ORDER BY n
 """
+_DELIVERIES = """
+INSERT INTO msrepl_deliveries (subscription_id, time, publication_id, seconds, transactions, commands,
+                               undelivered_commands, latency)
+SELECT subscription_id, date_trunc('minute', msdistribution_history.time, 'UTC'), publication_id, 60, sum(delivered_transactions),
+       sum(delivered_commands), 0,
+       json_build_object('registered', json_build_object(80 + min(id) %% 5, 40, 85 + min(id) %% 3, 60),
+                         'delivered', json_build_object(70 + min(id) %% 5, 40, 75 + min(id) %% 3, 60),
+                         'overall', json_build_object(86 + min(id) %% 5, 40, 91 + min(id) %% 3, 60),
+                         'clock_difference', 100)
+  FROM msdistribution_history JOIN mspublications USING (publication_id)
+ WHERE publication = %(name)s AND delivered_commands > 0 GROUP BY 1, 2, 3
+"""
 _ERRORS = f"""
 INSERT INTO msrepl_errors (publication_id, subscription, time, error_type, error_code, error_text, article, xact_seqno,
                            command_id, command, row_key)
@@ -97,7 +109,8 @@ def make_large_history(connection: Connection, size: Size, name: str) -> None:
         "subscriptions": size.subscriptions,
         "rounds": size.runs // size.subscriptions,
     }
+    agents = (_BATCHES, _LOG_READER, _DISTRIBUTION, _DELIVERIES, _ERRORS)
     with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
-        for statement in (_PUBLICATION, _ARTICLES, _SUBSCRIPTIONS, _BATCHES, _LOG_READER, _DISTRIBUTION, _ERRORS):
+        for statement in (_PUBLICATION, _ARTICLES, _SUBSCRIPTIONS, *agents):
             session.execute(statement, values)
         session.execute("ANALYZE")

@@ -1,4 +1,4 @@
-"""The charts of a publication's page: latency by leg, throughput and backlog."""
+"""The charts of a publication's page: latency, latency by leg, throughput and backlog."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from tranrepl.distributor.monitoring.charts import ChartPart, Charts, Period
+from tranrepl.distributor.monitoring.charts import ChartPart, Charts
+from tranrepl.distributor.monitoring.period import Period
 from tranrepl.distributor.monitoring.tokens import TokenLegs
+from tranrepl.model.latency import Leg, Quantiles
 from tranrepl_airflow.monitor import display
-from tranrepl_airflow.monitor.plot import Hover, Legend, Mark, Plot, Scale, time_scale
+from tranrepl_airflow.monitor.plot import Bar, Hover, Legend, Line, Mark, Plot, Scale, time_scale
 
-_NOTHING = "Nothing was read or delivered in this time. Run the DAG, or choose a longer one."
+_NOTHING = "Nothing was delivered in this time. Run the DAG, or choose a longer one."
+_TOO_MANY = "Choose a subscription: these are too many measurements to put their latencies together."
+_NO_RUN = "What was left is not known: no delivery ended in this time."
+_NO_BACKLOG = "No delivery left anything behind in this time."
+_QUANTILES = ("p50", "p95", "p99")
+_LEGS = {Leg.REGISTERED: "Publisher → Distributor", Leg.DELIVERED: "Distributor → Subscriber"}
 
 
 class ChartRange(StrEnum):
@@ -22,6 +29,7 @@ class ChartRange(StrEnum):
     SIX_HOURS = "6h"
     DAY = "24h"
     WEEK = "7d"
+    MONTH = "30d"
 
     @property
     def period(self) -> Period:
@@ -36,7 +44,7 @@ class ChartRange(StrEnum):
 
     @property
     def words(self) -> str:
-        return {"1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}[self]
+        return {"1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}[self]
 
 
 _PERIODS = {
@@ -44,6 +52,7 @@ _PERIODS = {
     ChartRange.SIX_HOURS: (timedelta(minutes=5), 72, 3600),
     ChartRange.DAY: (timedelta(minutes=15), 96, 14_400),
     ChartRange.WEEK: (timedelta(hours=2), 84, 86_400),
+    ChartRange.MONTH: (timedelta(hours=8), 90, 5 * 86_400),
 }
 
 
@@ -54,14 +63,25 @@ class PublicationCharts:
     plots: Sequence[Plot]
     parts: Sequence[ChartPart]
     tokens: Sequence[TokenLegs]
+    gaps: Sequence[tuple[str, datetime]]
+    """What is not known of the whole time, and from when on it is."""
 
 
 def publication_charts(charts: Charts, chosen: ChartRange) -> PublicationCharts:
     """Return the charts of these values."""
     drawn = _Drawing(charts, chosen)
     parts = [it for it in charts.parts if it.stored_per_second or it.delivered_per_second or it.undelivered_commands]
-    plots = [drawn.latency(), drawn.throughput(), drawn.backlog()]
-    return PublicationCharts(plots, parts[::-1], charts.tokens[::-1])
+    plots = [drawn.latency(), drawn.legs(), drawn.throughput(), drawn.backlog()]
+    return PublicationCharts(plots, parts[::-1], charts.tokens[::-1], list(_gaps(charts)))
+
+
+def _gaps(charts: Charts) -> Iterable[tuple[str, datetime]]:
+    known = (
+        ("Latency, and what was delivered, are measured", charts.measured_since),
+        ("What the log reader has stored is known", charts.stored_since),
+    )
+    first_end = charts.parts[0].start + timedelta(seconds=charts.width_seconds)
+    return ((what, since) for what, since in known if since is not None and since >= first_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,77 +90,141 @@ class _Drawing:
     chosen: ChartRange
 
     @property
+    def _parts(self) -> Sequence[ChartPart]:
+        return self.charts.parts
+
+    @property
     def _starts(self) -> Sequence[datetime]:
-        return [it.start for it in self.charts.parts]
+        return [it.start for it in self._parts]
 
     def latency(self) -> Plot:
-        parts, tokens = self.charts.parts, self.charts.tokens
-        each = [max(it.registered_ms or 0, it.delivered_ms or 0) / 1000 for it in parts]
-        of_tokens = [(it.delivered_ms or it.registered_ms) / 1000 for it in tokens]
-        highest = max([*each, *of_tokens], default=0.0)
-        scale = time_scale(self._starts[0], self.charts.width_seconds, len(parts), highest or 1.0, display.duration)
-        bars = []
-        for at, (part, whole) in enumerate(zip(parts, each, strict=True)):
-            registered = (part.registered_ms or 0) / 1000
-            if registered:
-                bars.append(scale.bar("leg-registered", at, 0.0, registered))
-            if whole > registered:
-                bars.append(scale.bar("leg-delivered", at, registered, whole))
-        return Plot(
-            name="latency",
-            title="Latency by leg",
-            unit="longest of each part",
-            y_ticks=scale.y_ticks(),
-            x_ticks=scale.x_ticks(self._starts, self.chosen.tick_seconds),
+        """Draw latency from commit to commit: a bar up to the median, and on it those up to the other quantiles."""
+        each = self._quantiles(Leg.OVERALL)
+        tokens = self.charts.tokens
+        of_tokens = [_milliseconds_of(it) / 1000 for it in tokens]
+        scale = self._time_scale([*(it.p99 for it in each if it), *of_tokens])
+        bars = [it for at, of_part in enumerate(each) if of_part for it in _stacked(scale, at, of_part)]
+        return self._plot(
+            "latency",
+            "Latency",
+            "from commit to commit",
+            scale,
+            map(_latency_in_words, self._parts),
             legend=[
-                Legend("leg-registered", "Publisher → Distributor"),
-                Legend("leg-delivered", "Distributor → Subscriber"),
+                Legend("p50", "half of the commands (p50)"),
+                Legend("p95", "95 % (p95)"),
+                Legend("p99", "99 % (p99)"),
                 Legend("token", "tracer token"),
             ],
-            hovers=self._hovers(scale, map(_latency_in_words, parts)),
             bars=bars,
             marks=[_mark(scale, it) for it in tokens],
-            empty=None if highest else _NOTHING,
+            empty=None if bars or tokens else self._no_latency,
+        )
+
+    def legs(self) -> Plot:
+        """Draw how long each leg took."""
+        each = {leg: self._quantiles(leg) for leg in _LEGS}
+        scale = self._time_scale([it.p95 for of_leg in each.values() for it in of_leg if it])
+        lines: list[Line] = []
+        for leg, of_leg in each.items():
+            lines += scale.line(f"leg-{leg} p95", [it.p95 if it else None for it in of_leg])
+            lines += scale.line(f"leg-{leg}", [it.p50 if it else None for it in of_leg])
+        named = [
+            [Legend(f"leg-{leg}", f"{words}, p50"), Legend(f"leg-{leg} p95", f"{words}, p95")]
+            for leg, words in _LEGS.items()
+        ]
+        return self._plot(
+            "legs",
+            "Latency by leg",
+            "p50 and p95",
+            scale,
+            map(_legs_in_words, self._parts),
+            legend=[it for of_leg in named for it in of_leg],
+            lines=lines,
+            empty=None if lines else self._no_latency,
         )
 
     def throughput(self) -> Plot:
-        parts = self.charts.parts
-        stored = [it.stored_per_second for it in parts]
-        delivered = [it.delivered_per_second for it in parts]
-        highest = max([*stored, *delivered], default=0.0)
+        """Draw what was stored and delivered a second."""
+        series = {
+            "delivered": [it.delivered_per_second for it in self._parts],
+            "transactions": [it.transactions_per_second for it in self._parts],
+            "stored": [it.stored_per_second for it in self._parts],
+        }
+        highest = max((it for values in series.values() for it in values if it is not None), default=0.0)
         scale = self._scale(highest, display.rate)
-        return Plot(
-            name="throughput",
-            title="Throughput",
-            unit="commands a second",
-            y_ticks=scale.y_ticks(),
-            x_ticks=scale.x_ticks(self._starts, self.chosen.tick_seconds),
-            legend=[Legend("stored", "stored by the log reader"), Legend("delivered", "delivered")],
-            hovers=self._hovers(scale, map(_throughput_in_words, parts)),
-            lines=[*scale.line("delivered", delivered), *scale.line("stored", stored)],
+        return self._plot(
+            "throughput",
+            "Throughput",
+            "a second",
+            scale,
+            map(_throughput_in_words, self._parts),
+            legend=[
+                Legend("stored", "commands stored by the log reader"),
+                Legend("delivered", "commands delivered"),
+                Legend("transactions", "transactions delivered"),
+            ],
+            lines=[line for kind, values in series.items() for line in scale.line(kind, values)],
             empty=None if highest else _NOTHING,
         )
 
     def backlog(self) -> Plot:
-        parts = self.charts.parts
-        values = [it.undelivered_commands for it in parts]
-        highest = max((it for it in values if it is not None), default=0)
-        scale = self._scale(float(highest), display.number)
-        return Plot(
-            name="backlog",
-            title="Backlog",
-            unit="undelivered commands",
-            y_ticks=scale.y_ticks(),
-            x_ticks=scale.x_ticks(self._starts, self.chosen.tick_seconds),
-            legend=[Legend("undelivered", "undelivered at the end of each part")],
-            hovers=self._hovers(scale, map(_backlog_in_words, parts)),
+        """Draw what was left undelivered."""
+        values = [it.undelivered_commands for it in self._parts]
+        known = [it for it in values if it is not None]
+        scale = self._scale(float(max(known, default=0)), display.number)
+        return self._plot(
+            "backlog",
+            "Backlog",
+            "undelivered commands",
+            scale,
+            map(_backlog_in_words, self._parts),
+            legend=[Legend("undelivered", "left by a run, or registered since the last one")],
             bars=[scale.bar("undelivered", at, 0.0, it) for at, it in enumerate(values) if it],
-            empty=None if highest else "Whatever was stored in this time was delivered within its part.",
+            empty=None if any(known) else _NO_BACKLOG if known else _NO_RUN,
         )
 
+    @property
+    def _no_latency(self) -> str:
+        return _NOTHING if self.charts.with_latency else _TOO_MANY
+
+    def _quantiles(self, leg: Leg) -> Sequence[Quantiles | None]:
+        return [it.latency.get(leg) for it in self._parts]
+
+    def _plot(
+        self,
+        name: str,
+        title: str,
+        unit: str,
+        scale: Scale,
+        words: Iterable[str],
+        *,
+        legend: Sequence[Legend],
+        empty: str | None,
+        bars: Sequence[Bar] = (),
+        lines: Sequence[Line] = (),
+        marks: Sequence[Mark] = (),
+    ) -> Plot:
+        return Plot(
+            name=name,
+            title=title,
+            unit=unit,
+            y_ticks=scale.y_ticks(),
+            x_ticks=scale.x_ticks(self._starts, self.chosen.tick_seconds),
+            legend=legend,
+            hovers=self._hovers(scale, words),
+            bars=bars,
+            lines=lines,
+            marks=marks,
+            empty=empty,
+        )
+
+    def _time_scale(self, seconds: Sequence[float]) -> Scale:
+        highest = max(seconds, default=0.0) or 1.0
+        return time_scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest, display.duration)
+
     def _scale(self, highest: float, label: Callable[[float], str]) -> Scale:
-        parts = len(self.charts.parts)
-        return Scale(self._starts[0], self.charts.width_seconds, parts, highest or 1.0, label)
+        return Scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest or 1.0, label)
 
     def _hovers(self, scale: Scale, texts: Iterable[str]) -> Sequence[Hover]:
         width = round(scale.part_width, 1)
@@ -150,29 +234,54 @@ class _Drawing:
         ]
 
 
+def _stacked(scale: Scale, part: int, quantiles: Quantiles) -> Iterable[Bar]:
+    low = 0.0
+    for kind in _QUANTILES:
+        high = getattr(quantiles, kind)
+        if high > low:
+            yield scale.bar(kind, part, low, high)
+        low = high
+
+
+def _milliseconds_of(token: TokenLegs) -> int:
+    return token.registered_ms if token.delivered_ms is None else token.delivered_ms
+
+
 def _mark(scale: Scale, token: TokenLegs) -> Mark:
-    whole = token.delivered_ms if token.delivered_ms is not None else token.registered_ms
     registered = f"registered after {display.duration(token.registered_ms / 1000)}"
     arrived = (
         "on its way" if token.delivered_ms is None else f"delivered after {display.duration(token.delivered_ms / 1000)}"
     )
-    return Mark("token", scale.x_of(token.time), scale.y(whole / 1000), token.time, f"{registered}, {arrived}")
+    y = scale.y(_milliseconds_of(token) / 1000)
+    return Mark("token", scale.x_of(token.time), y, token.time, f"{registered}, {arrived}")
+
+
+def quantiles_in_words(quantiles: Quantiles | None) -> str:
+    """Return as in "0.4 s, 1.2 s, 3.0 s"; a dash for None."""
+    if quantiles is None:
+        return display.UNKNOWN
+    return ", ".join(display.duration(getattr(quantiles, it)) for it in _QUANTILES)
 
 
 def _latency_in_words(part: ChartPart) -> str:
-    if part.registered_ms is None and part.delivered_ms is None:
-        return "nothing"
-    return f"registered after {_seconds(part.registered_ms)}, delivered after {_seconds(part.delivered_ms)}"
+    found = part.latency.get(Leg.OVERALL)
+    return f"p50, p95, p99: {quantiles_in_words(found)}" if found else "nothing was measured"
+
+
+def _legs_in_words(part: ChartPart) -> str:
+    if not part.latency:
+        return "nothing was measured"
+    each = [f"{words} {quantiles_in_words(part.latency.get(leg))}" for leg, words in _LEGS.items()]
+    return f"p50, p95, p99: {'; '.join(each)}"
 
 
 def _throughput_in_words(part: ChartPart) -> str:
     stored, delivered = display.rate(part.stored_per_second), display.rate(part.delivered_per_second)
-    return f"{stored} commands a second stored, {delivered} delivered"
+    transactions = display.rate(part.transactions_per_second)
+    return f"{stored} commands a second stored, {delivered} delivered, in {transactions} transactions"
 
 
 def _backlog_in_words(part: ChartPart) -> str:
+    if part.undelivered_commands is None:
+        return "not known: no delivery ended"
     return f"{display.number(part.undelivered_commands)} commands undelivered"
-
-
-def _seconds(milliseconds: int | None) -> str:
-    return display.duration(None if milliseconds is None else milliseconds / 1000)

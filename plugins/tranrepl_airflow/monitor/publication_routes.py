@@ -17,6 +17,7 @@ from tranrepl.distributor.monitoring.registered_settings import RegisteredSettin
 from tranrepl.distributor.monitoring.runs import Agent
 from tranrepl.distributor.monitoring.snapshots import SubscriptionSnapshot, newest_snapshots
 from tranrepl.distributor.monitoring.standing_changes import StandingChange, newest_changes
+from tranrepl.model.latency import Leg
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
 from tranrepl_airflow.monitor.error_list import ErrorList, ErrorQuestion
@@ -30,7 +31,7 @@ from tranrepl_airflow.monitor.looked_at import (
 )
 from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.parts import PARTS
-from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
+from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts, quantiles_in_words
 from tranrepl_airflow.monitor.rendering import Renderer, mount_of
 from tranrepl_airflow.monitor.retained_log import RetainedLogs
 from tranrepl_airflow.monitor.task_logs import DagRunOfTasks
@@ -92,7 +93,13 @@ class PublicationRoutes:
             return RedirectResponse(f"{mount_of(request)}/publication/{quote(publication, safe='')}/{part}")
         found = looked_at(name, reader, user)
         pending = PendingPart(found.publication, _charts(chosen, subscription))
-        values = {"chosen": chosen, "ranges": list(ChartRange), "subscription": subscription}
+        values = {
+            "chosen": chosen,
+            "ranges": list(ChartRange),
+            "subscription": subscription,
+            "legs": list(Leg),
+            "quantiles_in_words": quantiles_in_words,
+        }
         return self._page(request, found, "", pending, values, drawn_for=chosen)
 
     # Parts

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import sqlalchemy as sa
 
-from conftest import DatabaseFactory, DatabasesFactory
-from support.large_history import Size, make_large_history
+from conftest import DatabasesFactory
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.trace import post_token
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, UnknownRows
-from tranrepl.distributor.monitoring.charts import Charts, Period, charts
+from tranrepl.distributor.monitoring.charts import charts
+from tranrepl.distributor.monitoring.period import Period
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, find_publication
 from tranrepl.distributor.monitoring.published_articles import published_articles
 from tranrepl.distributor.monitoring.recorded_errors import newest_errors
@@ -27,7 +25,6 @@ from tranrepl.distributor.monitoring.registered_settings import registered_setti
 from tranrepl.distributor.monitoring.runs import Agent, ChosenRuns, newest_runs
 from tranrepl.distributor.monitoring.snapshots import newest_snapshots
 from tranrepl.distributor.monitoring.standing_changes import newest_changes
-from tranrepl.distributor.tables import RunStatus, msdistribution_history, mslogreader_history
 from tranrepl.settings.publication import Publication
 
 Answer = TypeVar("Answer")
@@ -176,69 +173,3 @@ def test_a_column_that_was_renamed_since_is_no_difference(site: Site) -> None:
 
 def _last_hour() -> Period:
     return Period(timedelta(minutes=1), 60, datetime.now(UTC))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_backlog_is_what_was_stored_and_not_delivered_at_each_moment(database: DatabaseFactory, seed: int) -> None:
-    connection = database("charts")
-    make_large_history(connection, Size(articles=1, subscriptions=3, runs=0), "large")
-    period = Period(timedelta(minutes=2), 30, datetime.now(UTC))
-    expected = _random_history(connection, period, random.Random(seed))
-    for name, backlog in expected.items():
-        found = _ask(connection, "large", partial(_charts, period, name))
-        assert [it.undelivered_commands for it in found.parts] == backlog
-    whole = _ask(connection, "large", partial(_charts, period, None))
-    assert [it.undelivered_commands for it in whole.parts] == [max(it) for it in zip(*expected.values(), strict=True)]
-
-
-def _charts(period: Period, subscription: str | None, session: sa.Connection, record: MonitoredRecord) -> Charts:
-    return charts(session, record, period, subscription)
-
-
-def _random_history(connection: Connection, period: Period, chance: random.Random) -> dict[str, list[int]]:
-    """Write random runs, also of the time before, and return the backlog of each subscription at the end of each part,
-    as one who had watched would have counted it."""
-    begin = period.starts[0] - timedelta(minutes=30)
-    minutes = sorted(chance.uniform(0, 88) for _ in range(120))
-    stored, delivered = [0], dict.fromkeys((1, 2, 3), 0)
-    expected: dict[int, list[int]] = {number: [] for number in delivered}
-    ends = [*period.starts[1:], period.now]
-    with DistributionDatabase(connection) as database, database.transaction() as session:
-        for minute in minutes:
-            time = begin + timedelta(minutes=minute)
-            while len(expected[1]) < len(ends) and ends[len(expected[1])] <= time:
-                _note(expected, stored, delivered)
-            if chance.random() < 0.4:
-                stored.append(stored[-1] + chance.randint(1, 50))
-                row = _row(time, len(stored) - 1, stored[-1] - stored[-2])
-                session.execute(mslogreader_history.insert().values(row))
-            else:
-                number = chance.choice(list(delivered))
-                upper = chance.randint(delivered[number], len(stored) - 1)
-                row = _row(time, upper, stored[upper] - stored[delivered[number]])
-                delivered[number] = upper
-                session.execute(msdistribution_history.insert().values(subscription_id=number, **row))
-        while len(expected[1]) < len(ends):
-            _note(expected, stored, delivered)
-    return {f"shop_00{number}": backlog for number, backlog in expected.items()}
-
-
-def _note(expected: dict[int, list[int]], stored: list[int], delivered: dict[int, int]) -> None:
-    for number, backlog in expected.items():
-        backlog.append(stored[-1] - stored[delivered[number]])
-
-
-def _row(time: datetime, place: int, commands: int) -> dict[str, Any]:
-    return {
-        "publication_id": 1,
-        "runstatus": RunStatus.SUCCEED,
-        "start_time": time,
-        "time": time,
-        "duration": 1.0,
-        "comments": "",
-        "xact_seqno": place.to_bytes(8, "big"),
-        "delivered_transactions": 1,
-        "delivered_commands": commands,
-        "delivery_rate": float(commands),
-        "commands_by_article": {},
-    }

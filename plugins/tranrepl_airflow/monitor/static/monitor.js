@@ -11,7 +11,7 @@ document.addEventListener('click', (event) => {
 
 // Weekdays where a day is no context enough; the table and the hover have the whole time.
 const TICK = {hour: '2-digit', minute: '2-digit'};
-const TICK_OF_WEEK = {weekday: 'short', ...TICK};
+const TICK_OF_DAYS = {'7d': {weekday: 'short', ...TICK}, '30d': {day: 'numeric', month: 'short'}};
 
 function showLocalTimes() {
   for (const element of document.querySelectorAll('time.exact')) {
@@ -21,7 +21,7 @@ function showLocalTimes() {
     element.textContent = new Date(element.dateTime).toLocaleString();
   }
   for (const element of document.querySelectorAll('text[data-time]')) {
-    const form = element.closest('svg').dataset.range === '7d' ? TICK_OF_WEEK : TICK;
+    const form = TICK_OF_DAYS[element.closest('svg').dataset.range] || TICK;
     element.textContent = new Date(element.dataset.time).toLocaleString([], form);
   }
   for (const element of document.querySelectorAll('title[data-time]')) {

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
-from tranrepl.distributor.monitoring.watermarks import watermarks
+from tranrepl.distributor.monitoring.watermarks import known_watermarks
 from tranrepl.distributor.tables import msschema_changes
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, SchemaChange
 
@@ -43,8 +43,8 @@ def newest_changes(connection: sa.Connection, record: MonitoredRecord, count: in
         .limit(count)
     )
     rows = connection.execute(query).all()
-    marks = watermarks(connection, record)
-    reached = {it.subscription: marks[number] for number, it in record.subscriptions.items()}
+    marks = known_watermarks(connection, record)
+    reached = {it.subscription: marks[number].xact_seqno for number, it in record.subscriptions.items()}
     return [_change(row, reached) for row in reversed(rows)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -13,20 +14,32 @@ from tranrepl.distributor.tables import msdistribution_history, mssubscriptions
 _NO_SEQNO = b""
 
 
-def watermarks(
-    connection: sa.Connection, record: MonitoredRecord, before: datetime | None = None
-) -> Mapping[int, bytes]:
-    """Return the last watermark of each subscription, recorded `before` that time where one is given; of one that has
-    none, where its snapshot began, or nothing."""
+@dataclass(frozen=True, slots=True)
+class KnownWatermark:
+    """The last watermark that a run recorded, and when; of a subscription that has none, where its snapshot began, or
+    nothing, and no time."""
+
+    xact_seqno: bytes
+    time: datetime | None
+
+
+def known_watermarks(connection: sa.Connection, record: MonitoredRecord) -> Mapping[int, KnownWatermark]:
+    """Return the last known watermark of each subscription."""
     history = msdistribution_history.c
-    known = sa.select(history.xact_seqno).where(
-        history.subscription_id == mssubscriptions.c.subscription_id, history.xact_seqno.is_not(None)
+    newest = (
+        sa.select(history.xact_seqno, history.time)
+        .where(history.subscription_id == mssubscriptions.c.subscription_id, history.xact_seqno.is_not(None))
+        .order_by(history.time.desc())
+        .limit(1)
+        .lateral("newest")
     )
-    if before is not None:
-        known = known.where(history.time < before)
-    newest = known.order_by(history.time.desc()).limit(1).scalar_subquery()
-    query = sa.select(
-        mssubscriptions.c.subscription_id,
-        sa.func.coalesce(newest, mssubscriptions.c.subscription_seqno, _NO_SEQNO).label("watermark"),
-    ).where(mssubscriptions.c.publication_id == record.publication_id)
-    return {row.subscription_id: bytes(row.watermark) for row in connection.execute(query)}
+    query = (
+        sa.select(
+            mssubscriptions.c.subscription_id,
+            sa.func.coalesce(newest.c.xact_seqno, mssubscriptions.c.subscription_seqno, _NO_SEQNO).label("watermark"),
+            newest.c.time,
+        )
+        .select_from(mssubscriptions.outerjoin(newest, sa.true()))
+        .where(mssubscriptions.c.publication_id == record.publication_id)
+    )
+    return {row.subscription_id: KnownWatermark(bytes(row.watermark), row.time) for row in connection.execute(query)}
