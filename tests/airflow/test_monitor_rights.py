@@ -25,6 +25,7 @@ from sqlalchemy import delete, select
 from support.checkout import CHECKOUT
 from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
+from support.monitor_schema import api_schema, assert_fits
 from support.observed import ITEM, insert_transactions, stored_commands
 from support.site import Site
 from support.spark_here import SparkHere
@@ -137,6 +138,21 @@ def test_values_of_rows_are_for_those_who_may_edit_the_dag(site: Site, asked: As
     assert asked("VIEWER").post(pages[1], json=key).status_code == 403
 
 
+def test_commands_are_answered_as_their_schema_says(site: Site, asked: Asked) -> None:
+    start, second = "/api/publication/purchasing", stored_commands(site)[1]
+    one = f"command?xact_seqno=0x{second.xact_seqno}&command_id={second.command_id}"
+    schema = api_schema(asked("USER").app)
+    for role, address in (("USER", "commands"), ("USER", "commands?failing=reporting"), ("VIEWER", "commands")):
+        answer = asked(role).get(f"{start}/{address}").json()
+        assert answer["transactions"]
+        assert_fits(schema, "answers", "commands", answer)
+    assert_fits(schema, "answers", "command", asked("USER").get(f"{start}/{one}").json())
+    assert_fits(schema, "posted", "commands", {"key": "2"})
+    assert_fits(
+        schema, "answers_to_posted", "commands", asked("USER").post(f"{start}/commands", json={"key": "2"}).json()
+    )
+
+
 def test_counts_are_what_is_stored(site: Site, asked: Asked) -> None:
     answer = asked("VIEWER").get("/api/publication/purchasing/commands").json()
     stored = stored_commands(site)
@@ -224,9 +240,12 @@ def test_each_action_is_a_run_with_its_parameters_and_its_user(site: Site, asked
         Action.SETUP: ({}, "setup_purchasing", {"check_only": False}),
     }
     assert set(sent) == set(Action)
+    schema = api_schema(client.app)
     for action, (body, dag_id, _) in sent.items():
+        assert_fits(schema, "posted", "actions/{action}", body)
         answer = client.post(f"{_ACTIONS}/{action}", json=body, headers=_HEADERS)
         assert answer.status_code == 200, answer.text
+        assert_fits(schema, "answers_to_posted", "actions/{action}", answer.json())
         assert answer.json()["dag_id"] == dag_id
     assert _runs() == [(dag_id, conf, "the USER") for _, dag_id, conf in sent.values()]
     with create_session() as session:

@@ -81,8 +81,8 @@ SELECT publication_id, subscription_id,
 _DELIVERIES = """
 INSERT INTO msrepl_deliveries (subscription_id, time, publication_id, seconds, transactions, commands,
                                undelivered_commands, latency)
-SELECT subscription_id, date_trunc('minute', msdistribution_history.time, 'UTC'), publication_id, 60, sum(delivered_transactions),
-       sum(delivered_commands), 0,
+SELECT subscription_id, date_trunc('minute', msdistribution_history.time, 'UTC'), publication_id, 60,
+       sum(delivered_transactions), sum(delivered_commands), 0,
        json_build_object('registered', json_build_object(80 + min(id) %% 5, 40, 85 + min(id) %% 3, 60),
                          'delivered', json_build_object(70 + min(id) %% 5, 40, 75 + min(id) %% 3, 60),
                          'overall', json_build_object(86 + min(id) %% 5, 40, 91 + min(id) %% 3, 60),

@@ -22,10 +22,13 @@ from tranrepl.postgres.session import Session, connect, translated_errors
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _NOT_MIGRATED_STATES = ("42P01", "42703")
-_LASTING_COMMITS = (
+_SESSION_SETTINGS = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) "
-    "WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+    "WHERE pg_catalog.current_setting('synchronous_commit') = 'off'; "
+    "SET jit = off"
 )
+"""What is registered must be there after a crash: the Publisher's log goes on after it. Compiling a query over many
+history rows takes as long as the query."""
 
 
 def _engine(connection: Connection) -> sa.Engine:
@@ -53,9 +56,8 @@ def _first_engine(connection: Connection) -> sa.Engine:
 
 def _open_session(connection: Connection) -> Session:
     session = connect(connection, "tranrepl", autocommit=True)
-    # What is registered must be there after a crash: the Publisher's log goes on after it.
     with translated_errors(f"distribution database {connection.database}"):
-        session.execute(_LASTING_COMMITS)
+        session.execute(_SESSION_SETTINGS)
     session.autocommit = False
     return session
 
