@@ -61,6 +61,22 @@ def write_commands(folder: Path, batches: Iterable[pa.RecordBatch]) -> str:
     return name
 
 
+def write_few_commands(folder: Path, batches: Iterable[pa.RecordBatch]) -> str:
+    """Do what `write_commands` does, where they are so few that a thread takes longer to begin."""
+    name = f"_{uuid.uuid4().hex}"
+    file = _File(folder, name)
+    try:
+        file.open()
+        for group in _row_groups(batches):
+            file.write(group)
+        file.close()
+    except BaseException:
+        file.abandon()
+        raise
+    reach(Failpoint.STAGED)
+    return name
+
+
 def publish(folder: Path, name: str) -> None:
     """Let readers see the file. Raises ConfigurationError where the store cannot be written."""
     with _store_errors(folder):

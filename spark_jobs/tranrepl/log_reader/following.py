@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from tranrepl.connections import Connection
-from tranrepl.distributor.command_file import mounted_path, publish, write_commands
+from tranrepl.distributor.command_file import mounted_path, publish, write_few_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, RunRow, StoredToken
 from tranrepl.distributor.notifications import Event, Listener
 from tranrepl.distributor.store import folder_path, new_folder
@@ -251,7 +251,7 @@ class _Follower:
 def _written(folder: Path, stream: OpenLogStream, part: LogPart) -> tuple[LogRead, str]:
     """Write the part's commands to a file that no reader sees yet. Return the account of it, and the file's name."""
     accounts: list[LogRead] = []
-    file = write_commands(folder, read_part(stream.log, stream.filters, part, accounts.append))
+    file = write_few_commands(folder, read_part(stream.log, stream.filters, part, accounts.append))
     return accounts[-1], file
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from conftest import DatabasesFactory
@@ -28,6 +27,7 @@ from tranrepl.admin.reinitialization import Rows
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.staying import heeding_stops
 from tranrepl.model.tracer_token import TracerToken
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres import log_stream
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
 
@@ -184,7 +184,7 @@ def test_a_publication_is_reinitialized_beside_it(site: Site) -> None:
 
 
 def test_a_transaction_that_stays_open_ends_no_stream(site: Site) -> None:
-    with resident_reader(site) as reader, psycopg.connect(**site.databases.publisher.libpq_parameters("open")) as open_:
+    with resident_reader(site) as reader, connect(site.databases.publisher, "open") as open_:
         open_.execute("INSERT INTO item VALUES (0, 0, 'open')")
         streams = site.at_publisher(f"SELECT pid {_WALSENDERS}")
         for n in range(1, 10):
