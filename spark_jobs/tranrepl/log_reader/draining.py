@@ -70,6 +70,7 @@ class LogReader:
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
         self.record_progress: Callable[[JobResult], None] = _record_nothing
+        self.say: Callable[[JobResult], None] = _say_registered
 
     def drain(self) -> None:
         """Read batches until the log's end as it was at the start. Raises ReplicationError; what was registered
@@ -240,7 +241,7 @@ class LogReader:
             self._add(batch, read, [*before, *self._articles, *read.definitions])
         self._notice(read.notices)
         self._warn(new_edits(self._publication, before, self._articles))
-        log.info("registered %d commands of %d transactions", self.result.commands, self.result.transactions)
+        self.say(self.result)
 
     def _advance(self) -> None:
         with self._timed("advance"):
@@ -271,6 +272,10 @@ class LogReader:
 
 def _say_nothing(_: str) -> None:
     pass
+
+
+def _say_registered(so_far: JobResult) -> None:
+    log.info("registered %d commands of %d transactions", so_far.commands, so_far.transactions)
 
 
 def _record_nothing(_: JobResult) -> None:

@@ -45,6 +45,8 @@ _MOST_FULL_BATCHES = 8
 """After so many, one after the other, so is the log: that way takes longer to begin, and less for each change."""
 _IDLE_SECONDS = 1.0
 _PROGRESS_SECONDS = 5.0
+_ALIVE_SECONDS = 60.0
+"""After what time the history is told on, though there is nothing to tell."""
 
 
 class Ending(StrEnum):
@@ -240,7 +242,8 @@ class _Follower:
 
     def _record_progress(self) -> None:
         now = time.monotonic()
-        if self._recorded == self.result.transactions or now - self._progress_at < _PROGRESS_SECONDS:
+        news = self._recorded != self.result.transactions
+        if now - self._progress_at < (_PROGRESS_SECONDS if news else _ALIVE_SECONDS):
             return
         self._progress_at, self._recorded = now, self.result.transactions
         so_far = self.following.so_far.plus(self.result)

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
 _ASK_AGAIN_SECONDS = 1.0
 _SAY_SECONDS = 10.0
+_RECORD_SECONDS = 5.0
 _GIVE_UP_SECONDS = 15.0
 """A task that was asked to stop for so long does not hear it."""
 _OTHERS_SECONDS = 2.0
@@ -69,6 +70,7 @@ class ResidentLogReader:
         self._token_at = time.monotonic()
         self._said_at = time.monotonic()
         self._said = 0
+        self._recorded_at = 0.0
         self._changed = False
 
     def run(self) -> JobResult:
@@ -120,7 +122,6 @@ class ResidentLogReader:
                 reader.drain()
             finally:
                 self._result = self._result.plus(reader.result)
-            self._record_progress()
             if last:
                 return None
             following = self._following(opened, reader)
@@ -155,19 +156,22 @@ class ResidentLogReader:
             self._changed = True
             return None
         reader.record_progress = self._record_progress_of
+        reader.say = self._say_drained
         return reader
 
     def _record_progress_of(self, drained: JobResult) -> None:
-        if time.monotonic() - self._said_at >= _SAY_SECONDS:
+        if time.monotonic() - self._recorded_at >= _RECORD_SECONDS:
             self._record(self._so_far().plus(drained))
 
-    def _record_progress(self) -> None:
-        self._record(self._so_far())
+    def _say_drained(self, drained: JobResult) -> None:
+        so_far = self._result.plus(drained)
+        self._say(so_far.transactions, so_far.commands)
 
     def _record(self, so_far: JobResult) -> None:
         self._say(so_far.transactions, so_far.commands)
         if self._run is not None:
             self._database.history.record_progress(self._run, so_far)
+            self._recorded_at = time.monotonic()
 
     def _say(self, transactions: int, commands: int) -> None:
         """Tell of what was registered, where something was, and seldom."""

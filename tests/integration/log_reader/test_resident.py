@@ -106,7 +106,7 @@ def test_what_is_committed_before_its_end_is_stored_by_then(site: Site) -> None:
     "statement",
     [
         "ALTER TABLE item ADD COLUMN more int DEFAULT 5",
-        "INSERT INTO item SELECT n, n, repeat('x', 100) FROM generate_series(1000000, 1100000) n",
+        "INSERT INTO item SELECT n, n, repeat('x', 1000) FROM generate_series(1000000, 1010000) n",
         "TRUNCATE item",
         f"SELECT pg_terminate_backend(pid, 5000) {_WALSENDERS}",
     ],
@@ -273,7 +273,13 @@ def test_two_that_stay_up_store_all_once(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "failpoint",
-    [Failpoint.FETCHED, Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REGISTERED, Failpoint.ADVANCED],
+    [
+        pytest.param(Failpoint.FETCHED, marks=pytest.mark.slow),
+        pytest.param(Failpoint.STAGED, marks=pytest.mark.slow),
+        Failpoint.PUBLISHED,
+        Failpoint.REGISTERED,
+        pytest.param(Failpoint.ADVANCED, marks=pytest.mark.slow),
+    ],
 )
 def test_one_that_is_killed_anywhere_stores_all_once_when_run_again(site: Site, failpoint: Failpoint) -> None:
     site.spark = None

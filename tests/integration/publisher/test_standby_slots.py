@@ -14,6 +14,7 @@ from conftest import DatabasesFactory
 from support.embedded_postgres import PostgresServer
 from support.in_process import read_log_into_store
 from support.item_site import DATABASE, assert_goes_on, command, insert, item_site, run
+from support.resident_reader import registered_commands, resident_reader, wait_for
 from support.server_copies import STANDBY_SLOT, catch_up, standby_of
 from support.site import Site
 from tranrepl.errors import TransientError
@@ -72,6 +73,28 @@ def test_what_a_standby_does_not_have_waits_and_the_run_says_for_whom(
     standby.start()
     _until_all_is_there(site)
     assert_goes_on(site, tmp_path)
+
+
+@pytest.mark.new_sessions
+def test_a_log_that_is_followed_waits_for_the_standby_and_answers_the_server(
+    standby: PostgresServer, site: Site
+) -> None:
+    stream = "SELECT pid FROM pg_stat_replication WHERE application_name = 'tranrepl log reader'"
+    site.at_publisher("ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
+    with resident_reader(site) as reader:
+        insert(site, 4, 5, "with the standby")
+        wait_for(lambda: registered_commands(site) == 5, 10.0)
+        pid = site.at_publisher(stream)
+        standby.stop()
+        insert(site, 6, 7, "without it")
+        time.sleep(3.0)
+        assert registered_commands(site) == 5
+        standby.start()
+        wait_for(lambda: registered_commands(site) == 7)
+        assert site.at_publisher(stream) == pid
+        assert reader.stop().error is None
+    run(site)
+    assert _ids(site) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def _until_all_is_there(site: Site) -> None:
