@@ -25,6 +25,7 @@ from support.observed import (
     make_transactions,
     wait_until,
 )
+from support.resident_delivery import stay_up
 from support.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
@@ -98,6 +99,22 @@ def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(failp
     _run(LOG_READER, site)
     _kill_first_and_second_time(DISTRIBUTION, site, f"{failpoint}@0")
     _run(DISTRIBUTION, site)
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.parametrize("failpoint", _OF_ONE_CONNECTION)
+def test_a_delivery_killed_anywhere_while_it_stays_up_makes_every_change_once(failpoint: Failpoint, site: Site) -> None:
+    for nth in (1, 3):
+        with ChildJob(stay_up, site, f"{failpoint}:{nth}") as job:
+            # Nothing is stored yet: it is its lasting task that is killed.
+            wait_until(lambda: _listens(site), job.runs)
+            if nth == 1:
+                make_transactions(site, _TRANSACTIONS)
+            else:
+                site.at_publisher(*(f"UPDATE item SET note = 'again' WHERE id = {n}" for n in range(_TRANSACTIONS)))
+            _run(LOG_READER, site)
+            assert job.killed()
+        _run(DISTRIBUTION, site)
     assert_each_change_was_made_once(site)
 
 
@@ -185,6 +202,13 @@ def test_a_folder_left_by_a_killed_clean_up_is_removed_later(site: Site) -> None
     _run(LOG_READER, site)
     _run(DISTRIBUTION, site)
     assert_each_change_was_made_once(site)
+
+
+def _listens(site: Site) -> bool:
+    listening = (
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'tranrepl listening' AND datname = current_database()"
+    )
+    return bool(distribution_rows(site, listening))
 
 
 def _kill_first_and_second_time(job: Job, site: Site, failpoint: str) -> None:
