@@ -43,6 +43,8 @@ _BACKLOG = 100_000
 """So many commands are worth a job of their own: it plans some while others are applied, and has the streams."""
 _MOST_BATCHES = 500
 _REPORTED_EVERY_SECONDS = 5.0
+_LOOKED_EVERY_SECONDS = 5.0
+"""Where notifications come through, nothing is missed but what is told while their session is lost."""
 _STATE_HOLDS_SECONDS = 10.0
 """While nothing is registered, and nothing told."""
 _STATE_HOLDS_WHEN_TOLD_SECONDS = 0.5
@@ -165,6 +167,8 @@ class _Task:
         self._total = resident.so_far
         self._began = self._reported = self._state_seen = time.monotonic()
         self._unreported = self._told = False
+        self._is_told = False
+        """Whether notifications come through to the listener's session."""
 
     def run(self) -> Ending:
         try:
@@ -201,11 +205,16 @@ class _Task:
 
     def _rest(self) -> Why | None:
         now, seconds = time.monotonic(), self._resident.polling_interval
+        if self._is_told:
+            seconds = max(seconds, _LOOKED_EVERY_SECONDS)
         if self._unreported:
             seconds = min(seconds, max(0.0, self._reported + _REPORTED_EVERY_SECONDS - now))
         if self._lifeline.wait(self._listener.fileno(), seconds):
             return Why.ASKED
-        self._told = bool(self._listener.wait(_TOLD_SECONDS)) or self._told
+        if self._listener.wait(_TOLD_SECONDS):
+            self._told = self._is_told = True
+        elif self._listener.fileno() is None:
+            self._is_told = False
         if self._unreported and time.monotonic() - self._reported > _REPORTED_EVERY_SECONDS:
             self._report()
         return None
