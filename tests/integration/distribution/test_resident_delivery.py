@@ -13,6 +13,7 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.observed import (
+    ITEM,
     assert_each_change_was_made_once,
     audited_site,
     distribution_rows,
@@ -23,6 +24,7 @@ from support.observed import (
 from support.resident_delivery import delivering, is_delivered
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.skip_and_retry import retry_from_transaction, skip_transaction
 from tranrepl.admin.trace import post_token
 from tranrepl.distribution import resident, resident_task
@@ -224,3 +226,54 @@ def _write_and_read(site: Site, over: Event) -> None:
         # The validation reads the log, too.
         assert result.error is None or result.error.kind in (ErrorKind.FENCED, ErrorKind.TRANSIENT)
     site.read_log().raise_error()
+
+
+def test_many_commands_and_articles_that_wait_are_left_to_other_jobs(
+    site: Site, endings: list[Why], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident_task, "_BACKLOG", 50)
+    with delivering(site) as delivery:
+        _change(site, 60)
+        delivery.wait_until_delivered()
+        assert_each_change_was_made_once(site)
+        with site.topology.distributor() as database:
+            subscription = database.subscriptions.get(database.publications.get("purchasing"), "reporting")
+            database.snapshots.subscribe(subscription, ["public.item"], whole=False)
+        _change(site, 1)
+        delivery.wait_until_delivered()
+        _change(site, 1)
+        delivery.wait_until_delivered()
+        assert delivery.result().error is None
+    assert endings == [Why.BACKLOG, Why.CHANGED, Why.ASKED]
+    # They will be in the article's snapshot.
+    assert site.at_subscriber("SELECT count(*) FROM item") == [(60,)]
+
+
+def test_schema_changes_and_scripts_among_changes_are_delivered_in_their_place(
+    databases: DatabasesFactory, tmp_path: Path, endings: list[Why]
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), replicate_ddl=True)
+    site.at_publisher(ITEM)
+    site.set_up()
+    script = tmp_path / "script.sql"
+    script.write_text("CREATE TABLE made_by_script (id int)", encoding="utf-8")
+    with delivering(site) as delivery:
+        _change(site, 2)
+        delivery.wait_until_delivered()
+        site.at_publisher("ALTER TABLE item ADD COLUMN more int")
+        _change(site, 2)
+        delivery.wait_until_delivered()
+        exec_script(site.topology, script)
+        _change(site, 2)
+        delivery.wait_until_delivered()
+        site.at_publisher("UPDATE item SET more = id")
+        site.read_log().raise_error()
+        delivery.wait_until_delivered()
+        result = delivery.result()
+    assert (result.error, result.schema_changes) == (None, 0)
+    assert set(endings) <= {Why.SCHEMA_CHANGE, Why.CHANGED, Why.ASKED}
+    assert endings[-1] is Why.ASKED
+    assert site.at_subscriber("SELECT count(*) FROM made_by_script") == [(0,)]
+    query = "SELECT id, xact, note, more FROM item ORDER BY id"
+    assert site.at_subscriber(query) == site.at_publisher(query)
+    assert site.at_subscriber("SELECT count(more) FROM item") == [(6,)]
