@@ -82,10 +82,14 @@ ifndef BENCH_ARGS
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.validation
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.schema_changes
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.ddl_cost
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.latency
 endif
 
 bench-quick: env java $(BENCH) ## Measure a tenth of it, beside PostgreSQL's only
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
+ifndef BENCH_ARGS
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.latency --quick
+endif
 
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
 	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/log_reader/test_propagation.py tests/integration/subscriber/test_bulk.py

@@ -71,6 +71,30 @@ class BuiltInReplication:
                 _wait_for(session, f"SELECT 1 FROM pg_stat_subscription WHERE subname = '{name}' AND pid IS NULL")
         return seconds
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let it replicate meanwhile."""
+        for name, subscriber in self._subscribers.items():
+            execute(subscriber, f"ALTER SUBSCRIPTION {name} ENABLE")
+        try:
+            yield
+        finally:
+            for name, subscriber in self._subscribers.items():
+                execute(subscriber, f"ALTER SUBSCRIPTION {name} DISABLE")
+
+    def processes(self) -> set[int]:
+        """Return the backends that replicate: those that send, and those that apply."""
+        senders = execute(
+            self._publisher,
+            f"SELECT active_pid FROM pg_replication_slots WHERE slot_name LIKE '{NAME}_%' AND active_pid IS NOT NULL",
+        )
+        appliers = [
+            row
+            for name, subscriber in self._subscribers.items()
+            for row in execute(subscriber, f"SELECT pid FROM pg_stat_subscription WHERE subname = '{name}'")
+        ]
+        return {int(pid) for (pid,) in (*senders, *appliers) if pid is not None}
+
     def drop(self) -> None:
         for name, subscriber in self._subscribers.items():
             execute(

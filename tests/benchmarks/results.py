@@ -100,9 +100,13 @@ class Results:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a file that `Results.write` wrote."""
+    """Return the rows of a file that `Results.write` wrote, without those of latency that were added."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return [Row(**{**row, "mode": Apply(row["mode"]), "phase": Phase(row["phase"])}) for row in document["rows"]]
+    return [
+        Row(**{**row, "mode": Apply(row["mode"]), "phase": Phase(row["phase"])})
+        for row in document["rows"]
+        if "phase" in row
+    ]
 
 
 def slot_decoding(rows: Sequence[Row]) -> list[Limit]:

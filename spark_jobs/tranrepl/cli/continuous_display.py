@@ -112,7 +112,8 @@ class ContinuousDisplay:
 def showing_agents(console: Console, names: list[str], topology: Topology) -> Iterator[ContinuousDisplay]:
     """Show how agents get on, as their history says, until it is over."""
     display, over = ContinuousDisplay(names), Event()
-    threads = [Thread(target=_follow, args=[_Histories(topology), display, over], daemon=True)]
+    every = _LOOKED_EVERY_SECONDS if console.is_terminal else _LINE_EVERY_SECONDS / 2
+    threads = [Thread(target=_follow, args=[_Histories(topology), display, over, every], daemon=True)]
     if not console.is_terminal:
         threads.append(Thread(target=_print_lines, args=[console, display, over], daemon=True))
     for it in threads:
@@ -135,9 +136,9 @@ def _print_lines(console: Console, display: ContinuousDisplay, over: Event) -> N
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _follow(histories: _Histories, display: ContinuousDisplay, over: Event) -> None:
+def _follow(histories: _Histories, display: ContinuousDisplay, over: Event, every: float) -> None:
     with histories.database:
-        while not over.wait(_LOOKED_EVERY_SECONDS):
+        while not over.wait(every):
             for name in display.agents:
                 histories.show(name, display)
 

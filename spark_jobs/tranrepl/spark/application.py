@@ -24,6 +24,8 @@ from tranrepl.spark.submission import STOP, entry_point, write_private
 from tranrepl.spark.submit import Request, command, ended_without_result, job_environment, require_spark
 
 _LOOKED_EVERY_SECONDS = 0.02
+_RARELY_LOOKED_AFTER_SECONDS, _RARELY_LOOKED_EVERY_SECONDS = 10.0, 0.25
+"""For a job that stays up, looking often were most of what it costs."""
 _SIDE_BY_SIDE = {"spark.scheduler.mode": "FAIR"}
 """A task that stays keeps its core, and what is left of them goes round among the jobs."""
 
@@ -119,13 +121,14 @@ class _Driver:
         write_private(folder / "request.json", request.model_dump_json())
         self.tell(str(folder))
         result = folder / "result.json"
-        ended = False
+        ended, began = False, time.monotonic()
         while not result.exists():
             if ended:
                 raise ended_without_result(request, self._process.returncode, self._output.read_bytes()[said:])
             # What it wrote before it ended is looked for once more.
             ended = not self.runs()
-            time.sleep(_LOOKED_EVERY_SECONDS)
+            lasts = time.monotonic() - began > _RARELY_LOOKED_AFTER_SECONDS
+            time.sleep(_RARELY_LOOKED_EVERY_SECONDS if lasts else _LOOKED_EVERY_SECONDS)
         return JobResult.model_validate_json(result.read_text(encoding="utf-8"))
 
     def kill(self) -> None:
