@@ -38,6 +38,8 @@ _SECTIONS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 _MORE: Mapping[str, str] = {
     "schedule": "[Backfill](../how-to/backfill.md)",
+    "run_for": "[Keep agents up](../how-to/keep-agents-up.md)",
+    "polling_interval": "[Keep agents up](../how-to/keep-agents-up.md)",
     "validation_schedule": "[Validate](../how-to/validate.md)",
     "publisher.connection": "[Security](../how-to/security.md)",
     "publisher.snapshot_timeout": "[Snapshot](../how-to/snapshot.md)",
