@@ -65,6 +65,8 @@ class TableAnnouncement:
     """Whose work was in the catalogue that the table was read from, beside its own transaction's. None: not told."""
     own: OwnChanges | None = None
     """None: not told."""
+    transaction: int | None = None
+    """The Publisher's number of the transaction that announces it. None: not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ news. At REPEATABLE READ a transaction also does not see what another one change
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from tranrepl.model.names import TableName
-from tranrepl.model.table_definition import DefinedColumn, DefinedType, TableDefinition
-from tranrepl.publisher.announcements import TableAnnouncement
+from tranrepl.model.table_definition import DefinedColumn, DefinedType, TableDefinition, labels_follow
+from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 
 TYPE_TAGS = frozenset({"ALTER TYPE", "ALTER DOMAIN"})
 _SCHEMA_TAG = "ALTER SCHEMA"
@@ -32,6 +33,32 @@ def definition_after(before: TableDefinition, announced: TableAnnouncement) -> T
     return _with(base, name=name, columns=tuple(columns), holds_from=now.holds_from, altered_by=altered_by)
 
 
+def labels_alone(
+    before: TableDefinition, announced: TableAnnouncement
+) -> tuple[TableDefinition, TableAnnouncement] | None:
+    """Return what is news of a table that setup has looked at since, the labels of its types, and the table before it.
+    None where nothing is.
+
+    A label changes at the Subscribers with the commands, and so setup leaves it to the log. Where labels are others in
+    a way that is not followed, which stopped the reading once, whoever then ran setup has altered the Subscribers'.
+    """
+    unread, committed = before.unread_labels, announced.definition.holds_from
+    if unread is None or committed < unread.labels_hold_from or announced.tag not in TYPE_TAGS:
+        return None
+    unseen, known = _renamed_unseen(before, announced), before.enumerated
+    found = announced.definition.enumerated
+    types = {number: _newer(known.get(number), it, unseen=number in unseen) for number, it in found.items()}
+    unread = unread.model_copy(update={"labels_hold_from": committed})
+    adopted = {
+        number: it
+        for number, it in types.items()
+        if number in known and not labels_follow(known[number].labels or (), it.labels or ())
+    }
+    definition = before.with_labels_of(types, unread_labels=unread)
+    told = replace(announced, definition=definition, defaults_told=True, rewrite=Rewrite.NONE, seen=None, own=None)
+    return before.with_labels_of(adopted), told
+
+
 def _with(table: TableDefinition, **changed: object) -> TableDefinition:
     # Not a copy: it would keep what was derived from other columns.
     fields = {name: getattr(table, name) for name in type(table).model_fields}
@@ -40,7 +67,7 @@ def _with(table: TableDefinition, **changed: object) -> TableDefinition:
 
 def _renamed_unseen(before: TableDefinition, announced: TableAnnouncement) -> frozenset[int]:
     """Return the types of which a transaction renamed a label that the announcing one did not see."""
-    seen, own = announced.seen, announced.definition.altered_by
+    seen, own = announced.seen, announced.transaction
     if seen is None:
         return frozenset()
     by = {it.type_oid: it.renamed_by for it in before.renamed_labels if it.renamed_by not in (None, own)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import LabelAction, LabelChange
-from tranrepl.model.table_definition import DefinedColumn, DefinedType, RenamedLabel, TableDefinition
+from tranrepl.model.table_definition import DefinedColumn, DefinedType, RenamedLabel, TableDefinition, labels_follow
 from tranrepl.publisher.schema_stop import schema_stop
 
 
@@ -39,7 +39,7 @@ def label_changes(
 
 def renamed_labels(before: TableDefinition, now: TableDefinition, renamed_by: int | None) -> tuple[RenamedLabel, ...]:
     """Return the labels that were renamed before, and those that this transaction renames, in order."""
-    known, found = _enumerated_of(before), _enumerated_of(now)
+    known, found = before.enumerated, now.enumerated
     new = (
         RenamedLabel(type_oid=number, label=old, new_label=label, renamed_at=now.holds_from, renamed_by=renamed_by)
         for number in sorted(known.keys() & found.keys())
@@ -47,10 +47,6 @@ def renamed_labels(before: TableDefinition, now: TableDefinition, renamed_by: in
         if old != label and len(known[number].labels or ()) == len(found[number].labels or ())
     )
     return (*before.renamed_labels, *new)
-
-
-def _enumerated_of(table: TableDefinition) -> dict[int, DefinedType]:
-    return {number: it for column in table.columns for number, it in _enumerated(column).items()}
 
 
 def _enumerated(column: DefinedColumn) -> dict[int, DefinedType]:
@@ -64,7 +60,7 @@ def _changes(type_name: str, before: Sequence[str], now: Sequence[str]) -> Itera
             if old != new:
                 yield LabelChange(action=LabelAction.RENAME, type_name=type_name, label=old, new_label=new)
         return
-    if [it for it in now if it in set(before)] != list(before):
+    if not labels_follow(before, now):
         return
     known = set(before)
     # From the last one on: the label that follows is there by then.

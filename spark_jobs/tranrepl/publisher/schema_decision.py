@@ -52,7 +52,7 @@ def decide(
     announced = with_unseen_changes(article, before, announced)
     now = definition_after(before, announced)
     divided = PartitionDecisions(article, before.division, now.division)
-    renamed = renamed_labels(before, now, announced.definition.altered_by)
+    renamed = renamed_labels(before, now, announced.transaction)
     now = now.model_copy(update={"division": divided.now, "renamed_labels": renamed})
     decided = ColumnDecisions(article, before, now, announced, names)
     _refuse_dropped_key(article, now, announced)
@@ -186,7 +186,7 @@ def notes_of_what_stays(before: TableDefinition, now: TableDefinition, tag: str)
     """Return what is said of a command that changed nothing that is told of a table, as of a check or an index; nothing
     of a partitioned one, whose partitions' settings our own event trigger changes."""
     # setup describes a table before it makes its replica identity full.
-    unlike = ("holds_from", "altered_by", "renamed_labels")
+    unlike = ("holds_from", "altered_by", "renamed_labels", "unread_labels")
     like_now: dict[str, object] = {name: getattr(now, name) for name in unlike}
     if now.replica_identity == "full":
         like_now["replica_identity"] = now.replica_identity

@@ -21,6 +21,7 @@ _TYPES = (
     "CREATE DOMAIN lasting AS mood",
     "CREATE TYPE pair AS (mood mood, note text)",
 )
+_LABELS = "SELECT enum_range(NULL::mood)::text"
 _ROWS = "SELECT * FROM item ORDER BY id"
 
 
@@ -112,6 +113,57 @@ def test_an_article_is_reinitialized_where_the_log_does_not_tell_the_label(
     assert any("waits for a snapshot" in it and reason in it for it in read.notices), read.notices
     whole_run(site)
     assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+def test_labels_follow_that_setup_has_seen_before_the_log_reader(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
+    site.at_publisher("INSERT INTO item VALUES (1, 'sad')")
+    site.at_publisher(_rename("sad", "blue"), "INSERT INTO item VALUES (2, 'blue')")
+    site.set_up()
+    site.at_publisher("ALTER TYPE mood ADD VALUE 'ok' BEFORE 'glad'", "INSERT INTO item VALUES (3, 'ok')")
+    site.set_up()
+    site.at_publisher("ALTER TABLE item ADD COLUMN price int", _rename("ok", "well"))
+    for result in whole_run(site).values():
+        result.raise_error()
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+    assert site.at_subscriber(_LABELS) == site.at_publisher(_LABELS)
+
+
+def test_setup_goes_on_where_labels_are_others_in_a_way_that_nothing_tells(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
+    _unannounced(site, _rename("sad", "blue"), "ALTER TYPE mood ADD VALUE 'ok'")
+    site.at_publisher("ALTER TYPE mood ADD VALUE 'well'", "INSERT INTO item VALUES (1, 'blue')")
+    stopped = site.read_log()
+    assert stopped.error is not None
+    assert "alter the type at the Subscribers too; then run `tranrepl setup FILE`" in (stopped.error.remedy or "")
+    site.at_subscriber(_rename("sad", "blue"), *(f"ALTER TYPE mood ADD VALUE '{it}'" for it in ("ok", "well")))
+    site.set_up()
+    for result in whole_run(site).values():
+        result.raise_error()
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+def _unannounced(site: Site, *statements: str) -> None:
+    enable = "ALTER EVENT TRIGGER tranrepl_ddl_end ENABLE ALWAYS"
+    with _open_transaction(site, "ALTER EVENT TRIGGER tranrepl_ddl_end DISABLE", *statements, enable):
+        pass
+
+
+def test_setup_takes_labels_as_they_are_where_the_log_did_not_announce_them(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
+    _unannounced(site, _rename("sad", "blue"))
+    site.set_up()
+    site.at_publisher("CREATE TABLE beside (id int)")
+    site.read_log().raise_error()
+    site.set_up()
+    with site.topology.distributor() as database:
+        (article,) = database.articles.registered(database.publications.get("purchasing"))
+    assert article.definition is not None
+    assert [it.labels for it in article.definition.enumerated.values()] == [("blue", "glad", "so so")]
 
 
 @pytest.mark.parametrize("server", ["postgres", "debian_postgres"])

@@ -22,6 +22,7 @@ from tranrepl.publisher.announcements import (
     UnpublishedTable,
 )
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
+from tranrepl.publisher.definition_after import labels_alone
 from tranrepl.publisher.postgres.logical_messages import content, messages_of
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
@@ -246,14 +247,20 @@ class _BatchReading:
         self, index: int, announced: TableAnnouncement, commit_lsn: int, schema: SchemaMessages
     ) -> None:
         article = self.tables.articles.article(announced.object_id)
-        if article is None or article.definition is None or not _is_news(article, commit_lsn):
+        if article is None or article.definition is None:
             return
+        before = article.definition
+        if not _is_news(article, commit_lsn):
+            of_labels = labels_alone(before, announced)
+            if of_labels is None:
+                return
+            before, announced = of_labels
         latest = self._same_change(article, index, commit_lsn)
         if latest is None:
             self._refuse_without_key_of(article)
         elif latest.tag == announced.tag:
             announced = replace(announced, rewrite=announced.rewrite | latest.rewrite)
-        decision = decide(article, article.definition, announced, schema.names)
+        decision = decide(article, before, announced, schema.names)
         known = latest.change if latest is not None and self._may_be_one(latest.change, decision) else None
         changed = self._numbered(decision, known)
         place = self._place(index, article, changed, decision, announced.tag, known)
@@ -263,7 +270,7 @@ class _BatchReading:
         self.tables.articles.replace(changed)
         notes = list(decision.notes)
         if latest is None or latest.ends_command:
-            notes += notes_of_what_stays(article.definition, announced.definition, announced.tag)
+            notes += notes_of_what_stays(before, announced.definition, announced.tag)
         told = _told(article.source, announced.tag, notes)
         self.batch.definitions.append(FoundDefinition(index, changed, told))
         if decision.is_new:

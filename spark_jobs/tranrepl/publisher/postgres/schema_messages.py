@@ -128,6 +128,7 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         untold_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
         seen=_seen(told["snapshot"]) if "snapshot" in told else None,
         own=_own(told),
+        transaction=int(told["xact"]) if told.get("xact") else None,
     )
 
 
