@@ -31,7 +31,8 @@ def test_all_subscribers_are_equal_after_any_history(
             with player(at) as played:
                 try:
                     played.play(history)
-                    assert at.differences(played.writers[0].session) == []
+                    differences = at.differences(played.writers[0].session)
+                    assert not differences, "\n".join(differences)
                 except BaseException as error:
                     error.add_note("\n".join([str(history.options), *played.told]))
                     raise

@@ -67,6 +67,14 @@ def test_what_is_done_already_is_passed_over() -> None:
     )
 
 
+def test_a_column_that_takes_the_name_of_the_key_is_made_as_none_of_the_key() -> None:
+    swapped = (renamed("new", "by_the_way"), renamed("id", "new"), renamed("by_the_way", "id"))
+    columns = [Column("new", "integer", key=1), NAME, Column("id", "text")]
+    add, *_ = _plan(columns, added(Column("new", "text"), "x"), *swapped).steps
+    assert isinstance(add, AddedColumn)
+    assert add.spelling == "longtext"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "made"),
     [

@@ -7,7 +7,7 @@ left alone. A column gets another type where the table has the one that setup ga
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,8 +124,8 @@ def column_plan(
     """
     columns, at = {it.name: it for it in before}, f"{where}: table {new.destination}"
     making = _Plan(database, dialect, old, new, at, columns, rows_unknown=change.rows_unknown is not None)
-    for it in change.columns:
-        making.add(it)
+    for number, it in enumerate(change.columns):
+        making.add(it, change.columns[number + 1 :])
     renamed = [it for it in change.labels if it.action is LabelAction.RENAME]
     relabelled = [
         RowUpdate(column.name, label.new_label, label.label)
@@ -152,13 +152,20 @@ class _Plan:
     notes: list[str] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
     """The Publisher's types of the published columns, likewise."""
+    published: dict[str, PublishedColumn | None] = field(default_factory=dict)
+    """The published columns as they will be, by the names that they have when the steps so far are done."""
 
     def __post_init__(self) -> None:
         self.types = {it.name: it.type_name for it in self.old.columns}
+        kept = {it.ordinal: it for it in self.new.columns}
+        self.published = {it.name: kept.get(it.ordinal, it) for it in self.old.columns}
 
-    def add(self, change: ColumnChange) -> None:
+    def add(self, change: ColumnChange, later: Sequence[ColumnChange]) -> None:
+        """Add what the change does; `later` follow it."""
         match change.action:
             case ColumnAction.ADD:
+                last_name = _last_name(change.column, later)
+                self.published[change.column] = next((it for it in self.new.columns if it.name == last_name), None)
                 self._add(change)
             case ColumnAction.DROP:
                 self._drop(change)
@@ -201,6 +208,7 @@ class _Plan:
 
     def _drop(self, change: ColumnChange) -> None:
         self.types.pop(change.column, None)
+        self.published.pop(change.column, None)
         self.updates = [it for it in self.updates if it.column != change.column]
         if self.columns.pop(change.column, None) is not None:
             self.steps.append(DroppedColumn(change.column))
@@ -208,6 +216,7 @@ class _Plan:
     def _rename(self, change: ColumnChange, new_name: str) -> None:
         name = change.column
         self.types = {new_name if it == name else it: type_name for it, type_name in self.types.items()}
+        self.published = {new_name if it == name else it: column for it, column in self.published.items()}
         if name not in self.columns and (new_name in self.columns or change.generation_expression is not None):
             return
         self._require(name)
@@ -257,12 +266,12 @@ class _Plan:
         return self.columns[name]
 
     def _is_of_key(self, name: str) -> bool:
-        published = _published(self.old, self.new, name)
+        published = self.published.get(name)
         return published is not None and published.key_ordinal is not None
 
     def _made(self, name: str, type_name: str | None) -> TypeEngine[Any]:
         """Return the type that setup gives a column of this type at the Publisher."""
-        published = _published(self.old, self.new, name)
+        published = self.published.get(name)
         indexed = published is not None and (published.key_ordinal is not None or _is_unique(self.new, published))
         return column_type_of(self.database, type_name or "", indexed=indexed)
 
@@ -276,14 +285,14 @@ class _Plan:
         return self.database.described_type(made, self.dialect).spelling
 
 
-def _published(old: RegisteredArticle, new: RegisteredArticle, name: str) -> PublishedColumn | None:
-    """Return the column of this name, of the article as it will be or as it was."""
-    by_name: Mapping[str, PublishedColumn] = {it.name: it for it in _both(old, new)}
-    return by_name.get(name)
-
-
-def _both(old: RegisteredArticle, new: RegisteredArticle) -> Iterable[PublishedColumn]:
-    return (*old.columns, *new.columns)
+def _last_name(column: str, changes: Iterable[ColumnChange]) -> str | None:
+    """Return the name that a column has after the changes; None where one of them drops it."""
+    for it in changes:
+        if it.column == column and it.action is ColumnAction.DROP:
+            return None
+        if it.column == column and it.action is ColumnAction.RENAME:
+            column = it.new_name or ""
+    return column
 
 
 def _is_unique(article: RegisteredArticle, column: PublishedColumn) -> bool:
