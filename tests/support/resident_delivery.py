@@ -47,9 +47,9 @@ def delivering(
     site: Site, subscription: str = "reporting", stay: timedelta = _LONG, spark: Any = None, **asked: Any
 ) -> Iterator[StayingDelivery]:
     """Let a delivery stay up beside what the test does."""
-    request = _request(site, subscription, stay, **asked)
+    request, session = _request(site, subscription, stay, **asked), spark or _spark_here()
     with heeding_stops() as stop_request, ThreadPoolExecutor(1) as executor:
-        job = executor.submit(distribution_job.run, spark or SparkHere(), request, site.connections)
+        job = executor.submit(distribution_job.run, session, request, site.connections)
         try:
             yield StayingDelivery(site, stop_request, job, subscription)
         finally:
@@ -58,7 +58,11 @@ def delivering(
 
 def stay_up(site: Site) -> JobResult:
     """Deliver for a long time: a job for `ChildJob`, which is killed."""
-    return distribution_job.run(SparkHere(), _request(site, "reporting", _LONG), site.connections)
+    return distribution_job.run(_spark_here(), _request(site, "reporting", _LONG), site.connections)
+
+
+def _spark_here() -> Any:
+    return SparkHere()
 
 
 def _request(site: Site, subscription: str, stay: timedelta, **asked: Any) -> DistributionRequest:
