@@ -29,6 +29,7 @@ from support.observed import (
 )
 from support.process_table import command_of, kill, parent_of, process_ids
 from support.proxy import Cut, Proxy, When
+from support.resident_delivery import delivering
 from support.site import Site
 from tranrepl.errors import ErrorKind
 
@@ -151,6 +152,23 @@ def test_a_python_worker_that_is_killed_is_a_transient_error(
     assert error.kind is ErrorKind.TRANSIENT
     assert "Python worker" in error.message
     site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+def test_a_delivery_that_stays_up_outlives_its_worker(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
+    site = audited_site(databases(), tmp_path / "store", spark)
+    with delivering(site, spark=spark) as delivery:
+        with locked(site.databases.subscriber, "item") as held_up:
+            make_transactions(site, TRANSACTIONS_MADE)
+            site.read_log().raise_error()
+            held_up()
+            _kill_python_workers()
+        delivery.wait_until_delivered()
+        site.at_publisher("UPDATE item SET xact = 0")
+        site.read_log().raise_error()
+        delivery.wait_until_delivered()
+        result = delivery.result()
+    assert (result.error, result.transactions) == (None, TRANSACTIONS_MADE + 1)
     assert_each_change_was_made_once(site)
 
 
