@@ -207,6 +207,8 @@ class _Task:
         now, seconds = time.monotonic(), self._resident.polling_interval
         if self._is_told:
             seconds = max(seconds, _LOOKED_EVERY_SECONDS)
+        if self._told:
+            seconds = min(seconds, _STATE_HOLDS_WHEN_TOLD_SECONDS)
         if self._unreported:
             seconds = min(seconds, max(0.0, self._reported + _REPORTED_EVERY_SECONDS - now))
         if self._lifeline.wait(self._listener.fileno(), seconds):

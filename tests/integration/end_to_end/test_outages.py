@@ -31,6 +31,7 @@ from support.process_table import command_of, kill, parent_of, process_ids
 from support.proxy import Cut, Proxy, When
 from support.resident_delivery import delivering
 from support.site import Site
+from support.spark_here import SparkHere
 from tranrepl.errors import ErrorKind
 
 pytestmark = pytest.mark.new_sessions
@@ -155,8 +156,9 @@ def test_a_python_worker_that_is_killed_is_a_transient_error(
     assert_each_change_was_made_once(site)
 
 
+@pytest.mark.slow
 def test_a_delivery_that_stays_up_outlives_its_worker(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
-    site = audited_site(databases(), tmp_path / "store", spark)
+    site = audited_site(databases(), tmp_path / "store", SparkHere())
     with delivering(site, spark=spark) as delivery:
         with locked(site.databases.subscriber, "item") as held_up:
             make_transactions(site, TRANSACTIONS_MADE)
