@@ -5,6 +5,7 @@ One start of its components serves all, and jobs run on the tests' Spark session
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import secrets
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 300.0
 _INTERVAL = timedelta(seconds=10)
+_RUN_FOR = timedelta(seconds=15)
+_NO_GAP = timedelta(seconds=10)
+"""Between the end of a run and the beginning of the next, on a machine that has other work to do."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.scheduler]
 
@@ -60,12 +64,14 @@ def _at_least(count: int, found: list[Any]) -> list[Any]:
 
 @pytest.fixture
 def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) -> dict[str, Site]:
-    """Set up `live`, which runs every ten seconds, and `past`, which was due in one minute of last month only."""
+    """Set up `live`, which runs every ten seconds, `past`, which was due in one minute of last month only, and
+    `steady`, whose agents stay up."""
     made: dict[str, Site] = {}
     minute = _past_minute()
     for name, schedule in {
         "live": "* * * * * */10",
         "past": f"{minute.minute} {minute.hour} {minute.day} {minute.month} * */10",
+        "steady": "continuous",
     }.items():
         alert = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
         site = made[name] = Site(
@@ -78,6 +84,7 @@ def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) 
             publisher={"connection": f"{name}_publisher"},
             distributor={"connection": f"{name}_distribution", "store": str(tmp_path / "store" / name)},
             schedule=schedule,
+            **({"run_for": _RUN_FOR.seconds} if name == "steady" else {}),
             **({"alerts": [alert], "latency_threshold": 1} if name == "past" else {}),
         )
         site.connections = _named(name, site.databases)
@@ -227,6 +234,34 @@ def test_the_scheduler(
     _assert_that_replication_alone_is_offered_for_backfills(api)
     late = _wait("a late run is told", lambda: [it.body for it in pager.posts if it.body["event"] == "run_is_late"])
     assert {it["summary"] for it in late} == {"past: run is late"}
+    api.pause("past")
+    _assert_that_runs_follow_one_another_while_changes_arrive(sites["steady"], api)
+
+
+def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: Api) -> None:
+    numbers, arrived = itertools.count(1), []
+
+    def two_runs() -> list[dict[str, Any]]:
+        """Let a change arrive, which takes no run's end, and return the runs that have ended."""
+        number, began = next(numbers), time.monotonic()
+        site.at_publisher(f"INSERT INTO item VALUES ({number}, 0, 'new')")
+        _wait("a change", lambda: site.at_subscriber(f"SELECT 1 FROM item WHERE id = {number}"))
+        arrived.append(time.monotonic() - began)
+        return _at_least(2, [it for it in api.all_runs("steady") if it["end_date"]])
+
+    api.unpause("steady")
+    first, second = sorted(_wait("two runs", two_runs), key=lambda it: str(it["start_date"]))[:2]
+    api.pause("steady")
+    assert {first["state"], second["state"]} == {"success"}
+    gap = datetime.fromisoformat(second["start_date"]) - datetime.fromisoformat(first["end_date"])
+    assert timedelta(0) <= gap < _NO_GAP
+    lasted = datetime.fromisoformat(second["end_date"]) - datetime.fromisoformat(second["start_date"])
+    assert lasted >= _RUN_FOR
+    # Most of them within a run, none of them by its end.
+    assert sorted(arrived)[len(arrived) // 2] < _RUN_FOR.seconds / 2
+    _assert_all_green(api, second)
+    _wait("the last run", lambda: all(it["end_date"] for it in api.all_runs("steady")))
+    _assert_each_change_arrived_once(site)
 
 
 def _assert_that_replication_alone_is_offered_for_backfills(api: Api) -> None:

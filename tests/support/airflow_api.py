@@ -55,9 +55,13 @@ class Api:
 
     def runs(self, dag_id: str, run_type: str) -> list[dict[str, Any]]:
         """Return the runs in the order of their intervals; none as long as one has not finished."""
-        runs = self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
+        runs = self.all_runs(dag_id)
         mine = [run for run in runs if run["run_type"] == run_type]
         return mine if all(run["state"] in FINISHED for run in mine) else []
+
+    def all_runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return all runs in the order of their intervals, whatever they do."""
+        return list(self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", limit=100)["dag_runs"])
 
     def seconds(self, dag_id: str, run_id: str) -> dict[str, float]:
         """Return the seconds of each task of a run, from its start to its end."""

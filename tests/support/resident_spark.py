@@ -11,7 +11,7 @@ import socketserver
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,18 @@ sys.exit(int(stream.readline() or 1))
 
 @contextmanager
 def resident_spark(spark: Any, folder: Path) -> Iterator[str]:
-    """Yield a PATH that has the spark-submit first. Jobs run one at a time: they set the session's configuration."""
+    """Yield a PATH that has the spark-submit first. Jobs that end by themselves run one at a time: they set the
+    session's configuration."""
     one_at_a_time = threading.Lock()
 
     class Submission(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             submission = json.loads(self.rfile.readline())
-            with one_at_a_time:
-                status = _run(spark, submission["argv"], submission["environment"])
+            # What stays up has a session of its own, and would keep all others waiting.
+            stays = _stays(submission["argv"])
+            with nullcontext() if stays else one_at_a_time:
+                session = spark.newSession() if stays else spark
+                status = _run(session, submission["argv"], submission["environment"])
             self.wfile.write(f"{status}\n".encode())
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Submission) as server:
@@ -55,6 +59,11 @@ def resident_spark(spark: Any, folder: Path) -> Iterator[str]:
         binary.chmod(0o755)
         yield f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         server.shutdown()
+
+
+def _stays(argv: list[str]) -> bool:
+    request = json.loads(Path(argv[argv.index("--request") + 1]).read_text(encoding="utf-8"))
+    return request.get("stay_until") is not None
 
 
 def _run(spark: Any, argv: list[str], environment: Mapping[str, str]) -> int:
