@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,10 @@ _BY_NEW_NAME = {
     "$$ BEGIN INSERT INTO {0}.vendor (id, title, rating) VALUES (a, upper(b), c); END $$",
     "mariadb": "CREATE OR REPLACE PROCEDURE {0}.put_vendor (IN a int, IN b text, IN c int) "
     "INSERT INTO vendor (id, title, rating) VALUES (a, UPPER(b), c)",
+}
+_SIGNATURE = {
+    "reporting": '"c1" integer, "c2" text, "c3" integer, "c4" text',
+    "mariadb": "it must take (c1 integer, c2 text, c3 integer, c4 text)",
 }
 Execute = Callable[[str, str], Rows]
 
@@ -63,17 +68,30 @@ def execute(site: Site, mariadb: MariaDbServer, mariadb_database: str) -> Execut
 
 def _run_skeletons(site: Site, execute: Execute, name: str) -> None:
     """Run what `tranrepl script FILE -s NAME --custom` prints; at PostgreSQL it stands beside the old one."""
-    checked = check(site.topology)
-    assert [it for it in checked.in_scripts if "put_vendor" not in it.message] == []
-    with site.topology.subscriber(name, None, "test") as subscriber:
-        printed = [
-            statement
-            for article, table in checked.tables
-            for statement in subscriber.scripts(registered_article(article, table), table, Scripted.CUSTOM)
-        ]
+    printed = _printed(site, name, Scripted.CUSTOM)
     assert any("put_vendor" in it for it in printed)
     for statement in printed:
         execute(name, statement.replace("{", "{{").replace("}", "}}"))
+
+
+def _printed(site: Site, name: str, what: Scripted) -> list[str]:
+    checked = check(site.topology)
+    assert [it for it in checked.in_scripts if "vendor" not in it.message] == []
+    with site.topology.subscriber(name, None, "test") as subscriber:
+        return [
+            statement
+            for article, table in checked.tables
+            for statement in subscriber.scripts(registered_article(article, table), table, what)
+        ]
+
+
+def _edit_the_insert(site: Site, execute: Execute, name: str) -> None:
+    """Have the procedure of INSERTs, as `tranrepl script FILE -s NAME` prints it, write names in capital letters."""
+    for printed in _printed(site, name, Scripted.GENERATED):
+        if "sp_MSins" in printed:
+            head, insert, body = printed.partition("INSERT INTO")
+            edited = head + insert + re.sub(r'(["`]?)\bc2\b\1', r"upper(\g<0>)", body)
+            execute(name, edited.replace("{", "{{").replace("}", "}}"))
 
 
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
@@ -97,6 +115,36 @@ def test_the_printed_procedure_takes_the_calls_that_a_delivery_waits_with(
     site.deliver(name).raise_error()
     rows = "SELECT id, note FROM {}vendor ORDER BY id"
     assert execute(name, rows.format("{0}.")) == site.at_publisher(rows.format(""))
+
+
+@pytest.mark.parametrize("name", ["reporting", "mariadb"])
+def test_a_procedure_that_was_edited_by_hand_is_waited_for(
+    site: Site, execute: Execute, name: str, mariadb_database: str
+) -> None:
+    article = {"source": "public.vendor", "destination": f"{mariadb_database}.vendor"}
+    store = site.publication.distributor.store
+    generated = Site(site.databases, store, [article], site.spark, _SUBSCRIPTIONS, replicate_ddl=True)
+    generated.connections["mariadb"] = site.connections["mariadb"]
+    generated.set_up()
+    _edit_the_insert(generated, execute, name)
+    site.at_publisher(
+        "INSERT INTO vendor VALUES (1, 'before', 1)",
+        "ALTER TABLE vendor ADD COLUMN note text DEFAULT 'added'",
+        "INSERT INTO vendor VALUES (2, 'after', 2, 'two')",
+    )
+    generated.read_log().raise_error()
+    for _ in range(2):
+        error = generated.deliver(name).error
+        assert error is not None
+        assert "sp_MSins" in error.message
+        assert _SIGNATURE[name] in f"{error.message}; {error.remedy}"
+        assert execute(name, "SELECT id, name, rating FROM {0}.vendor") == [(1, "BEFORE", 1)]
+    _edit_the_insert(generated, execute, name)
+    generated.deliver(name).raise_error()
+    assert execute(name, "SELECT id, name, note FROM {0}.vendor ORDER BY id") == [
+        (1, "BEFORE", "added"),
+        (2, "AFTER", "two"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
