@@ -84,9 +84,10 @@ class Table:
 
 
 def find_table(session: Session, base: str) -> Table | None:
-    """Return the table that is or was called so, as the session sees it."""
+    """Return the table that is or was called so, as the session sees it; None where it sees it twice, as it was when
+    its transaction, at REPEATABLE READ, began, and as that transaction has altered it."""
     found = session.execute(_TABLE, [list(SCHEMAS), f"^{base}(_[0-9])?$"]).fetchall()
-    if not found:
+    if len(found) != 1:
         return None
     ((oid, schema, name, key_name, indexes),) = found
     columns = tuple(Column(*row) for row in session.execute(_COLUMNS, [oid]).fetchall())

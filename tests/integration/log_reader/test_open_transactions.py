@@ -165,3 +165,26 @@ def test_what_setup_has_seen_and_its_transaction_has_not_stays(site: Site) -> No
         site.set_up()
         session.execute("ALTER TABLE item ADD COLUMN size int")
     _deliver_and_compare(site)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ALTER TABLE item RENAME note TO remark", "ALTER TABLE item ALTER remark SET NOT NULL"),
+        ("ALTER TABLE item ALTER note SET NOT NULL", "ALTER TABLE item RENAME note TO remark"),
+        ("ALTER TABLE item ADD COLUMN price int", "ALTER TABLE item RENAME TO thing; ALTER TABLE thing RENAME TO item"),
+    ],
+)
+def test_one_column_is_altered_by_two_transactions_of_which_one_sees_it_twice(
+    site: Site, first: str, second: str
+) -> None:
+    site.at_publisher("INSERT INTO item VALUES (1, 'sad', 'x')")
+    _interleaved(site, first, second, first_ends_first=True, isolation=IsolationLevel.REPEATABLE_READ)
+    site.read_log().raise_error()
+    site.deliver().raise_error()
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+    columns = (
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = 'item'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attname"
+    )
+    assert site.at_subscriber(columns) == site.at_publisher(columns)

@@ -83,6 +83,8 @@ SELECT json_agg(json_build_object(
  WHERE h.inhrelid = ANY (leaves);
 """
 
+# At REPEATABLE READ a row is seen twice that another transaction has altered meanwhile, and then this one: as it was,
+# and as this transaction left it, which is the younger one.
 _COLUMNS = """
 SELECT json_agg(json_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
@@ -91,7 +93,8 @@ SELECT json_agg(json_build_object(
       'types', $types,
       'default', CASE WHEN published = ANY (locked) THEN pg_get_expr(d.adbin, d.adrelid) END,
       'has_missing', coalesce(missing ? a.attname::text, false),
-      'missing', CASE t.typdelim WHEN ',' THEN ((missing ->> a.attname::text)::text[])[1] END) ORDER BY a.attnum)
+      'missing', CASE t.typdelim WHEN ',' THEN ((missing ->> a.attname::text)::text[])[1] END)
+    ORDER BY a.attnum, age(a.xmin) DESC)
   INTO columns
   FROM pg_attribute a
   JOIN pg_type t ON t.oid = a.atttypid
@@ -137,7 +140,8 @@ SELECT json_build_object(
     SELECT CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
              AND pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
       FROM (SELECT pg_snapshot_xmax(snapshot)::text::bigint) x (xmax)) s (began)
- WHERE c.oid = published;
+ WHERE c.oid = published
+ ORDER BY age(c.xmin) LIMIT 1;
 PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
 told := told + 1;
 """,
