@@ -14,6 +14,7 @@ from support.mariadb import MariaDbServer
 from support.observed import distribution_rows
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
+from support.streams_here import streams_as_threads
 from tranrepl.failpoint import Failpoint
 
 _SUBSCRIPTIONS = [
@@ -36,7 +37,7 @@ _KILLS = {
     "mariadb": ("after_commit", "change_begun", "procedures_followed", "definition_recorded", "after_commit"),
 }
 
-Edit = Callable[[int], Site]
+Edit = Callable[..., Site]
 
 
 @pytest.fixture
@@ -47,12 +48,14 @@ def edited(
     mariadb_database: str,
     tmp_path: Path,
 ) -> Edit:
-    """Return the site with one of `_DEFINITIONS` in its file."""
+    """Return the site with one of `_DEFINITIONS` in its file, and with so many streams for each subscription."""
     ends, archive = databases(), database("archive")
 
-    def edit(number: int) -> Site:
+    def edit(number: int, streams: int = 1) -> Site:
         article = {"source": "public.vendor", "destination": f"{mariadb_database}.vendor", **_DEFINITIONS[number]}
-        site = Site(ends, tmp_path / "store", [article], SparkHere(), _SUBSCRIPTIONS)
+        subscriptions = [{**it, "subscription_streams": streams, "commit_batch_size": 3} for it in _SUBSCRIPTIONS]
+        chosen = _SUBSCRIPTIONS if streams == 1 else subscriptions
+        site = Site(ends, tmp_path / "store", [article], SparkHere(), chosen)
         site.connections["archive"] = archive
         site.connections["mariadb"] = mariadb.connection(mariadb_database, "mariadb")
         return site
@@ -117,6 +120,17 @@ def test_each_subscription_passes_to_new_definitions_at_its_own_pace(edited: Edi
     for it in _SUBSCRIPTIONS:
         site.deliver(it["name"]).raise_error()
     assert _rows(site, mariadb) == dict.fromkeys(["reporting", "archive", "mariadb"], _published(site))
+
+
+@pytest.mark.slow
+def test_streams_pass_to_a_new_definition_together(edited: Edit, mariadb: MariaDbServer) -> None:
+    for number in range(3):
+        site = edited(number, streams=3)
+        site.set_up()
+        _work(site, number)
+    with streams_as_threads():
+        site.deliver("archive").raise_error()
+    assert _rows(site, mariadb)["archive"] == _published(site)
 
 
 @pytest.mark.parametrize("name", ["archive", pytest.param("mariadb", marks=pytest.mark.slow)])
