@@ -181,9 +181,13 @@ def test_a_distribution_database_that_never_answers_holds_up_nobody(monkeypatch:
 
 
 def test_other_dags_of_a_publication_lead_to_its_page(dags: dict[str, DAG], distribution: Connection) -> None:
+    parts = {"validation": "validations", "reinitialize": "snapshots", "setup": "actions", "administration": "actions"}
     with _client(ADMIN) as client:
-        answer = client.get("/publication/validation_purchasing", follow_redirects=False)
-    assert answer.headers["location"] == "/monitor/publication/purchasing/validations"
+        for prefix, part in parts.items():
+            answer = client.get(f"/publication/{prefix}_purchasing", follow_redirects=False)
+            assert answer.headers["location"] == f"/monitor/publication/purchasing/{part}"
+            page = client.get(f"/publication/{prefix}_purchasing/runs/manual__1").text
+            assert "The history has nothing of this run" in page
 
 
 def test_a_validation_has_its_tasks_log_and_the_rows_that_differ(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
+from support.contrast import faint_parts
 from support.monitored_sites import ADMIN, SECRET_ID, VIEWER, MonitoredSites, deliver
 
 pytestmark = pytest.mark.scheduler
@@ -17,6 +18,7 @@ _NARROW = {"width": 360, "height": 740}
 _WIDE = {"width": 1280, "height": 900}
 _PARTS = ["State and charts", "History", "Articles", "Snapshots", "Validations", "Schema changes", "Errors", "Settings"]
 _PATHS = ("", "/history", "/articles", "/snapshots", "/validations", "/schema-changes", "/errors", "/settings")
+_ADMINISTRATION = ("/commands?failing=reporting", "/actions", "/skip/reporting")
 
 
 @contextmanager
@@ -148,11 +150,13 @@ def test_each_part_says_what_to_do_where_nothing_is_set_up(chromium: Browser, mo
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_narrow_window_scrolls_tables_and_not_the_page(
+def test_a_narrow_window_scrolls_tables_alone_and_all_is_readable(
     chromium: Browser, monitored: MonitoredSites, theme: str
 ) -> None:
     with _opened(chromium, monitored, "monitor/publication/shop", ADMIN, theme, _NARROW) as page:
         expect(page.locator("html")).to_have_class(theme)
-        for path in _PATHS:
-            page.goto(f"{monitored.url}/monitor/publication/shop{path}")
+        shop = f"{monitored.url}/monitor/publication/shop"
+        for path in (f"{monitored.url}/monitor/", *(f"{shop}{it}" for it in (*_PATHS, *_ADMINISTRATION))):
+            page.goto(path)
             assert page.evaluate("document.documentElement.scrollWidth") <= _NARROW["width"], path
+            assert faint_parts(page) == [], path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,8 +59,11 @@ class MonitoredSites:
 
 
 @contextmanager
-def monitored_sites(server: PostgresServer, folder: Path) -> Iterator[MonitoredSites]:
-    """Make the publications, with an Airflow that has their DAGs."""
+def monitored_sites(
+    server: PostgresServer, folder: Path, base_path: str = "", *, scheduled: bool = False
+) -> Iterator[MonitoredSites]:
+    """Make the publications, with an Airflow that has their DAGs, at a path of its address. `scheduled`: its scheduler
+    runs, too, and each DAG is paused until somebody unpauses it."""
     with ExitStack() as stack:
         sites = {name: _site(name, server, folder, stack) for name in ("orders", "shop", "away")}
         for site in sites.values():
@@ -72,9 +75,12 @@ def monitored_sites(server: PostgresServer, folder: Path) -> Iterator[MonitoredS
         documents["orders"]["subscriptions"][0]["sync_type"] = "automatic"
         documents["fresh"] = {**documents["orders"], "publication": "fresh"}
         metadata = stack.enter_context(_metadata(server))
-        home = _airflow(folder, documents, connections, metadata)
-        stack.enter_context(_api_server(home, folder))
-        yield MonitoredSites(url(home), sites["orders"], sites["shop"])
+        home = _at_path(_airflow(folder, documents, connections, metadata), base_path)
+        if scheduled:
+            home = replace(home, settings={**home.settings, "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"})
+        names = ("api-server", "scheduler", "dag-processor") if scheduled else ("api-server",)
+        stack.enter_context(_components(home, folder, names))
+        yield MonitoredSites(f"{url(home)}{base_path}", sites["orders"], sites["shop"])
 
 
 def _site(name: str, server: PostgresServer, folder: Path, stack: ExitStack) -> Site:
@@ -151,11 +157,20 @@ def _airflow(
     return home
 
 
+def _at_path(home: AirflowHome, path: str) -> AirflowHome:
+    address = f"{url(home)}{path}"
+    addresses = {
+        "AIRFLOW__API__BASE_URL": address,
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+    }
+    return replace(home, settings={**home.settings, **addresses})
+
+
 @contextmanager
-def _api_server(home: AirflowHome, folder: Path) -> Iterator[None]:
+def _components(home: AirflowHome, folder: Path, names: Collection[str]) -> Iterator[None]:
     logs = folder / "logs"
     home.run("db", "migrate", log=logs / "migrate.log")
     home.run("dags", "reserialize", log=logs / "reserialize.log")
-    with components(home, logs, ("api-server",)) as processes:
+    with components(home, logs, names) as processes:
         wait_until_healthy(home, processes, logs)
         yield

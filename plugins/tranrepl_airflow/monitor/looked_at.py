@@ -16,7 +16,12 @@ from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, find_publication
 from tranrepl.errors import ReplicationError
-from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, VALIDATION_PREFIX
+from tranrepl_airflow.dag_builder import (
+    ADMINISTRATION_PREFIX,
+    REINITIALIZATION_PREFIX,
+    SETUP_PREFIX,
+    VALIDATION_PREFIX,
+)
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.access import ReaderDep
 from tranrepl_airflow.monitor.publications import readable_publication
@@ -24,7 +29,12 @@ from tranrepl_airflow.monitored import MonitoredPublication
 
 _PATIENCE_SECONDS = 3.0
 NOT_SET_UP = "It is not set up yet: tranrepl setup FILE"
-PREFIXES = {VALIDATION_PREFIX: "validations", REINITIALIZATION_PREFIX: "snapshots"}
+PREFIXES = {
+    VALIDATION_PREFIX: "validations",
+    REINITIALIZATION_PREFIX: "snapshots",
+    SETUP_PREFIX: "actions",
+    ADMINISTRATION_PREFIX: "actions",
+}
 """A publication's other DAGs, by the prefix of their ids, and the part of its page that is about what they do."""
 
 Answer = TypeVar("Answer")
