@@ -49,6 +49,12 @@ class MonitoredSites:
         headers = {} if user is None else {"Authorization": f"Bearer {self.token(user)}"}
         return httpx.get(f"{self.url}/monitor/{path}", headers=headers, timeout=30)
 
+    def has_ended(self, dag_id: str) -> bool:
+        """Return whether a run of a DAG has ended well."""
+        headers = {"Authorization": f"Bearer {self.token(ADMIN)}"}
+        answer = httpx.get(f"{self.url}/api/v2/dags/{dag_id}/dagRuns?state=success", headers=headers, timeout=30)
+        return int(answer.raise_for_status().json()["total_entries"]) > 0
+
     def triggered(self, dag_id: str) -> Mapping[str, Any]:
         """Return the parameters of the one run of a DAG that waits for the scheduler, which does not run here."""
         headers = {"Authorization": f"Bearer {self.token(ADMIN)}"}
