@@ -58,7 +58,7 @@ _PAGES = [f"/{it}" if it else "" for it in PARTS]
 _ADDRESSES = [*(("/publication", it) for it in _PAGES), *(("/api/publication", it) for it in _API)]
 _SUBSCRIPTION = "shop_001"
 _MOST_CPU_SECONDS = 0.25
-"""Of the API server for a page, whoever else is at work."""
+"""What a page takes of the API server, whoever else is at work."""
 _MOST_SECONDS = 1.5
 """Other processes may be at work: a third of it is what a page takes at most on a machine of its own."""
 _MOST_QUERIES = 20

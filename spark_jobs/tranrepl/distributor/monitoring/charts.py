@@ -24,7 +24,7 @@ class ChartPart:
 
     start: datetime
     latency: Mapping[Leg, Quantiles]
-    """Of the commands that were committed at the Subscriber within it; empty where none were."""
+    """How long the commands took that were committed at the Subscriber within it; empty where none were."""
     delivered_per_second: float | None
     """Commands; None before anything was measured."""
     transactions_per_second: float | None

@@ -14,7 +14,7 @@ from tranrepl.distributor.tables import msrepl_deliveries
 from tranrepl.model.latency import LatencyByLeg, Leg
 
 MOST_ADDED_UP = 20_000
-"""Of so many rows the latencies are added up: more of them would hold up whoever looks."""
+"""The latencies of so many rows are added up: more of them would hold up whoever looks."""
 _SECOND = sa.literal(timedelta(seconds=1))
 _LONGEST_SPAN = timedelta(hours=1)
 _deliveries = msrepl_deliveries.c
