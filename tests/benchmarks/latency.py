@@ -64,9 +64,9 @@ class LatencyRow:
     p95_ms: float | None
     p99_ms: float | None
     cpu_percent: float
-    """Of one core."""
+    """What share of one core all processes took."""
     memory_mb: float
-    """Of all processes together, what they share counted once (PSS)."""
+    """What all processes have together, what they share counted once (PSS)."""
 
 
 def main() -> None:

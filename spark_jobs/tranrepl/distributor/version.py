@@ -13,7 +13,7 @@ from tranrepl import __version__
 from tranrepl.distributor.tables import VERSION_TABLE, msrepl_version
 from tranrepl.errors import ConfigurationError, newer_version
 
-REVISION = "0022"
+REVISION = "0020"
 """Alembic's revision of the tables that this version has."""
 
 _MADE_WITHOUT_VERSION = "an earlier version"
