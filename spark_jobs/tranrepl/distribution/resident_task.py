@@ -72,7 +72,7 @@ class Ending(BaseModel):
 
     why: Why
     result: JobResult
-    """What the run did up to then, before the task too; with the error, where one ended it."""
+    """What the run has done up to then, before the task too; with the error, where one ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ResidentDelivery:
     state: DeliveryState
     """Read before all else that is here."""
     so_far: JobResult
-    """What the run did up to here."""
+    """What the run has done up to here."""
     polling_interval: float
     lifeline: LifelineAddress
 
