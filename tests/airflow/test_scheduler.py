@@ -260,8 +260,19 @@ def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: A
     # Most of them within a run, none of them by its end.
     assert sorted(arrived)[len(arrived) // 2] < _RUN_FOR.seconds / 2
     _assert_all_green(api, second)
-    _wait("the last run", lambda: all(it["end_date"] for it in api.all_runs("steady")))
+    # What comes after them waits until the DAG is unpaused.
+    _wait("the agents' end", lambda: not _agents_up(api))
     _assert_each_change_arrived_once(site)
+
+
+def _agents_up(api: Api) -> list[str]:
+    """Return the tasks of `steady` that run, or will though it is paused."""
+    return [
+        task["task_id"]
+        for run in api.all_runs("steady")
+        for task in api.get(f"/dags/steady/dagRuns/{run['dag_run_id']}/taskInstances")["task_instances"]
+        if task["state"] in ("running", "queued")
+    ]
 
 
 def _assert_that_replication_alone_is_offered_for_backfills(api: Api) -> None:
