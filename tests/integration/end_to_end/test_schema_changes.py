@@ -14,7 +14,7 @@ from support.spark_here import SparkHere
 from tranrepl.connections import Connection
 from tranrepl.distributor import command_file
 from tranrepl.failpoint import Failpoint
-from tranrepl.log_reader import job
+from tranrepl.log_reader import draining
 
 _SHAPE = """
 SELECT column_name, data_type, character_maximum_length, is_nullable
@@ -85,7 +85,7 @@ def test_a_log_reader_that_dies_at_a_schema_change_goes_on(
 
     _happen(site)
     with monkeypatch.context() as patched:
-        patched.setattr(job, "reach", reach)
+        patched.setattr(draining, "reach", reach)
         patched.setattr(command_file, "reach", reach)
         with pytest.raises(_Killed):
             read_log_into_store(site)
