@@ -121,20 +121,25 @@ class _Reference:
     seen: _Seen
     period: Period
     chosen: Sequence[int]
+    starts: Sequence[datetime] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = list(self.period.starts)
 
     def _within(self, time: datetime, length: timedelta, part: int) -> float:
         """Return how many minutes of a span are in a part; those to come are in the last one."""
-        begin = self.period.starts[part]
-        end = begin + self.period.width
+        begin = self.starts[part]
+        end, last = begin + self.period.width, part == self.period.parts - 1
+        if time + length <= begin or (time >= end and not last):
+            return 0.0
         minutes = [time + at * _MINUTE for at in range(int(length / _MINUTE))]
-        last = part == self.period.parts - 1
         return sum(begin <= it and (it < end or last) for it in minutes) / len(minutes)
 
     def series(self) -> list[tuple[Any, ...]]:
         return [self._part(at) for at in range(self.period.parts)]
 
     def _part(self, at: int) -> tuple[Any, ...]:
-        start, seconds = self.period.starts[at], self.period.width.total_seconds()
+        start, seconds = self.starts[at], self.period.width.total_seconds()
         if at == self.period.parts - 1:
             seconds = (_NOW - start).total_seconds()
         mine = [it for it in self.seen.spans if it[0] in self.chosen]
@@ -166,7 +171,7 @@ class _Reference:
 
     def _undelivered(self, left: Sequence[int | None], at: int) -> int | None:
         known = [it for it in left if it is not None]
-        end = min(self.period.starts[at] + self.period.width, _NOW)
+        end = min(self.starts[at] + self.period.width, _NOW)
         for number in self.chosen:
             ran, delivered = self.seen.watermarks.get(number, (None, 0))
             if ran is None or ran < end:
