@@ -40,14 +40,14 @@ airflow: env java ## Airflow's UI on localhost with the demo's DAGs, until Ctrl-
 	@PYTHONPATH=tests $(BIN)/python -m demo.airflow_ui
 
 # Tests start Python some thousand times, which would compile the checkout each time.
-PARALLEL_PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder
+PARALLEL_PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 servers: env java $(BENCH)
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
 	@$(BUILD) browser
 
-test: servers ## Run the tests but the slow ones in four processes; PYTEST_ARGS="-k name" runs some, in one
+test: servers ## Run the tests but the slow ones in three processes; PYTEST_ARGS="-k name" runs some, in one
 ifdef PYTEST_ARGS
 	@$(BIN)/pytest $(PYTEST_ARGS)
 else

@@ -128,14 +128,21 @@ class Scale:
         return Bar(kind, self.x(part + 0.1), top, round(self.part_width * 0.8, 1), round(self.y(low) - top, 1))
 
     def line(self, kind: str, values: Iterable[float | None]) -> Sequence[Line]:
-        """Return a line through the middle of the parts: several where values are missing between them."""
-        stretches: list[list[str]] = [[]]
+        """Return a line through the middle of the parts: several where values are missing between them. A value by
+        itself is a line through half of its part."""
+        stretches: list[list[tuple[float, float]]] = [[]]
         for at, value in enumerate(values):
             if value is not None:
-                stretches[-1].append(f"{self.x(at + 0.5)},{self.y(value)}")
+                stretches[-1].append((at + 0.5, self.y(value)))
             elif stretches[-1]:
                 stretches.append([])
-        return [Line(kind, " ".join(it if len(it) > 1 else it * 2)) for it in stretches if it]
+        return [Line(kind, self._points(it)) for it in stretches if it]
+
+    def _points(self, stretch: Sequence[tuple[float, float]]) -> str:
+        if len(stretch) == 1:
+            ((part, y),) = stretch
+            stretch = [(part - 0.25, y), (part + 0.25, y)]
+        return " ".join(f"{self.x(part)},{y}" for part, y in stretch)
 
 
 def time_scale(

@@ -102,7 +102,10 @@ def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(failp
     assert_each_change_was_made_once(site)
 
 
-@pytest.mark.parametrize("failpoint", _OF_ONE_CONNECTION)
+@pytest.mark.parametrize(
+    "failpoint",
+    [it if "commit" in it else pytest.param(it, marks=pytest.mark.slow) for it in _OF_ONE_CONNECTION],
+)
 def test_a_delivery_killed_anywhere_while_it_stays_up_makes_every_change_once(failpoint: Failpoint, site: Site) -> None:
     for nth in (1, 3):
         with ChildJob(stay_up, site, f"{failpoint}:{nth}") as job:

@@ -34,6 +34,7 @@ def test_it_reads_what_is_committed_and_stops_when_it_is_told(site: Site) -> Non
     assert_each_change_is_stored_once(site)
 
 
+@pytest.mark.slow
 def test_a_task_that_does_not_hear_is_cancelled(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "_GIVE_UP_SECONDS", 2.0)
     monkeypatch.setattr(resident, "notify", lambda *_: None)
