@@ -14,8 +14,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from tranrepl.distribution.agent import is_deliverable
+from tranrepl.distribution.driver_connection import DriverAddress, DriverConnectionServer
 from tranrepl.distribution.job import DistributionJob, with_sequences
-from tranrepl.distribution.lifeline import LifelineAddress, LifelineServer
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.resident_task import Ending, ResidentDelivery, Why
 from tranrepl.distribution.spark_tasks import driver_addresses
@@ -218,7 +218,7 @@ class _Resident:
             state,
             self._timed(self._total),
             self._request.publication.polling_interval,
-            LifelineAddress("", 0),
+            DriverAddress("", 0),
         )
 
     def _deliver_in_task(self, task: ResidentDelivery) -> None:
@@ -239,9 +239,9 @@ class _Resident:
         """Let a task deliver until it ends, which it is asked to when the stay is over."""
         with (
             ThreadPoolExecutor(1, "tranrepl-task") as executor,
-            LifelineServer(*driver_addresses(self._spark)) as server,
+            DriverConnectionServer(*driver_addresses(self._spark)) as server,
         ):
-            ending = executor.submit(self._run, replace(task, lifeline=server.address))
+            ending = executor.submit(self._run, replace(task, driver=server.address))
             while not wait([ending], _LOOKED_EVERY_SECONDS).done:
                 if self._stay.asked_to_stop() or self._is_over():
                     server.cut()

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import Delivery, deliver_few
+from tranrepl.distribution.driver_connection import DriverAddress, DriverConnection
 from tranrepl.distribution.latency import RegisteredBatches
-from tranrepl.distribution.lifeline import Lifeline, LifelineAddress
 from tranrepl.distribution.stored_range import LeftOut, StoredRange, consume
 from tranrepl.distribution.tracer_arrivals import TracerArrivals, to_be_passed
 from tranrepl.distributor.batch_files import is_small, require_all_commands
@@ -89,7 +89,7 @@ class ResidentDelivery:
     so_far: JobResult
     """What the run has done up to here."""
     polling_interval: float
-    lifeline: LifelineAddress
+    driver: DriverAddress
 
     def __call__(self, one: Iterable[int]) -> Iterator[str]:
         """Deliver until something ends it, and yield the `Ending`, for `mapPartitions` over any one element."""
@@ -100,13 +100,13 @@ class ResidentDelivery:
     def _deliver(self) -> Ending:
         with ExitStack() as opened:
             try:
-                lifeline = opened.enter_context(self.lifeline.join())
+                driver = opened.enter_context(self.driver.join())
                 database = opened.enter_context(DistributionDatabase(self.distribution))
                 listener = opened.enter_context(Listener(self.distribution, self.row.record.publication_id))
                 applier = opened.enter_context(_KeptApplier(self.delivery))
             except ReplicationError as error:
                 return Ending(why=Why.ERROR, result=self.so_far.model_copy(update={"error": error.report}))
-            return _Task(self, lifeline, database, listener, applier).run()
+            return _Task(self, driver, database, listener, applier).run()
 
 
 class _KeptApplier:
@@ -152,13 +152,13 @@ class _Task:
     def __init__(
         self,
         resident: ResidentDelivery,
-        lifeline: Lifeline,
+        driver: DriverConnection,
         database: DistributionDatabase,
         listener: Listener,
         applier: _KeptApplier,
     ) -> None:
         self._resident = resident
-        self._lifeline = lifeline
+        self._driver = driver
         self._database = database
         self._listener = listener
         self._applier = applier
@@ -182,7 +182,7 @@ class _Task:
 
     def _round(self) -> Why | None:
         """Deliver what is registered, or wait for something to be. Return why nothing more is delivered here."""
-        if self._lifeline.is_cut():
+        if self._driver.is_cut():
             return Why.ASKED
         batches = self._database.batches.after(self._record, self._watermark, _MOST_BATCHES)
         if not batches:
@@ -194,7 +194,7 @@ class _Task:
         if after is None:
             return Why.CHANGED
         if after.is_paused:
-            self._lifeline.wait(None, _PAUSE_SECONDS)
+            self._driver.wait(None, _PAUSE_SECONDS)
             return None
         if after.changes_schema:
             return Why.SCHEMA_CHANGE
@@ -211,7 +211,7 @@ class _Task:
             seconds = min(seconds, _STATE_HOLDS_WHEN_TOLD_SECONDS)
         if self._unreported:
             seconds = min(seconds, max(0.0, self._reported + _REPORTED_EVERY_SECONDS - now))
-        if self._lifeline.wait(self._listener.fileno(), seconds):
+        if self._driver.wait(self._listener.fileno(), seconds):
             return Why.ASKED
         if self._listener.wait(_TOLD_SECONDS):
             self._told = self._is_told = True

@@ -1,4 +1,4 @@
-"""The log followed as it is written, in fair weather: small batches, each stored, registered and then confirmed.
+"""The log followed as it is written: small batches, each stored, registered and then confirmed.
 
 Whatever is out of the ordinary (a schema change, a script, a refusal, a large transaction) ends it at what is
 registered, with nothing of it stored: the log reader goes on from there, as it does without this.

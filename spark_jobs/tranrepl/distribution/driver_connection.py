@@ -13,21 +13,21 @@ from tranrepl.errors import TransientError
 
 
 @dataclass(frozen=True, slots=True)
-class LifelineAddress:
+class DriverAddress:
     """How a task finds its driver. It travels pickled inside the function that Spark runs."""
 
     host: str
     port: int
 
-    def join(self) -> Lifeline:
+    def join(self) -> DriverConnection:
         """Connect. Raises TransientError where the driver is not there."""
         try:
-            return Lifeline(socket.create_connection((self.host, self.port)))
+            return DriverConnection(socket.create_connection((self.host, self.port)))
         except OSError as error:
             raise TransientError(f"a task cannot reach its driver at {self.host}: {error}") from error
 
 
-class Lifeline:
+class DriverConnection:
     """The task's end."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -54,13 +54,13 @@ class Lifeline:
         return self._connection.fileno() in readable
 
 
-class LifelineServer:
+class DriverConnectionServer:
     """The driver's end, for one task. Nobody who connects learns anything: that it is cut is all there is to know."""
 
     def __init__(self, host: str, bind_address: str) -> None:
         # A connection that nobody has accepted lives as long as this does.
         self._socket = socket.create_server((bind_address, 0))
-        self.address = LifelineAddress(host, self._socket.getsockname()[1])
+        self.address = DriverAddress(host, self._socket.getsockname()[1])
 
     def __enter__(self) -> Self:
         return self
