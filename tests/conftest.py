@@ -95,6 +95,21 @@ def pytest_configure() -> None:
     silence_py4j()
 
 
+_CASES: Counter[tuple[pytest.Collector | None, str]] = Counter()
+"""How many cases of a test were collected."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the cases of a test `slow` that come after as many as `slow_after` says."""
+    marker = item.get_closest_marker("slow_after")
+    if marker is None or item.get_closest_marker("slow") is not None:
+        return
+    test = (item.parent, item.name.partition("[")[0])
+    _CASES[test] += 1
+    if _CASES[test] > marker.args[0]:
+        item.add_marker("slow")
+
+
 _TAKE_LONG = ("slow", "scheduler", "submit")
 """Markers of tests that a run begins with, so that it does not end with waiting for one of them."""
 

@@ -259,6 +259,7 @@ def test_a_notifier_that_fails_leaves_a_delivery_that_skipped_successful(
     assert (len(broken.posts), [it["Subject"] for it in mailbox.messages]) == (1, [_SKIPPED_ONE[1]])
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("errors", "event", "subscription"),
     [

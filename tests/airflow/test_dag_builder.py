@@ -213,6 +213,7 @@ assert not heavy, heavy
 """
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [(None, ["other", "purchasing"]), ("other", ["other"])],

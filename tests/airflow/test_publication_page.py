@@ -240,6 +240,7 @@ def _record_validation(connection: Connection, start: datetime, result: JobResul
     execute(connection, f"UPDATE msdistribution_history SET start_time = '{start}' WHERE error_id IS NOT NULL")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dags")
 def test_a_long_history_of_many_articles_is_shown_at_once(
     database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch

@@ -121,6 +121,7 @@ def test_all_fine(run: Run, fake_spark: FakeSpark) -> None:
     assert fake_spark.jobs == ["log_reader", "streams"]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("error", [DataError("row not found", number="20598"), TransientError("lock timeout")])
 def test_a_batch_that_failed_is_delivered_over_a_single_connection(
     run: Run, fake_spark: FakeSpark, error: ReplicationError
@@ -251,6 +252,7 @@ def test_a_killed_workers_batch_is_retried_over_one_connection(
     assert states(run()) == outcome(SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("run_type", [DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB])
 def test_a_run_of_an_interval_delivers_up_to_its_end(run: Run, fake_spark: FakeSpark, run_type: DagRunType) -> None:
     fake_spark.answer("streams", failing(DataError("row not found")), exit_code=1)
@@ -258,6 +260,7 @@ def test_a_run_of_an_interval_delivers_up_to_its_end(run: Run, fake_spark: FakeS
     assert bounds(fake_spark) == [END_OF_INTERVAL, END_OF_INTERVAL]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("logical_date", [None, LATE])
 def test_a_manual_run_delivers_everything(run: Run, fake_spark: FakeSpark, logical_date: datetime | None) -> None:
     run(DagRunType.MANUAL, logical_date)

@@ -149,6 +149,7 @@ def test_each_part_says_what_to_do_where_nothing_is_set_up(chromium: Browser, mo
             expect(page.locator("main")).to_contain_text("tranrepl setup FILE")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_narrow_window_scrolls_tables_alone_and_all_is_readable(
     chromium: Browser, monitored: MonitoredSites, theme: str

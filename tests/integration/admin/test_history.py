@@ -75,6 +75,7 @@ def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch)
         assert distribution_rows(site, f"SELECT {rate} FROM {table}") == [(3, True, True, '{"public.item": 6}')]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("streams", [1, 2])
 def test_what_is_committed_is_told_while_a_delivery_goes_on(
     databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int, monkeypatch: pytest.MonkeyPatch

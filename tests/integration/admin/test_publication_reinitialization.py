@@ -68,6 +68,7 @@ _BREAKS: tuple[tuple[Break, str], ...] = (
 )
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("broken", "said"), _BREAKS, ids=lambda it: getattr(it, "__name__", ""))
 def test_every_state_is_refused_with_the_way_that_works(site: Site, tmp_path: Path, broken: Break, said: str) -> None:
     insert(site, 4, 6, "not read")
@@ -125,6 +126,7 @@ def test_reinitialization_is_refused_where_rows_must_stay(site: Site, tmp_path: 
     assert site.differences() == []
 
 
+@pytest.mark.slow
 def test_nothing_is_delivered_before_an_interrupted_beginning_ends(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def _away(site: Site, names: tuple[str, ...]) -> Iterator[None]:
         site.connections |= before
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "away", [("publisher",), ("distribution",), ("archive",), ("publisher", "distribution"), tuple(_AWAY)]
 )

@@ -188,6 +188,7 @@ def test_only_this_publication_goes(databases_with_tables: Databases, tmp_path: 
     assert theirs.at_subscriber(_PROCEDURES) == []
 
 
+@pytest.mark.slow
 def test_equal_names_of_another_publisher_and_distribution_database_stay(
     databases: DatabasesFactory, own_server: Any, tmp_path: Path
 ) -> None:
@@ -336,6 +337,7 @@ def _open(connection: Connection, *statements: str) -> Iterator[None]:
         session.rollback()
 
 
+@pytest.mark.slow
 def test_running_agents_keep_everything_in_place(site: Site) -> None:
     site.set_up()
     before = _everything(site.databases)

@@ -59,6 +59,7 @@ def test_setup_reports_tables_that_it_only_migrates(site: Site, tmp_path: Path) 
     assert command(site, tmp_path, "setup").out == "purchasing: nothing to do\n"
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("verb", ["check", "setup", "log-reader", "distribute", "cleanup", "status"])
 def test_a_newer_distribution_database_is_refused(site: Site, tmp_path: Path, verb: str) -> None:
     newer = "UPDATE msrepl_version SET revision = '9999', version = '9.9.9'"
@@ -71,6 +72,7 @@ def test_a_newer_distribution_database_is_refused(site: Site, tmp_path: Path, ve
     assert distribution_rows(site, "SELECT version FROM msrepl_version") == [("9.9.9",)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("verb", ["check", "setup", "distribute"])
 def test_a_subscriber_of_a_newer_version_is_refused(site: Site, tmp_path: Path, verb: str) -> None:
     site.at_subscriber("UPDATE msrepl_version SET revision = 99, version = '9.9.9'")

@@ -112,6 +112,7 @@ def _own(failed: Failed, line: str) -> str:
     return line.replace(_FILE_IN_RUNBOOK, shlex.quote(str(failed.file))).replace(_SEQNO_IN_RUNBOOK, seqno)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "heading", ["Mend the Subscriber's rows", "Skip the transaction, then repair", "Skip an error", "Reinitialize"]
 )

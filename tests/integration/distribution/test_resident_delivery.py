@@ -206,6 +206,7 @@ def test_a_procedure_that_is_edited_meanwhile_is_called(site: Site, monkeypatch:
         assert site.at_subscriber("SELECT count(*) FROM trail") == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_validation_beside_both_agents_compares_both_ends_at_one_transaction(site: Site) -> None:
     over = Event()
     with delivering(site) as delivery, ThreadPoolExecutor(1) as writer:

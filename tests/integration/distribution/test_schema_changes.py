@@ -185,6 +185,7 @@ def test_check_and_setup_leave_tables_alone_that_changes_are_on_their_way_to(
     assert [it for it in site.set_up() if "procedure" in it] == []
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "failpoint",
     [Failpoint.BEGIN, Failpoint.APPLIED, Failpoint.BEFORE_COMMIT, Failpoint.WATERMARK_SET, Failpoint.AFTER_COMMIT],

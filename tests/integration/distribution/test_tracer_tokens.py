@@ -130,6 +130,7 @@ def _kill_at(failpoint: Failpoint) -> Any:
     return reach
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("failpoint", [Failpoint.APPLIED, Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT])
 def test_a_token_arrives_once_though_the_delivery_dies(
     site: Site, failpoint: Failpoint, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +157,7 @@ def test_what_a_killed_delivery_did_not_record_the_next_look_does(site: Site) ->
     assert _arrived(site) == [(token, "reporting")]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("failpoint", [Failpoint.REGISTERED, Failpoint.ADVANCED])
 def test_a_token_is_registered_once_though_the_log_reader_dies(
     site: Site, failpoint: Failpoint, monkeypatch: pytest.MonkeyPatch

@@ -207,6 +207,7 @@ def distribution(database: DatabaseFactory) -> Connection:
     return connection
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_every_series_is_what_a_calculation_from_each_command_has(distribution: Connection, seed: int) -> None:
     seen = _watched(distribution, random.Random(seed))

@@ -57,6 +57,7 @@ def _site(ends: Databases, tmp_path: Path, article: dict[str, object] | None = N
     return site
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 @pytest.mark.parametrize("end", ["publisher", "subscriber", "distribution"])
 def test_text_arrives_whatever_the_encoding_of_an_end(

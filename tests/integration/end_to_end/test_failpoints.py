@@ -68,6 +68,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return audited_site(databases(), tmp_path / "store")
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("failpoint", _OF_LOG_READER)
 def test_a_log_reader_killed_anywhere_stores_all_once_when_rerun(failpoint: Failpoint, site: Site) -> None:
     make_transactions(site, _TRANSACTIONS)
@@ -78,6 +79,7 @@ def test_a_log_reader_killed_anywhere_stores_all_once_when_rerun(failpoint: Fail
     assert_each_change_was_made_once(site)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("failpoint", [Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REGISTERED])
 def test_a_log_reader_killed_at_either_of_two_ranges_stores_all_once(
     failpoint: Failpoint, databases: DatabasesFactory, tmp_path: Path
@@ -93,6 +95,7 @@ def test_a_log_reader_killed_at_either_of_two_ranges_stores_all_once(
     assert_each_change_was_made_once(site)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("failpoint", _OF_ONE_CONNECTION)
 def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(failpoint: Failpoint, site: Site) -> None:
     make_transactions(site, _TRANSACTIONS)
@@ -150,6 +153,7 @@ def crashing_server(server_folder: Path) -> Iterator[PostgresServer]:
 _BACKEND_KILLED_AT = (f"{Failpoint.STREAM_COMMITTED}@1", f"{Failpoint.BEFORE_COMMIT}@0", f"{Failpoint.AFTER_COMMIT}@0")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "failpoint",
     [it if it in _BACKEND_KILLED_AT else pytest.param(it, marks=pytest.mark.slow) for it in _OF_STREAMS],

@@ -72,6 +72,7 @@ def _work(table: TableName, columns: Sequence[str], key: Sequence[str]) -> list[
     ]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("style", STYLES)
 def test_columns_of_any_name_arrive(style: str, site_of: SiteFactory) -> None:
     # Each name once inside the key and once outside; the two tables share nothing else.
@@ -85,6 +86,7 @@ def test_columns_of_any_name_arrive(style: str, site_of: SiteFactory) -> None:
     assert here.set_up() == []
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("style", STYLES)
 def test_tables_and_schemas_of_any_name_arrive(style: str, site_of: SiteFactory) -> None:
     tables = [TableName(schema, table) for schema, table in zip(NAMES, reversed(NAMES), strict=True)]
@@ -100,6 +102,7 @@ def test_tables_and_schemas_of_any_name_arrive(style: str, site_of: SiteFactory)
     assert unequal_articles(here) == []
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("style", STYLES)
 def test_a_missing_row_is_told_by_its_key_of_any_name(style: str, site_of: SiteFactory) -> None:
     key = ["id", "100%s", "%", "a = %s, b", "%(id)s", "%1$s", "{}", "\\", "it's", 'a "quote"']

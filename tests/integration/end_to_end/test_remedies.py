@@ -312,6 +312,7 @@ def _site(ends: Databases, tmp_path: Path, situation: Situation) -> Site:
     return site
 
 
+@pytest.mark.slow_after(9)
 @pytest.mark.parametrize(("situation", "goal", "choice"), _CASES)
 def test_every_remedy_leads_to_where_it_works(
     situation: Situation, goal: Command, choice: int, ends: Databases, tmp_path: Path

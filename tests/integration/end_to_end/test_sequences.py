@@ -94,6 +94,7 @@ def test_a_snapshot_sets_them_too(databases: DatabasesFactory, tmp_path: Path) -
     assert _next_id(site) == 41
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("wanted", "expected"), [(True, 41), (None, 1), (False, 1)])
 def test_sequences_of_ones_own_tables_follow_where_it_is_asked_for(
     wanted: bool | None, expected: int, databases: DatabasesFactory, tmp_path: Path
@@ -125,6 +126,7 @@ def test_without_sequences_setup_makes_plain_columns(databases: DatabasesFactory
     assert site.at_subscriber("SELECT count(*) FROM pg_class WHERE relkind = 'S'") == [(0,)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("definition", "notice"),
     [

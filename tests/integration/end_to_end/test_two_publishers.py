@@ -111,6 +111,7 @@ def test_a_publisher_that_was_moved_goes_on_with_the_rows_that_are_there(moved: 
     ]
 
 
+@pytest.mark.slow
 def test_a_publisher_that_was_moved_begins_anew(moved: Site, tmp_path: Path) -> None:
     moved.publication = moved.publication.model_copy(
         update={
@@ -150,6 +151,7 @@ _OLD_TABLES = (
 )
 
 
+@pytest.mark.slow
 def test_a_publication_of_an_earlier_version_goes_on_after_setup(shards: tuple[Site, Site], tmp_path: Path) -> None:
     site, _ = shards
     site.set_up()
@@ -168,6 +170,7 @@ def test_a_publication_of_an_earlier_version_goes_on_after_setup(shards: tuple[S
     assert site.at_subscriber("SELECT publisher_system FROM msreplication_subscriptions") == [(system,)]
 
 
+@pytest.mark.slow
 def test_the_second_of_two_sharing_publishers_must_reinitialize(shards: tuple[Site, Site], tmp_path: Path) -> None:
     one, two = shards
     for site in shards:

@@ -22,6 +22,7 @@ from tranrepl.publisher.postgres.log_messages import ValueForm, log_messages
 from tranrepl.subscriber.batching import staging
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("defaults", ["same", "other"])
 def test_every_type_arrives_as_it_left(defaults: str, databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:

@@ -49,6 +49,7 @@ def _replicated(site: Site) -> JobResult:
     return delivered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "type_name", "apply"),
     [

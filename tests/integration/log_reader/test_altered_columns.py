@@ -77,6 +77,7 @@ _ALTERATIONS = {
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("alteration", _ALTERATIONS.values(), ids=list(_ALTERATIONS))
 def test_an_altered_column_stops_the_publication_without_loss(
     alteration: _Alteration, ends: Databases, tmp_path: Path

@@ -85,6 +85,7 @@ _HISTORIES = {
 }
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("statements", _HISTORIES.values(), ids=list(_HISTORIES))
 def test_a_partition_comes_and_goes_with_its_rows(items: Site, statements: Sequence[str]) -> None:
     items.at_publisher(*MADE_AGAIN)
@@ -167,6 +168,7 @@ def _divided(databases: Databases, folder: Path) -> Site:
     return partitioned_site(databases, folder, replicate_ddl=True, partitions="same")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
 def test_columns_follow_in_partitions_of_any_column_order(
     databases: DatabasesFactory, tmp_path: Path, debian_postgres: PostgresServer, together: bool

@@ -20,6 +20,7 @@ _GOING = {
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("read_before", [False, True], ids=["unread", "undelivered"])
 @pytest.mark.parametrize("change", _GOING.values(), ids=list(_GOING))
 def test_changes_before_a_dropped_column_are_delivered(site: Site, change: str, read_before: bool) -> None:

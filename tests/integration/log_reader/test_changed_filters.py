@@ -17,6 +17,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("command", ["truncate", "delete"])
 @pytest.mark.parametrize("changed", [["rating > 5"], [None], ["rating > 15"], ["rating > 15", "rating < 3"]])
 def test_a_changed_filter_inserts_and_deletes_the_rows_it_moves(
@@ -52,6 +53,7 @@ def test_a_protected_destination_is_refused_before_anything_changes(ends: Databa
     assert site.at_subscriber("SELECT count(*) FROM vendor") == [(15,)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("subscription", "article"),
     [(BY_HAND, {}), (AUTOMATIC, {"on_unknown_rows": "stop"})],

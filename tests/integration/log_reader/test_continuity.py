@@ -77,6 +77,7 @@ def test_an_older_backup_is_refused_though_its_log_has_grown_again(
     assert_reinitializes(site, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_older_backup_is_refused_while_its_log_is_shorter(
     server: PostgresServer, site: Site, backup: Path, tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_an_older_backup_is_refused_while_its_log_is_shorter(
     assert_refused_everywhere(site, tmp_path, "the log went back")
 
 
+@pytest.mark.slow
 def test_the_rows_of_the_subscribers_may_stay_and_be_corrected(
     server: PostgresServer, site: Site, backup: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_the_rows_of_the_subscribers_may_stay_and_be_corrected(
     assert site.differences() == []
 
 
+@pytest.mark.slow
 def test_a_restored_publisher_that_has_all_that_was_read_goes_on(
     server: PostgresServer, site: Site, tmp_path: Path
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
     assert_refused_everywhere(site, tmp_path, "the log went back")
 
 
+@pytest.mark.slow
 def test_a_publisher_restored_from_before_a_snapshot_is_refused(
     server: PostgresServer, site: Site, tmp_path: Path
 ) -> None:
@@ -167,6 +171,7 @@ def test_a_publisher_restored_from_before_a_snapshot_is_refused(
     assert_refused_everywhere(site, tmp_path, "the log went back. Rows were copied from it as of")
 
 
+@pytest.mark.slow
 def test_a_subscriber_ahead_of_both_restored_databases_is_refused(
     server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
 ) -> None:
@@ -263,6 +268,7 @@ def test_a_promotion_that_loses_what_was_delivered_is_refused(
     assert_reinitializes(site, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_promotion_that_loses_only_what_is_not_ours_goes_on_by_itself(
     server: PostgresServer, standby: PostgresServer, site: Site
 ) -> None:
@@ -277,6 +283,7 @@ def test_a_promotion_that_loses_only_what_is_not_ours_goes_on_by_itself(
     assert site.differences() == []
 
 
+@pytest.mark.slow
 def test_a_promotion_that_loses_what_a_snapshot_has_shown_is_refused(
     server: PostgresServer, standby: PostgresServer, site: Site, tmp_path: Path
 ) -> None:
@@ -287,6 +294,7 @@ def test_a_promotion_that_loses_what_a_snapshot_has_shown_is_refused(
     assert_refused_everywhere(site, tmp_path, "Rows were copied from it as of", "timeline 2, left timeline 1 at")
 
 
+@pytest.mark.slow
 def test_the_old_primary_is_refused_after_a_promotion(
     server: PostgresServer, standby: PostgresServer, site: Site, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def _at_each_table(site: Site, statement: str) -> None:
     site.at_publisher(*(statement.format(it.source.table) for it in site.publication.articles))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("key", ["", "DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 def test_ten_thousand_keys_that_move_in_one_statement_arrive(

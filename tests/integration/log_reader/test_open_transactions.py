@@ -103,6 +103,7 @@ def test_a_type_is_altered_while_a_column_is_dropped_and_one_renamed(site: Site)
 _ADDED = "ALTER TABLE item ADD COLUMN price int DEFAULT 5"
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -167,6 +168,7 @@ def test_what_setup_has_seen_and_its_transaction_has_not_stays(site: Site) -> No
     _deliver_and_compare(site)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

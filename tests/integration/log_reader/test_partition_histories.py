@@ -162,6 +162,7 @@ def _kill_a_job(site: Site, random: Random) -> None:
     run_killed(SiteJob(kind, "reporting"), site, killed_at)
 
 
+@pytest.mark.slow_after(2)
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(min_value=0, max_value=2**32))
 def test_both_ends_are_equal_after_any_history_of_partitions(items: Site, seed: int) -> None:

@@ -51,6 +51,7 @@ _CHANGES = (
 )
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("article", "also"), _ARTICLES.values(), ids=list(_ARTICLES))
 def test_partitions_follow_whatever_the_article_is(
     databases: DatabasesFactory, tmp_path: Path, article: Mapping[str, Any], also: tuple[str, ...]

@@ -122,6 +122,7 @@ _UNSEEN = {
 }
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("statements", "reason"), _UNSEEN.values(), ids=list(_UNSEEN))
 def test_what_the_log_does_not_show_of_a_partition_reinitializes(
     ends: Site, statements: Sequence[str], reason: str

@@ -34,6 +34,7 @@ _LESS: dict[str, tuple[list[str], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("statements", "article", "restored_by"), _LESS.values(), ids=list(_LESS))
 def test_a_changed_replica_identity_stores_nothing_without_old_rows(
     ends: Databases, tmp_path: Path, statements: Sequence[str], article: Mapping[str, Any], restored_by: str
@@ -96,6 +97,7 @@ def test_an_article_that_needs_no_old_rows_goes_on_with_the_key_alone(site: Site
     assert differing_rows(site) == {}
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("replicate_ddl", [False, True], ids=["not announced", "announced"])
 @pytest.mark.parametrize("settings", [{}, {"filter": "rating < 15"}], ids=["all rows", "filter"])
 def test_inserts_need_no_replica_identity(

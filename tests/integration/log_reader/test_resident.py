@@ -102,6 +102,7 @@ def test_what_is_committed_before_its_end_is_stored_by_then(site: Site) -> None:
     _assert_delivered(site)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -169,6 +170,7 @@ def test_other_jobs_read_the_log_beside_it(site: Site) -> None:
     _assert_delivered(site)
 
 
+@pytest.mark.slow
 def test_a_publication_is_reinitialized_beside_it(site: Site) -> None:
     with resident_reader(site) as reader:
         _write_and_wait(site, 1)
@@ -235,6 +237,7 @@ def test_where_the_log_cannot_be_followed_it_is_looked_at(site: Site, monkeypatc
     _assert_delivered(site)
 
 
+@pytest.mark.slow
 def test_an_article_that_setup_adds_is_read_from_its_beginning(site: Site) -> None:
     site.at_publisher("CREATE TABLE added (id int PRIMARY KEY)")
     site.at_subscriber("CREATE TABLE added (id int PRIMARY KEY)")

@@ -82,6 +82,7 @@ _COPIED = {
 }
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("statements", _COPIED.values(), ids=list(_COPIED))
 def test_rows_that_are_copied_as_they_are_raise_no_alarm(vendors: Site, statements: Sequence[str]) -> None:
     vendors.at_publisher(*statements, "INSERT INTO vendor SELECT max(id) + 1, 'after', 1, NULL FROM vendor")
@@ -114,6 +115,7 @@ _REWRITTEN = {
 }
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("idle", [True, False], ids=["with nothing to read", "among changes"])
 @pytest.mark.parametrize("statements", _REWRITTEN.values(), ids=list(_REWRITTEN))
 def test_a_table_that_was_rewritten_gets_a_snapshot(vendors: Site, statements: str, idle: bool) -> None:

@@ -193,6 +193,7 @@ _CONSTANTS = {"false": 0, "NULL": 0, "1 = 1": 8, "true": 8}
 _IDENTITIES: tuple[Mapping[str, str], ...] = ({}, {"replica_identity": "default"})
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("identity", _IDENTITIES, ids=["full", "default"])
 @pytest.mark.parametrize("condition", _CONSTANTS)
 def test_a_filter_without_a_column_lets_all_rows_through_or_none(

@@ -72,6 +72,7 @@ def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
 
 
+@pytest.mark.slow
 def test_a_log_read_in_many_ranges_is_the_same_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     _overlapping_transactions(site.databases.publisher)
     slot, start, up_to = site.at_publisher(
@@ -111,6 +112,7 @@ def _commands(site: Site) -> list[tuple[object, ...]]:
     return [(it.xact_seqno, it.command_id, it.operation, it.command) for it in stored_commands(site)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("read_batch_size", [1_000_000, 5])
 @pytest.mark.usefixtures("two_ranges")
 def test_ranges_stored_side_by_side_are_the_same_log(

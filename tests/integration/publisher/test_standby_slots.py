@@ -104,6 +104,7 @@ def _until_all_is_there(site: Site) -> None:
         run(site)
 
 
+@pytest.mark.slow
 def test_a_slot_that_does_not_exist_stops_nothing_that_was_read(site: Site, tmp_path: Path) -> None:
     _wait_for(site, "nobody")
     insert(site, 4, 5, "after")
@@ -116,6 +117,7 @@ def test_a_slot_that_does_not_exist_stops_nothing_that_was_read(site: Site, tmp_
     assert_goes_on(site, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_snapshot_waits_for_the_standby_too(standby: PostgresServer, site: Site) -> None:
     standby.stop()
     insert(site, 4, 5, "without the standby")

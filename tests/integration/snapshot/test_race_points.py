@@ -102,6 +102,7 @@ def test_a_table_renamed_while_it_is_copied_stays_the_same_article(
     assert site.at_subscriber("SELECT * FROM t ORDER BY id") == rows
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("point", _POINTS)
 @pytest.mark.parametrize("first", [Site.read_log, Site.set_up])
 def test_a_table_dropped_while_it_is_copied_and_created_again_is_published_by_setup(

@@ -50,6 +50,7 @@ def _change(old: RegisteredArticle, new: RegisteredArticle, *parts: ColumnChange
     )
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("statement", "parts"),
     [
@@ -94,6 +95,7 @@ def test_an_article_whose_rows_the_log_does_not_tell_is_copied_and_others_go_on(
     assert site.differences() == []
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -113,6 +115,7 @@ def test_nothing_is_copied_before_the_log_reader_has_registered_a_change(stateme
     assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("statement", ["RENAME VALUE 'sad' TO 'blue'", "ADD VALUE 'blue'"])
 def test_a_reinitialized_article_waits_for_the_labels_of_its_types(statement: str, site: Site) -> None:
     site.at_subscriber("CREATE TYPE mood AS ENUM ('sad')")

@@ -60,6 +60,7 @@ def _compared(site: Site) -> tuple[list[tuple[object, ...]], list[tuple[object, 
     )
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("apply", ["auto", pytest.param("serial", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("style", _STYLES)
 def test_an_identity_is_updated_and_nothing_of_the_row_is_lost(
@@ -83,6 +84,7 @@ def test_an_identity_is_updated_and_nothing_of_the_row_is_lost(
     assert site.at_subscriber("SELECT * FROM line ORDER BY id") == [(1, 1, 2), (2, 2, 1)]
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("style", _STYLES)
 def test_an_update_of_an_identity_whose_row_is_gone_says_so(
     style: str, databases: DatabasesFactory, tmp_path: Path

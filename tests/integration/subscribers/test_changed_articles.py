@@ -94,6 +94,7 @@ def _published(site: Site) -> Rows:
     return site.at_publisher("SELECT id, name, rating FROM vendor ORDER BY id")
 
 
+@pytest.mark.slow
 def test_each_subscription_passes_to_new_definitions_at_its_own_pace(edited: Edit, mariadb: MariaDbServer) -> None:
     site, then = edited(0), dict[int, Rows]()
     for number in range(len(_DEFINITIONS)):
@@ -149,6 +150,7 @@ def test_a_delivery_killed_at_any_step_passes_to_a_definition_once(
     assert _rows(site, mariadb)[name] == _published(site)
 
 
+@pytest.mark.slow
 def test_setup_killed_while_it_changes_a_definition_is_done_again(edited: Edit, mariadb: MariaDbServer) -> None:
     _work(edited(0), 0)
     edited(0).deliver("reporting").raise_error()

@@ -94,6 +94,7 @@ def _edit_the_insert(site: Site, execute: Execute, name: str) -> None:
             execute(name, edited.replace("{", "{{").replace("}", "}}"))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_the_printed_procedure_takes_the_calls_that_a_delivery_waits_with(
     site: Site, execute: Execute, name: str
@@ -117,6 +118,7 @@ def test_the_printed_procedure_takes_the_calls_that_a_delivery_waits_with(
     assert execute(name, rows.format("{0}.")) == site.at_publisher(rows.format(""))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_a_procedure_that_was_edited_by_hand_is_waited_for(
     site: Site, execute: Execute, name: str, mariadb_database: str
@@ -147,6 +149,7 @@ def test_a_procedure_that_was_edited_by_hand_is_waited_for(
     ]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_a_renamed_column_is_told_of_a_custom_procedure_and_its_body_may_be_replaced(
     site: Site, execute: Execute, name: str
@@ -168,6 +171,7 @@ def test_a_renamed_column_is_told_of_a_custom_procedure_and_its_body_may_be_repl
     assert execute(name, rows) == [(1, "BEFORE", 1), (2, "AFTER", 2)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_a_procedure_that_was_renewed_before_the_rename_goes_on_at_once(
     site: Site, execute: Execute, name: str
@@ -182,6 +186,7 @@ def test_a_procedure_that_was_renewed_before_the_rename_goes_on_at_once(
     assert execute(name, "SELECT title FROM {0}.vendor ORDER BY id") == [("BEFORE",), ("AFTER",)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_as_many_other_columns_stop_a_custom_procedure_and_are_told(site: Site, execute: Execute, name: str) -> None:
     """At PostgreSQL before the change, by the types; at MariaDB by the first call, which names a column that went."""

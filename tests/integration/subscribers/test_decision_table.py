@@ -128,6 +128,7 @@ def test_each_row_at_a_postgresql_subscriber(
         _assert_same_table(site, row, f"public.d_{row.name}")
 
 
+@pytest.mark.slow
 def test_each_row_at_mariadb_and_sqlite(
     databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
 ) -> None:

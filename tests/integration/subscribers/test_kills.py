@@ -85,6 +85,7 @@ def test_a_delivery_killed_anywhere_makes_every_change_once(
     assert plain.rows("item") == site.at_publisher("SELECT * FROM item ORDER BY id")
 
 
+@pytest.mark.slow
 def test_streams_killed_anywhere_make_every_change_once(
     plain: PlainSite, databases: DatabasesFactory, tmp_path: Path
 ) -> None:

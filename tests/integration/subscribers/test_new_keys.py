@@ -71,6 +71,7 @@ def execute(site: Site, mariadb: MariaDbServer) -> Execute:
     return run
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("key", ["code", pytest.param("name, code", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_repair_brings_a_new_key_and_the_rows_that_follow(site: Site, execute: Execute, name: str, key: str) -> None:
@@ -92,6 +93,7 @@ def test_a_snapshot_brings_a_new_key_where_rows_cannot_be_compared(site: Site, e
     _assert_goes_on(site, execute, "sqlite")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["reporting", "mariadb"])
 def test_rows_that_do_not_fit_a_new_key_are_not_deleted_by_repair(site: Site, execute: Execute, name: str) -> None:
     """Changes by the new key would not find them. The message has two ways on, and both are gone."""

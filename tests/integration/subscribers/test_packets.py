@@ -44,6 +44,7 @@ def site(request: pytest.FixtureRequest, small_packets: MariaDbServer) -> Iterat
     small_packets.execute(f"DROP DATABASE {name}")
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("apply", list(Apply))
 @pytest.mark.parametrize("large", [_LARGE, "'" * (_PACKET // 2)], ids=["large", "large once quoted"])
 def test_a_value_too_large_is_named_and_goes_once_the_setting_is_larger(

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
 from support.site import Site
@@ -85,6 +87,7 @@ _GOING = (
 )
 
 
+@pytest.mark.slow
 def test_rows_that_go_with_a_partition_go_by_its_limits(
     databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from support.stored_history import StoredHistory
 ID, NAME = Column("id", "integer", key=1), Column("name")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_streams_stop_on_either_side_of_a_schema_change_at_mariadb(
     databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path, spark: SparkSession

@@ -18,6 +18,7 @@ EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "3"))
 SEED = os.environ.get("TRANREPL_FUZZ_SEED", "9")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", range(EXAMPLES))
 def test_all_subscribers_are_equal_after_any_history(
     postgres: PostgresServer, mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory, number: int

@@ -41,6 +41,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return validated_site(databases(), tmp_path, SparkHere())
 
 
+@pytest.mark.slow
 def test_nothing_is_found_under_load(databases: DatabasesFactory, tmp_path: Path) -> None:
     articles = [{"source": "public.item", "filter": "region <> 0"}, {"source": "public.pair"}]
     site = Site(databases(), tmp_path / "store", articles, SparkHere())
