@@ -11,6 +11,9 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.spark.java import require_java
 from tranrepl_airflow.job_connections import JobConnections
 
+_OUTPUT_OF_SUBMIT = "\nLast spark-submit output:\n"
+"""What the Spark provider puts behind its long command line."""
+
 
 def read_result(path: Path) -> JobResult | None:
     """Read the job's result; return None where the job ended before it wrote a whole one."""
@@ -21,13 +24,16 @@ def read_result(path: Path) -> JobResult | None:
 
 
 def without_result(failure: str | None, connections: JobConnections) -> ReplicationError:
+    """Return the error of a job without a result: what spark-submit said last comes before its command."""
     if failure is None:
         return InternalError("spark-submit ended well, but the job left no result")
     try:
         require_java()
     except ConfigurationError as error:
         return error
-    return InternalError(f"spark-submit failed before the job left a result: {connections.redact(failure)}")
+    command, _, output = failure.partition(_OUTPUT_OF_SUBMIT)
+    why = connections.redact(f"{output}\n{command}" if output else command)
+    return InternalError(f"spark-submit failed before the job left a result: {why}")
 
 
 def redacted(result: JobResult, connections: JobConnections) -> JobResult:

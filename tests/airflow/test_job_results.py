@@ -90,7 +90,8 @@ def test_a_job_without_a_result_is_tried_again_and_shows_its_last_output(
     monkeypatch.setattr("tranrepl_airflow.job_answers.require_java", lambda: None)
     fake_spark.answer("log_reader", None, exit_code=137, output=f"postgresql://repl:{QUOTED_PASSWORD}@db Killed")
     operator = log_reader(publication)
-    with pytest.raises(ReplicationCrashed, match=r"postgresql://repl:\*\*\*@db Killed") as raised:
+    told = r"left a result: postgresql://repl:\*\*\*@db Killed\nCannot execute"
+    with pytest.raises(ReplicationCrashed, match=told) as raised:
         run(operator)
     assert operator.retry_policy is not None
     assert operator.retry_policy.evaluate(raised.value, 1, 2).action is RetryAction.DEFAULT

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +22,9 @@ BIN = Path(sys.executable).parent
 _COMMAND_SECONDS = 1200
 _SPARK = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
 
+_LOGGED_ERROR = re.compile(r"^\S+ \[error +\] (.*?)\s*(?=^\d{4}-\d\d-\d\dT|\Z)", re.DOTALL | re.MULTILINE)
+_TRACEBACK_FOLLOWS = "Task failed with exception"
+"""Airflow's second entry of an error that the task has told in full."""
 
 LineReader = Callable[[str], None]
 
@@ -39,7 +44,7 @@ def _ignore(line: str) -> None:
 
 
 class CommandError(Exception):
-    """A command that ended with a status other than 0, with the end of what it printed."""
+    """A command that ended with a status other than 0, with the errors it logged or the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class AirflowHome:
 def run_logged(command: list[str], environment: Mapping[str, str], log: Path, on_line: LineReader = _ignore) -> None:
     """Run a command with its output in a file.
 
-    Raises CommandError with the file's last lines.
+    Raises CommandError with the errors in the file, or its last lines.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -129,9 +134,12 @@ def _follow(process: subprocess.Popen[bytes], log: Path, on_line: LineReader) ->
 
 
 def _failure(command: list[str], status: int, log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     name = " ".join([Path(command[0]).name, *command[1:]])
-    return "\n".join([f"{name}: exit status {status}; the end of {log}:", *lines[-25:]])
+    text = log.read_text(encoding="utf-8", errors="replace")
+    if errors := [it for it in _LOGGED_ERROR.findall(text) if not it.startswith(_TRACEBACK_FOLLOWS)]:
+        told = "\n".join(dict.fromkeys(textwrap.shorten(line, 400) for it in errors[:3] for line in it.splitlines()))
+        return f"{name}: exit status {status}; {log} has:\n{told}"
+    return "\n".join([f"{name}: exit status {status}; the end of {log}:", *text.splitlines()[-25:]])
 
 
 def _is_ours(name: str) -> bool:
