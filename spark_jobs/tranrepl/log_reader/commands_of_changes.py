@@ -103,7 +103,7 @@ class CommandsOfChanges:
         for given in by_article.values():
             article, sets = given[0].article, given
             if self.filters is not None and article.filter is not None:
-                sets = list(filtered(changes.buffer, given, self.filters))
+                sets = list(filtered(changes, given, self.filters))
             yield net_changes(changes.buffer, sets, changes.transactions) if article.deferrable else sets
 
     def _numbered(self, changes: Changes, sets: Sequence[_Rows]) -> pa.RecordBatch:

@@ -10,16 +10,27 @@ from dataclasses import replace
 
 import numpy as np
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.log_reader.refusal import refuse_left_out
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import lines
-from tranrepl.publisher.changes import Bools, Buffer, Cells, ChangeSet
-from tranrepl.publisher.log_range import RowFilters
+from tranrepl.publisher.changes import Bools, Buffer, Cells, Changes, ChangeSet, RefusedChange
+from tranrepl.publisher.log_range import RowFilters, UnclearRowsError
 
 
-def filtered(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> Iterator[ChangeSet]:
-    """Yield what of an article's changes concerns published rows: UPDATEs stay, or become DELETEs or INSERTs."""
-    for changes, (before, after) in zip(sets, _matches(buffer, sets, filters), strict=True):
+def filtered(changes: Changes, sets: Sequence[ChangeSet], filters: RowFilters) -> Iterator[ChangeSet]:
+    """Yield what of an article's changes concerns published rows: UPDATEs stay, or become DELETEs or INSERTs. Raises
+    RefusedChange at the first one of which nothing tells whether it does."""
+    try:
+        matches = list(_matches(changes.buffer, sets, filters))
+    except UnclearRowsError as unclear:
+        sets = _without_passed_over(changes, sets, unclear)
+        matches = list(_matches(changes.buffer, sets, filters))
+    yield from _published(sets, matches)
+
+
+def _published(sets: Sequence[ChangeSet], matches: Sequence[tuple[Bools, Bools]]) -> Iterator[ChangeSet]:
+    for changes, (before, after) in zip(sets, matches, strict=True):
         match changes.operation:
             case Operation.TRUNCATE:
                 yield changes
@@ -49,6 +60,37 @@ def _matches(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> 
     matching = filters.matches(article, rows, columns)
     parts = np.split(matching, np.cumsum([len(it.starts) for it in images])[:-1])
     return zip(parts[0::2], parts[1::2], strict=True)
+
+
+def _without_passed_over(changes: Changes, sets: Sequence[ChangeSet], unclear: UnclearRowsError) -> list[ChangeSet]:
+    """Return the article's changes without those that are unclear, which were committed before the article was begun
+    anew. Raises RefusedChange at the first other one."""
+    counts = [0 if image is None else len(image.starts) for it in sets for image in (it.before, it.after)]
+    parts = np.split(unclear.rows, np.cumsum(counts)[:-1])
+    left = []
+    for it, before, after in zip(sets, parts[0::2], parts[1::2], strict=True):
+        rows = np.zeros(len(it.places), dtype=np.bool_)
+        for image in (before, after):
+            if len(image):
+                rows |= image
+        committed = changes.transactions.seqno[changes.transactions.of(it.places)]
+        passed_over = (committed > 0) & (committed <= int.from_bytes(it.article.begins_after.value, "big"))
+        refused = np.flatnonzero(rows & ~passed_over)
+        if len(refused):
+            raise _refusal(it, int(it.places[refused[0]]), unclear.reason)
+        left.append(it.rows(np.flatnonzero(~rows)))
+    return left
+
+
+def _refusal(changes: ChangeSet, place: int, reason: str) -> RefusedChange:
+    source = changes.article.source
+    error = ConfigurationError(
+        f"article {source}: {reason}, and the log does not say which rows the row filter lets through: "
+        f"{changes.article.filter}. Everything committed before that is stored; nothing after it is read",
+        remedy=f"`tranrepl reinitialize FILE --article {source}` copies its rows",
+        article=str(source),
+    )
+    return RefusedChange(place, error, rows_unknown=reason)
 
 
 def _seen(changes: ChangeSet, image: Cells | None, positions: Sequence[int]) -> Cells:

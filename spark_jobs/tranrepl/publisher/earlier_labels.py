@@ -7,9 +7,8 @@ is that of the renamed one. Where a label has the name again, nothing tells whic
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,11 +19,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.model.table_definition import DefinedColumn, RenamedLabel
-from tranrepl.publisher.changes import Bools, Buffer, Bytes, Cells, Changes, ChangeSet, Ints, RefusedChange
-
-_QUOTED = re.compile(r"\s|^$|^null$", re.IGNORECASE)
-_AROUND_ELEMENTS = re.compile(r'[{}",\\\x01]')
-_QUOTED_OTHERWISE = re.compile(r'["\\]')
+from tranrepl.publisher.changes import Buffer, Bytes, Cells, Changes, ChangeSet, Ints, RefusedChange
+from tranrepl.publisher.label_names import LabelNames, is_array_of, translated
 
 
 def with_present_labels(changes: Changes, since: Position) -> tuple[Changes, RefusedChange | None]:
@@ -43,26 +39,7 @@ def with_present_labels(changes: Changes, since: Position) -> tuple[Changes, Ref
     return (changes if texts.is_empty else replace(changes, buffer=texts.buffer(), sets=sets)), first
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The names of the labels in one published column, as values may have them; at least one is an earlier one."""
-
-    at: int
-    """Which of the published columns it is."""
-    now: Mapping[str, str]
-    """By earlier names, the one that the label has now."""
-    unclear: frozenset[str]
-    """Names that may stand for several labels."""
-    open: frozenset[str]
-    """Earlier names that rows may have which Subscribers are to get."""
-    labels: frozenset[str]
-    is_label: bool
-    """A value is one label: the column is of the enumerated type itself."""
-    is_array: bool
-    """A value is an array of labels, none of which looks like several elements."""
-
-
-def _names_of_columns(article: RegisteredArticle, since: Position) -> Iterator[_Names]:
+def _names_of_columns(article: RegisteredArticle, since: Position) -> Iterator[LabelNames]:
     definition = article.definition
     renamed = [] if definition is None else [it for it in definition.renamed_labels if it.renamed_at >= since]
     if definition is None or not renamed:
@@ -76,7 +53,7 @@ def _names_of_columns(article: RegisteredArticle, since: Position) -> Iterator[_
 
 def _names(
     article: RegisteredArticle, at: int, column: DefinedColumn, renamed: Sequence[RenamedLabel]
-) -> _Names | None:
+) -> LabelNames | None:
     now: dict[str, str] = {}
     unclear: set[str] = set()
     still_open: set[str] = set()
@@ -95,14 +72,14 @@ def _names(
     if not now and not unclear:
         return None
     every_name = {*labels, *now, *now.values(), *unclear}
-    return _Names(
+    return LabelNames(
         at,
         now,
         frozenset(unclear),
         frozenset(still_open),
         frozenset(labels),
         is_label=any(it.oid == column.type_oid and it.labels is not None for it in column.types or ()),
-        is_array=column.type_name.endswith("[]") and not any(map(_AROUND_ELEMENTS.search, every_name)),
+        is_array=is_array_of(column, every_name),
     )
 
 
@@ -163,7 +140,7 @@ class _Image:
     unclear: _Unclear | None = None
 
     @classmethod
-    def of(cls, cells: Cells | None, names: Sequence[_Names], texts: _Texts) -> _Image:
+    def of(cls, cells: Cells | None, names: Sequence[LabelNames], texts: _Texts) -> _Image:
         if cells is None or not names:
             return cls(cells)
         starts, lengths = cells.starts.copy(), cells.lengths.copy()
@@ -171,80 +148,22 @@ class _Image:
         for it in names:
             rows = _rows_with_names(lengths[:, it.at], it)
             values = texts.given.strings(starts[rows, it.at], lengths[rows, it.at])
-            translated, not_told = _translated(values, it)
+            now, not_told = translated(values, it)
             first = np.flatnonzero(not_told)[:1].tolist()
             unclear += [_Unclear(int(rows[row]), it.at, values[row].as_py()) for row in first]
-            changed = pc.not_equal(values, translated).to_numpy(zero_copy_only=False)
+            changed = pc.not_equal(values, now).to_numpy(zero_copy_only=False)
             if changed.any():
                 places = rows[changed]
-                starts[places, it.at], lengths[places, it.at] = texts.add(translated.filter(pa.array(changed)))
+                starts[places, it.at], lengths[places, it.at] = texts.add(now.filter(pa.array(changed)))
         return cls(Cells(starts, lengths), min(unclear, key=lambda found: found.row, default=None))
 
 
-def _rows_with_names(lengths: Ints, names: _Names) -> Ints:
+def _rows_with_names(lengths: Ints, names: LabelNames) -> Ints:
     """Return the rows that may have one of the names, shape (rows,)."""
     if not names.is_label:
         return np.flatnonzero(lengths >= 0)
     known = {len(name.encode()) for name in (*names.now, *names.unclear)}
     return np.flatnonzero(np.isin(lengths, list(known)))
-
-
-def _translated(values: pa.StringArray, names: _Names) -> tuple[pa.StringArray, Bools]:
-    """Return the values with the labels' names of now, and which of them are not told, shape (values,)."""
-    if names.is_array:
-        return _translated_arrays(values, names)
-    old = list(names.now)
-    places = pc.index_in(values, value_set=pa.array(old, pa.string()))
-    present = pa.array([names.now[it] for it in old], pa.string()).take(places)
-    not_told = _is_any(values, names.unclear)
-    if not names.is_label:
-        # A value of a domain is a label; one of a composite type or a range, or one in quotation marks, has it inside.
-        within = ~_is_any(values, {*names.labels, *names.now})
-        for name in names.open:
-            not_told |= within & _true(pc.match_substring(values, _longest_part(name)))
-    return pc.coalesce(present, values), not_told
-
-
-def _translated_arrays(values: pa.StringArray, names: _Names) -> tuple[pa.StringArray, Bools]:
-    not_told = np.zeros(len(values), dtype=np.bool_)
-    for name in names.unclear:
-        not_told |= _true(pc.match_substring_regex(values, _element(name)))
-    # At first each one gets a number, which is no label: another label may have its name now.
-    for number, name in enumerate(names.now):
-        values = _replaced(values, _element(name), f"\\1\x01{number}\x01\\2")
-    for number, label in enumerate(names.now.values()):
-        values = _replaced(values, _element(f"\x01{number}\x01"), f"\\1{_quoted(label)}\\2")
-    return values, not_told
-
-
-def _element(label: str) -> str:
-    return rf"([{{,])\Q{_quoted(label)}\E([,}}])"
-
-
-def _quoted(label: str) -> str:
-    """Return a label as it stands in an array."""
-    return f'"{label}"' if _QUOTED.search(label) else label
-
-
-def _replaced(values: pa.StringArray, pattern: str, replacement: str) -> pa.StringArray:
-    # What ends one element begins the next one: each second one is left the first time.
-    for _ in range(2):
-        values = pc.replace_substring_regex(values, pattern=pattern, replacement=replacement)
-    return values
-
-
-def _is_any(values: pa.StringArray, names: Iterable[str]) -> Bools:
-    return _true(pc.is_in(values, value_set=pa.array(sorted(names), pa.string())))
-
-
-def _true(found: pa.BooleanArray) -> Bools:
-    result: Bools = pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False)
-    return result
-
-
-def _longest_part(label: str) -> str:
-    """Return the longest part of a label that stands alike within any other value."""
-    return max(_QUOTED_OTHERWISE.split(label), key=len)
 
 
 def _refusal(changes: ChangeSet, unclear: _Unclear) -> RefusedChange:

@@ -75,6 +75,16 @@ class LogReadError(Exception):
         self.failure = failure
 
 
+class UnclearRowsError(Exception):
+    """The log does not say for some rows whether a filter is true: `rows`, shape (rows,), are those of which it does
+    not."""
+
+    def __init__(self, reason: str, rows: Bools) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.rows = rows
+
+
 class RowFilters(Protocol):
     """Articles' row filters, evaluated as the Publisher evaluates them."""
 
@@ -86,7 +96,8 @@ class RowFilters(Protocol):
         """Return for which rows the article's filter is true; NULL is not.
 
         `columns` hold the values of `columns(article)`, one array a column; `rows` the same, one string a row, no two
-        alike for different values. Raises DataError where the condition itself fails, as a division by zero does.
+        alike for different values. Raises DataError where the condition itself fails, as a division by zero does;
+        UnclearRowsError where the values of some rows are not known.
         """
         ...
 

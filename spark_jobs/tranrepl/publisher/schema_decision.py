@@ -66,6 +66,7 @@ def decide(
     partitions = divided.changes()
     notes = [*decided.notes(), *_table_notes(article, before, now, new_key=new_key), *divided.notes()]
     changed = _changed_article(article, before, now, decided, key, names)
+    changed = _with_labels_in_filter(article, changed, before, announced, names)
     if unknown is not None:
         changed = changed.model_copy(update={"begins_after": now.holds_from})
     is_new = bool(columns or labels or partitions or unknown) or not changed.same_definition(article)
@@ -229,6 +230,44 @@ def _changed_article(
             "definition": now,
         }
     )
+
+
+def _with_labels_in_filter(
+    article: RegisteredArticle,
+    changed: RegisteredArticle,
+    before: TableDefinition,
+    announced: TableAnnouncement,
+    names: SchemaNames,
+) -> RegisteredArticle:
+    """Return the changed article with the new names of labels in its row filter. Raises SchemaStop where nothing tells
+    which of its texts are labels."""
+    if changed.filter is None or changed.definition is None:
+        return changed
+    read = set(names.filter_columns(changed.filter, changed.source.table))
+    own = {
+        it.oid
+        for column in changed.columns
+        if column.name in read
+        for it in changed.definition.by_ordinal[column.ordinal].types or ()
+    }
+    known, found = before.enumerated, changed.definition.enumerated
+    renamed = {
+        number: dict(zip(known[number].labels or (), found[number].labels or (), strict=True))
+        for number in own & known.keys() & found.keys()
+        if len(known[number].labels or ()) == len(found[number].labels or ())
+        and known[number].labels != found[number].labels
+    }
+    if not renamed:
+        return changed
+    followed = names.filter_with_labels(changed, renamed)
+    if followed is None:
+        raise schema_stop(
+            article,
+            announced.tag,
+            f"a label was renamed, and nothing tells what becomes of the row filter: {changed.filter}",
+            "write the article's `filter` with the labels of now",
+        )
+    return changed.model_copy(update={"filter": followed})
 
 
 def _published(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 
 
@@ -21,4 +22,9 @@ class SchemaNames(Protocol):
 
     def renamed_filter(self, text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:
         """Return a row filter with the table's new name, and the new names of columns by those before."""
+        ...
+
+    def filter_with_labels(self, article: RegisteredArticle, names: Mapping[int, Mapping[str, str]]) -> str | None:
+        """Return the article's row filter with the new names of labels by those before, by the numbers of their types;
+        None where nothing tells which of its texts are labels."""
         ...

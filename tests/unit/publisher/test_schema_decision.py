@@ -35,6 +35,10 @@ class _Names:
     def renamed_filter(self, text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:
         return renamed_filter(text, table, now, columns)
 
+    def filter_with_labels(self, article: RegisteredArticle, names: Mapping[int, Mapping[str, str]]) -> str | None:
+        changed = any(label in str(article.filter) for of in names.values() for label in of)
+        return None if changed else article.filter
+
 
 def _column(ordinal: int, name: str, type_oid: int = _TEXT, **more: object) -> DefinedColumn:
     known = {

@@ -10,9 +10,11 @@ from psycopg import sql
 from sqlglot import exp
 
 from tranrepl.connections import Connection
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.row_filters import filter_columns, folded_name
+from tranrepl.publisher.postgres.filter_labels import UnknownLabelsError, present_labels, with_present_names
+from tranrepl.publisher.postgres.row_filters import filter_columns, filter_query, folded_name
 from tranrepl.publisher.postgres.schema_messages import read_collation
 
 
@@ -31,6 +33,18 @@ class PostgresSchemaNames:
 
     def renamed_filter(self, text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:
         return renamed_filter(text, table, now, columns)
+
+    def filter_with_labels(self, article: RegisteredArticle, names: Mapping[int, Mapping[str, str]]) -> str | None:
+        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
+            present = present_labels(session, names)
+            if present.keys() != names.keys():
+                return None
+            try:
+                return with_present_names(
+                    session, article.filter or "", lambda it: filter_query(article, it, {}), names, present
+                )
+            except UnknownLabelsError:
+                return None
 
 
 def renamed_filter(text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:

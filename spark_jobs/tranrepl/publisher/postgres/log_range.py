@@ -110,7 +110,7 @@ class PostgresLogRange:
             return
         with connect(self.connection, "tranrepl row filters", autocommit=True) as session:
             session.execute("SET default_transaction_read_only = on")
-            yield PostgresRowFilters.of(session, self.articles)
+            yield PostgresRowFilters.of(session, self.articles, announced=self.schema is not None)
 
     def changes(self) -> Iterator[LogPart]:
         try:

@@ -7,7 +7,7 @@ so the very predicate that a snapshot or a validation reads the table with.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -21,16 +21,34 @@ from psycopg import RawCursor, sql
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tranrepl.errors import DataError, ErrorDetails
+from tranrepl.errors import DataError, ErrorDetails, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.label_names import LabelNames, translated
+from tranrepl.publisher.log_range import UnclearRowsError
+from tranrepl.publisher.postgres.filter_labels import (
+    PresentLabels,
+    UnknownLabelsError,
+    defined_columns,
+    label_names,
+    present_labels,
+    types_of,
+    with_present_names,
+)
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 _REMEMBERED = 10_000
 _REMEMBERED_BYTES = 8 * 1024 * 1024
 _ASKED_BYTES = 64 * 1024 * 1024
 """Bytes of values in one query: as text of an array they may be twice as long, and a server takes 1 GB."""
+_MORE_RENAMES = 10
+"""How often labels may be renamed while one query is asked."""
+_REMEDY = (
+    "write the article's `filter` so that it has an answer for each row, and run `tranrepl setup FILE`: what is not "
+    "read yet is read with it"
+)
 _OF_OTHER_ROWS = (exp.Query, exp.AggFunc, exp.Window)
 
 
@@ -105,17 +123,21 @@ class PostgresRowFilters:
     session: Session
     collations: Mapping[int, Mapping[str, sql.Identifier]]
     """Collations by article_id and column, where they are not those of the columns' types."""
+    announced: bool = True
+    """Labels that are renamed are announced in the log, so that a value's names are those of its article."""
     _remembered: dict[int, _Remembered] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, session: Session, articles: Iterable[RegisteredArticle]) -> PostgresRowFilters:
+    def of(
+        cls, session: Session, articles: Iterable[RegisteredArticle], *, announced: bool = True
+    ) -> PostgresRowFilters:
         """Return the articles' row filters, to be evaluated in this session, at the Publisher."""
         by_table = {it.source_object_id: it.article_id for it in articles if it.filter is not None}
         collations: dict[int, dict[str, sql.Identifier]] = defaultdict(dict)
         with translated_errors(f"Publisher {session.info.dbname}"):
             for table, name, schema, collation in session.execute(_OTHER_COLLATIONS, [list(by_table)]):
                 collations[by_table[table]][name] = sql.Identifier(schema, collation)
-        return cls(session, collations)
+        return cls(session, collations, announced)
 
     def columns(self, article: RegisteredArticle) -> tuple[int, ...]:
         """Return the positions of the published columns that the article's filter looks at."""
@@ -137,9 +159,9 @@ class PostgresRowFilters:
         answers[old] = known.answers[at.drop_null().to_numpy()]
         if len(new):
             first = pc.index_in(distinct.take(pa.array(new)), value_set=rows)
-            answers[new] = np.concatenate(
-                [self._evaluate(article, part) for part in _parts([column.take(first) for column in columns])]
-            )
+            parts = [self._answers(article, part) for part in _parts([column.take(first) for column in columns])]
+            _refuse_unclear(parts, new, encoded)
+            answers[new] = np.concatenate([it.matching for it in parts])
             rows = distinct.take(pa.array(new))
             fits = known.rows.nbytes + rows.nbytes <= _REMEMBERED_BYTES
             if fits and len(known.rows) + len(new) <= _REMEMBERED:
@@ -148,19 +170,109 @@ class PostgresRowFilters:
         matching: Bools = answers[encoded.indices.to_numpy()]
         return matching
 
-    def _evaluate(self, article: RegisteredArticle, columns: Sequence[pa.StringArray]) -> Bools:
-        where = f"Publisher {self.session.info.dbname}, article {article.source}: filter"
+    def _answers(self, article: RegisteredArticle, columns: Sequence[pa.StringArray]) -> _Answers:
+        """Return the answers for rows whose labels have the names of the article's definition."""
+        positions = filter_positions(article)
+        known = types_of(defined_columns(article, positions))
+        if not known:
+            return _Answers(self._evaluate(article, columns))
+        for _ in range(_MORE_RENAMES):
+            present = self._present_labels(article, known)
+            try:
+                answers = self._answers_by(article, columns, known, present)
+            except DataError:
+                if self._present_labels(article, known) == present:
+                    raise
+                continue
+            if self._present_labels(article, known) == present:
+                return answers
+        raise TransientError(
+            f"Publisher {self.session.info.dbname}, article {article.source}: filter: labels of its columns' types are "
+            "renamed all the while",
+            article=str(article.source),
+        )
+
+    def _present_labels(
+        self, article: RegisteredArticle, types: Mapping[int, tuple[str, ...]]
+    ) -> dict[int, PresentLabels]:
+        with translated_errors(self._where(article)):
+            return present_labels(self.session, types)
+
+    def _answers_by(
+        self,
+        article: RegisteredArticle,
+        columns: Sequence[pa.StringArray],
+        known: Mapping[int, tuple[str, ...]],
+        present: Mapping[int, PresentLabels],
+    ) -> _Answers:
+        if all(it not in present or present[it].labels == labels for it, labels in known.items()):
+            return _Answers(self._evaluate(article, columns))
         try:
-            with translated_errors(where):
+            names = {it: present[it].names_of(labels) for it, labels in known.items() if it in present}
+            condition = with_present_names(self.session, article.filter or "", self._asking(article), names, present)
+        except UnknownLabelsError:
+            none = np.zeros(len(columns[0]), dtype=np.bool_)
+            return _Answers(none, ~none, "labels of a type that its row filter reads were renamed")
+        defined = defined_columns(article, filter_positions(article))
+        renamed = [label_names(it, at, names, announced=self.announced) for at, it in enumerate(defined)]
+        values, unclear = _with_present_labels(columns, [it for it in renamed if it is not None])
+        clear = np.flatnonzero(~unclear)
+        matching = np.zeros(len(unclear), dtype=np.bool_)
+        if len(clear):
+            asked = article.model_copy(update={"filter": condition})
+            matching[clear] = self._evaluate(asked, [it.take(pa.array(clear)) for it in values])
+        names_of_columns = ", ".join(defined[it.at].name for it in renamed if it is not None)
+        return _Answers(matching, unclear, f"a label inside of values of {names_of_columns} was renamed")
+
+    def _asking(self, article: RegisteredArticle) -> Callable[[str], sql.Composed]:
+        collations = self.collations.get(article.article_id, {})
+        return lambda condition: filter_query(article, condition, collations)
+
+    def _where(self, article: RegisteredArticle) -> str:
+        return f"Publisher {self.session.info.dbname}, article {article.source}: filter"
+
+    def _evaluate(self, article: RegisteredArticle, columns: Sequence[pa.StringArray]) -> Bools:
+        try:
+            with translated_errors(self._where(article)):
                 # Neither the condition nor a name is a place for %s.
                 values = [array_text(column) for column in columns]
-                query = _query(article, self.collations.get(article.article_id, {}))
+                query = self._asking(article)(article.filter or "")
                 row = RawCursor(self.session).execute(query, values).fetchone()
         except DataError as error:
-            error.add(ErrorDetails(article=str(article.source)))
+            error.add(ErrorDetails(article=str(article.source), remedy=_REMEDY))
             raise
         answer = (row[0] if row else None) or ""
         return np.equal(np.frombuffer(answer.encode(), dtype=np.uint8), ord("1"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """For which rows a filter is true, shape (rows,)."""
+
+    matching: Bools
+    unclear: Bools | None = None
+    """Those of which nothing tells; None: none is."""
+    reason: str = ""
+
+
+def _refuse_unclear(parts: Sequence[_Answers], asked: Ints, encoded: pa.DictionaryArray) -> None:
+    """Raise UnclearRowsError where there is no answer for some of the distinct rows that were asked for."""
+    without = [np.zeros(len(it.matching), dtype=np.bool_) if it.unclear is None else it.unclear for it in parts]
+    unclear = asked[np.concatenate(without)]
+    if len(unclear):
+        reason = next(it.reason for it in parts if it.unclear is not None and it.unclear.any())
+        raise UnclearRowsError(reason, np.isin(encoded.indices.to_numpy(), unclear))
+
+
+def _with_present_labels(
+    columns: Sequence[pa.StringArray], names: Sequence[LabelNames]
+) -> tuple[list[pa.StringArray], Bools]:
+    """Return the values with the names that labels have now, and the rows of which they do not tell what they have."""
+    now, unclear = list(columns), np.zeros(len(columns[0]), dtype=np.bool_)
+    for it in names:
+        now[it.at], not_told = translated(columns[it.at], it)
+        unclear |= not_told
+    return now, unclear
 
 
 def _parts(columns: Sequence[pa.StringArray]) -> Iterator[list[pa.StringArray]]:
@@ -183,9 +295,10 @@ SELECT a.attrelid::bigint, a.attname, n.nspname, c.collname
 """
 
 
-def _query(article: RegisteredArticle, collations: Mapping[str, sql.Identifier]) -> sql.Composed:
-    """Return the condition over columns that carry the table's names, types and collations."""
-    condition = sql.SQL(article.filter or "")
+def filter_query(article: RegisteredArticle, text: str, collations: Mapping[str, sql.Identifier]) -> sql.Composed:
+    """Return a condition over the columns that the article's filter reads, which carry the table's names, types and
+    collations."""
+    condition = sql.SQL(text)
     columns = [article.columns[at] for at in filter_positions(article)]
     if not columns:
         return sql.SQL("SELECT CASE WHEN ({}) THEN '1' ELSE '0' END").format(condition)

@@ -18,6 +18,19 @@ SELECT ARRAY(SELECT enumlabel::text FROM pg_catalog.pg_enum WHERE enumtypid = t.
   FROM pg_catalog.pg_type t WHERE t.oid = pg_catalog.to_regtype(%s) AND t.typtype = 'e'
 """
 
+_LOCKED_HERE = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_locks
+                WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'object' AND mode = 'ExclusiveLock' AND granted
+                  AND classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND objid = pg_catalog.to_regtype(%s))
+"""
+
+
+def alters_a_type(session: Session, change: SchemaChange) -> bool:
+    """Return whether the open transaction has altered a type to which a change adds labels: until its end no other
+    session can."""
+    types = {it.type_name for it in change.labels if it.action is LabelAction.ADD}
+    return any(session.execute(_LOCKED_HERE, [it]).fetchone() == (True,) for it in types)
+
 
 def add_labels(session: Session, change: SchemaChange) -> Iterator[str]:
     """Add the labels that a change adds and that are missing, each by itself; yield what was done."""

@@ -20,7 +20,7 @@ from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.postgres.altered_table import PostgresTable
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets
-from tranrepl.subscriber.postgres.enum_labels import add_labels, rename_labels
+from tranrepl.subscriber.postgres.enum_labels import add_labels, alters_a_type, rename_labels
 from tranrepl.subscriber.postgres.key_change import change_key
 from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
@@ -106,12 +106,19 @@ class SchemaChangeApply:
     def _change_labels(self, step: SchemaStep) -> None:
         if not step.change.labels:
             return
-        with translated_errors(self._where), self._connect() as other:
-            # A label cannot be used in the transaction that adds it.
-            other.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{int(_LOCK_SECONDS * 1000)}ms"])
-            self._said += [f"{self._where}: {it}" for it in add_labels(other, step.change)]
+        with translated_errors(self._where):
+            if alters_a_type(self._session, step.change):
+                self._said += [f"{self._where}: {it}" for it in add_labels(self._session, step.change)]
+            else:
+                self._add_labels_before(step)
         with translated_errors(self._where):
             self._said += [f"{self._where}: {it}" for it in rename_labels(self._session, step.change)]
+
+    def _add_labels_before(self, step: SchemaStep) -> None:
+        """Add labels in a commit of their own: none can be used in the transaction that adds it."""
+        with self._connect() as other:
+            other.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{int(_LOCK_SECONDS * 1000)}ms"])
+            self._said += [f"{self._where}: {it}" for it in add_labels(other, step.change)]
 
     def _settle_constraints(self, step: SchemaStep) -> None:
         """Let deferred constraints be checked now: a table with checks pending cannot be altered."""
