@@ -47,6 +47,15 @@ def audits(site: Site) -> tuple[Rows, Rows]:
     return site.at_publisher(query), site.at_subscriber(query)
 
 
+def audit_by_row(execute_there: Callable[[str], Rows]) -> Rows:
+    """Return the audit by row: transactions that overlap write to it in any order, but those that change one row come
+    one by one.
+    """
+    rows = execute_there("SELECT id, operation, xact FROM audit ORDER BY id, seq")
+    assert len(rows) > 0
+    return rows
+
+
 TRANSACTIONS_MADE = 60
 """How many `make_transactions` commits where the number is no matter."""
 

@@ -32,6 +32,18 @@ def parent_of(pid: int) -> int:
     return 0
 
 
+def descendants(process: int) -> set[int]:
+    """Return the children of a process, theirs, and so on."""
+    found, parents = {process}, {it: parent_of(it) for it in process_ids()}
+    while more := {it for it, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {process}
+
+
+def lives(process: int) -> bool:
+    return session_of(process) is not None
+
+
 def command_of(pid: int) -> bytes:
     """Return the arguments with a NUL byte after each, nothing for a process that has ended."""
     with suppress(OSError):

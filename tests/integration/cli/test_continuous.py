@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
-import yaml
 
 from conftest import DatabasesFactory
-from support.databases import Databases
+from support.continuous_run import running_continuously, written
 from support.observed import assert_each_change_was_made_once, audited_site, distribution_rows, wait_until
-from support.process_table import parent_of, process_ids, session_of
-from support.shell import COMMAND
+from support.process_table import descendants, lives
 from support.site import Site
 
 pytestmark = pytest.mark.submit
@@ -38,32 +32,6 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return audited_site(databases(), tmp_path / "store", step=None)
 
 
-def _written(site: Site, folder: Path, **changes: object) -> Path:
-    path = folder / "purchasing.yaml"
-    path.write_text(yaml.safe_dump({**site.publication.model_dump(mode="json"), **changes}), encoding="utf-8")
-    return path
-
-
-@contextmanager
-def _continuous(file: Path, databases: Databases, output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    environment: Mapping[str, str] = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))},
-        **databases.environment,
-    }
-    process = subprocess.Popen(
-        [str(COMMAND), "run", str(file), "--continuous", "--master", "local[1]"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 def _has(site: Site, number: int) -> bool:
     return site.at_subscriber(f"SELECT 1 FROM item WHERE id = {number}") != []
 
@@ -78,8 +46,8 @@ def test_agents_stay_up_through_a_failed_batch_and_a_changed_file_until_they_are
     site: Site, tmp_path: Path
 ) -> None:
     site.at_subscriber(FAIL_TWICE)
-    file = _written(site, tmp_path)
-    with (tmp_path / "output").open("wb") as output, _continuous(file, site.databases, output) as process:
+    file = written(site, tmp_path)
+    with (tmp_path / "output").open("wb") as output, running_continuously(site, file, output) as process:
         for number in (1, 2):
             _arrives(site, number, process)
         runs = "SELECT count(*) FROM msdistribution_history"
@@ -89,12 +57,12 @@ def test_agents_stay_up_through_a_failed_batch_and_a_changed_file_until_they_are
         # What cannot be used changes nothing.
         file.write_text("publication: [", encoding="utf-8")
         _arrives(site, 5, process)
-        _written(site, tmp_path, polling_interval=0.2)
+        written(site, tmp_path, polling_interval=0.2)
         wait_until(lambda: "beginning anew" in _said(tmp_path), lambda: process.poll() is None)
         _arrives(site, 6, process)
         # The agents that end may still have delivered it.
         wait_until(lambda: distribution_rows(site, runs) > [before], lambda: process.poll() is None)
-        started = _descendants(process.pid)
+        started = descendants(process.pid)
         assert len(started) > 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0, _said(tmp_path)
@@ -103,7 +71,7 @@ def test_agents_stay_up_through_a_failed_batch_and_a_changed_file_until_they_are
     assert "trying again over a single connection" in said
     assert "not now" in said
     assert "ending after what is at hand" in said
-    assert [it for it in started if _lives(it)] == []
+    assert [it for it in started if lives(it)] == []
 
 
 def _said(folder: Path) -> str:
@@ -111,23 +79,12 @@ def _said(folder: Path) -> str:
 
 
 def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
-    file = _written(site, tmp_path)
-    with (tmp_path / "output").open("wb") as output, _continuous(file, site.databases, output) as process:
-        wait_until(lambda: len(_descendants(process.pid)) > 1, lambda: process.poll() is None)
-        started = _descendants(process.pid)
+    file = written(site, tmp_path)
+    with (tmp_path / "output").open("wb") as output, running_continuously(site, file, output) as process:
+        wait_until(lambda: len(descendants(process.pid)) > 1, lambda: process.poll() is None)
+        started = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: "ending after what is at hand" in _said(tmp_path))
         process.send_signal(signal.SIGINT)
         assert process.wait(60) != 0
-    wait_until(lambda: not any(_lives(it) for it in started))
-
-
-def _descendants(process: int) -> set[int]:
-    found, parents = {process}, {it: parent_of(it) for it in process_ids()}
-    while more := {it for it, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {process}
-
-
-def _lives(process: int) -> bool:
-    return session_of(process) is not None
+    wait_until(lambda: not any(lives(it) for it in started))

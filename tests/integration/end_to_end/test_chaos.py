@@ -1,45 +1,28 @@
 """A load at the Publisher while jobs are killed, cut off and stopped at random: in the end both sides are equal, and
 every single change was made once.
 
-`TRANREPL_CHAOS_SECONDS` says how long; `TRANREPL_CHAOS_SEED` repeats the choices of another run, though not its timing.
+`support/chaos.py` has the variables that choose.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random, SystemRandom
-from typing import Any
+from random import Random
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.chaos import END_SESSIONS, SECONDS, SEED, make_load
 from support.child_job import DISTRIBUTION, LOG_READER, ChildJob, Job, JobKilledError
 from support.embedded_postgres import PostgresServer
-from support.observed import assert_each_change_is_stored_once, audited_site
-from support.site import Rows, Site, execute
+from support.observed import assert_each_change_is_stored_once, audit_by_row, audited_site
+from support.site import Site, execute
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
-
-_SECONDS = float(os.environ.get("TRANREPL_CHAOS_SECONDS", "20"))
-_SEED = int(os.environ.get("TRANREPL_CHAOS_SEED", SystemRandom().randrange(10**6)))
-_RATE = 60
-"""Transactions a second."""
-
-_LOAD = r"""
-\set first random(1, 300)
-\set second random(1, 300)
-\set third random(1, 300)
-BEGIN;
-INSERT INTO item VALUES (:first, 1, 'chaos') ON CONFLICT (id) DO UPDATE SET xact = item.xact + 1;
-UPDATE item SET xact = xact + 1 WHERE id = :second;
-DELETE FROM item WHERE id = :third AND xact % 3 = 0;
-END;
-"""
 
 _FAILPOINTS: dict[Job, list[Failpoint]] = {
     LOG_READER: [
@@ -60,44 +43,24 @@ _FAILPOINTS: dict[Job, list[Failpoint]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(_SECONDS + 900)
+@pytest.mark.timeout(SECONDS + 900)
 def test_jobs_killed_at_random_make_every_change_once(
     databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    print(f"TRANREPL_CHAOS_SEED={_SEED}")
+    print(f"TRANREPL_CHAOS_SEED={SEED}")
     site = audited_site(databases(), tmp_path / "store", step=25)
-    (tmp_path / "load.sql").write_text(_LOAD, encoding="utf-8")
-    chaos = _Chaos(site, Random(_SEED))
+    chaos = _Chaos(site, Random(SEED))
     with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(_make_load, postgres, site, tmp_path / "load.sql")
+        load = pool.submit(make_load, postgres, site.databases.publisher, tmp_path)
         while not (load.done() and chaos.has_happened()):
             chaos.round()
         load.result()
     print(dict(chaos.outcomes))
     for job in (LOG_READER, DISTRIBUTION):
         ChildJob(job, site).result().raise_error()
-    assert _audit_by_row(site.at_publisher) == _audit_by_row(site.at_subscriber)
+    assert audit_by_row(site.at_publisher) == audit_by_row(site.at_subscriber)
     assert site.differences() == []
     assert_each_change_is_stored_once(site)
-
-
-def _make_load(postgres: PostgresServer, site: Site, script: Path) -> None:
-    """Run clients whose transactions overlap; those that deadlock are retried."""
-    postgres.run(
-        "pgbench",
-        *("--no-vacuum", "--client=4", "--max-tries=100", f"--rate={_RATE}", f"--time={_SECONDS:.0f}"),
-        *(f"--random-seed={_SEED}", f"--file={script}"),
-        database=site.databases.publisher.database or "",
-    )
-
-
-def _audit_by_row(execute_there: Any) -> Rows:
-    """Return the audit by row: transactions that overlap write to it in any order, but those that change one row come
-    one by one.
-    """
-    rows: Rows = execute_there("SELECT id, operation, xact FROM audit ORDER BY id, seq")
-    assert len(rows) > 0
-    return rows
 
 
 class _Chaos:
@@ -135,7 +98,7 @@ class _Chaos:
         """End sessions as an administrator would, or a firewall."""
         databases = self._site.databases
         place = self._random.choice([databases.subscriber, databases.subscriber, databases.publisher])
-        execute(place, _END_SESSIONS)
+        execute(place, END_SESSIONS)
 
     def _stop(self, jobs: list[ChildJob]) -> None:
         """Stop one job for a while."""
@@ -146,10 +109,6 @@ class _Chaos:
 
 
 _TWO_OF_A_KIND: list[list[Job]] = [[LOG_READER, LOG_READER], [DISTRIBUTION, DISTRIBUTION]]
-_END_SESSIONS = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-    "WHERE datname = current_database() AND application_name LIKE 'tranrepl%'"
-)
 
 
 def _outcome(job: ChildJob) -> str:
