@@ -80,7 +80,7 @@ def ends(server_folder: Path) -> Iterator[_Ends]:
             subscriber.connection("subscriber"),
             distribution.connection("distribution"),
         )
-        yield _Ends(*servers, databases, subscriber.connection("archive"))
+        yield _Ends(publisher, subscriber, distribution, databases, subscriber.connection("archive"))
 
 
 @pytest.mark.slow
