@@ -102,6 +102,7 @@ def read_while_staying(read: Callable[[], JobResult], stay: Stay, failed: Failed
         if over or (gives_up and not passes):
             break
         failed(result.error)
+        pauses = _after(began, pauses)
         stay.wait(next(pauses) if passes else _MENDED_SECONDS)
     return total
 
@@ -137,6 +138,7 @@ def deliver_while_staying(
         if last_try or (gives_up and not passes and not (stays and serially)):
             break
         failed(error)
+        pauses = _after(began, pauses)
         mode = ApplyMode.SINGLE_CONNECTION if serially else ApplyMode.STREAMS
         if passes:
             stay.wait(next(pauses))
@@ -148,6 +150,11 @@ def deliver_while_staying(
 def _rest(stay: Stay, began: float) -> None:
     """Wait where a job that stays up has ended as soon as it began: whatever it is, it is not to go round and round."""
     stay.wait(max(0.0, _SHORTEST_SECONDS - (time.monotonic() - began)))
+
+
+def _after(began: float, pauses: Iterator[float]) -> Iterator[float]:
+    """Return the pauses after a try that failed: short ones again where it lasted, so that it is another error."""
+    return _pauses() if time.monotonic() - began > _LONGEST_PAUSE_SECONDS else pauses
 
 
 def _pauses() -> Iterator[float]:

@@ -58,7 +58,8 @@ class SparkApplication:
     def submit(self, request: Request) -> JobResult:
         """Run the job and wait. Connections are read from this process's environment, which the driver inherits.
 
-        Raises ConfigurationError without Java or Spark, InternalError where the driver ended without a result.
+        Raises ConfigurationError without Java or Spark, TransientError where the driver was killed, InternalError where
+        it ended without a result otherwise.
         """
         return self._running().run(request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from tranrepl.errors import InternalError
+from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.jobs.requests import (
     DistributionRequest,
     LogReaderRequest,
@@ -27,12 +28,15 @@ from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, entry_point, spark_
 Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest | StoreCheckRequest
 
 _LAST_LINES = 30
+_KILLED = frozenset(status for it in (signal.SIGKILL, signal.SIGTERM) for status in (-it, 128 + it))
+"""How a process ends that is killed, as by the system where memory is short: by itself, and as its parent tells it on."""
 
 
 def submit(request: Request, master: str) -> JobResult:
     """Run the job and wait. Connections are read from this process's environment, which the job inherits.
 
-    Raises ConfigurationError without Java or Spark, InternalError where the job ended without a result.
+    Raises ConfigurationError without Java or Spark, TransientError where the job was killed, InternalError where it
+    ended without a result otherwise.
     """
     require_spark()
     with tempfile.TemporaryDirectory(prefix="tranrepl-") as folder:
@@ -78,10 +82,17 @@ def job_environment() -> dict[str, str]:
     return {**os.environ, **submission_variables(), **python}
 
 
-def ended_without_result(request: Request, status: int, output: bytes) -> InternalError:
-    """Return the error of a job whose process ended with a status, and wrote no result."""
+def ended_without_result(request: Request, status: int, output: bytes) -> ReplicationError:
+    """Return the error of a job whose process ended with a status, and wrote no result: a TransientError where it was
+    killed."""
     lines = output.decode(errors="replace").splitlines()
     tail = [line for line in lines if not is_chatter(line)][-_LAST_LINES:]
+    if status in _KILLED:
+        return TransientError(
+            f"the {request.job} job was killed (status {status}), and ended without a result",
+            remedy="run again; where it happens again, give the machine more memory. Its last output:\n"
+            + "\n".join(tail),
+        )
     return InternalError(
         f"the {request.job} job ended with status {status} and without a result",
         remedy="its last output:\n" + "\n".join(tail),

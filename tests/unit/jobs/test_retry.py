@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -176,3 +177,19 @@ def test_a_delivery_that_stays_goes_on_after_a_single_connection(
 
     result = retry.deliver_while_staying(deliver, stay, lambda _: None, gives_up=gives_up)
     assert (result.error and result.error.kind, modes, stay.waits) == (final, how, waits)
+
+
+def test_an_agent_that_failed_after_it_had_stayed_up_for_long_is_tried_again_soon(
+    stay: _Stay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "PAUSES_SECONDS", (1.0, 4.0))
+    clock = [0.0]
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    job = _staying([ErrorKind.TRANSIENT] * 4 + [None], stay)
+
+    def read() -> JobResult:
+        clock[0] += 3600.0 if len(stay.waits) == 2 else 1.0
+        return job()
+
+    assert retry.read_while_staying(read, stay, lambda _: None, gives_up=True).error is None
+    assert stay.waits == [1.0, 2.0, 1.0, 2.0]
