@@ -29,7 +29,7 @@ Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationR
 
 _LAST_LINES = 30
 _KILLED = frozenset(status for it in (signal.SIGKILL, signal.SIGTERM) for status in (-it, 128 + it))
-"""How a process ends that is killed, as by the system where memory is short: by itself, and as its parent tells it on."""
+"""How a process ends that is killed, as where memory is short: itself, and as its parent tells it on."""
 
 
 def submit(request: Request, master: str) -> JobResult:

@@ -45,6 +45,8 @@ _SUBSCRIPTIONS = (
     {"name": "archive", "connection": "archive", "subscription_streams": 2},
 )
 _LOAD_SECONDS = 5.0
+_LASTING = (b"SparkSubmit", b"run.py", b"pyspark.daemon")
+"""Spark's JVM, its driver and its workers; not what finds Java and Spark before."""
 _COUNT = "SELECT count(*), sum(xact) FROM item"
 
 
@@ -239,8 +241,11 @@ class _Chaos:
 
     def _one_process(self) -> int:
         # The command starts others before it has any.
-        wait_until(lambda: bool(self._agents.processes()), self._agents.run)
-        return self._random.choice(self._agents.processes())
+        wait_until(lambda: bool(self._lasting()), self._agents.run)
+        return self._random.choice(self._lasting())
+
+    def _lasting(self) -> list[int]:
+        return [it for it in self._agents.processes() if any(word in command_of(it) for word in _LASTING)]
 
     def _restart(self) -> str:
         return self._without(PostgresServer.stop)
