@@ -149,10 +149,12 @@ class _Agents:
         return self._ended(LOG_READER, result)
 
     def _take_snapshot(self, name: str) -> None:
-        """Take the snapshot of what waits for one."""
+        """Take the snapshot of what waits for one, unless another job does: the delivery waits for that one."""
         request = SnapshotRequest(publication=self.topology.publication, subscription=name)
 
         def take() -> JobResult:
+            if self._is_taken_by_others(name):
+                return JobResult()
             idle = idle_snapshot(request, self.topology)
             if idle is not None:
                 return idle
@@ -162,6 +164,12 @@ class _Agents:
         taken, step = attempt_repeatedly(take), f"{name}{SNAPSHOT}"
         if taken.snapshot or taken.error is not None or step in self.snapshots:
             self.snapshots[step] = self.snapshots.get(step, JobResult()).plus(taken)
+
+    def _is_taken_by_others(self, name: str) -> bool:
+        with self.topology.distributor() as database:
+            record = database.publications.get(self.topology.publication.publication)
+            state = database.delivery_states.after(record, database.subscriptions.get(record, name), b"")
+        return state is not None and state.takes_snapshot
 
     def deliver(self, name: str) -> JobResult:
         """Keep a delivery up."""

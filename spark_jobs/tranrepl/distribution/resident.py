@@ -22,7 +22,7 @@ from tranrepl.distribution.spark_tasks import driver_addresses
 from tranrepl.distribution.stored_batches import failed_job, is_read_in_order, of_lost_worker
 from tranrepl.distributor.database import DeliveryState, DistributionDatabase, RunRow, StateAfter, SubscriptionRecord
 from tranrepl.distributor.notifications import Listener
-from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
+from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ConfigurationError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.staying import Stay, staying
@@ -45,6 +45,8 @@ _LOG_READER_AWAITED_SECONDS = 600.0
 """The longest that any is waited for."""
 _FENCED_AGAIN_SECONDS = 60.0
 _MOST_FAILURES = 3
+_SNAPSHOT_AWAITED_SECONDS = 60.0
+"""For so long, somebody may begin the snapshot that a subscription waits for."""
 
 log = logging.getLogger(__name__)
 
@@ -95,13 +97,21 @@ class _Resident:
     _told_commands: int = 0
     _followed_commands: int = 0
     _over_since: float | None = None
+    _without_snapshot_since: float | None = None
     _failures: _Failures = field(default_factory=_Failures)
 
     def run(self) -> None:
         """Deliver until the stay is over, or until an error, which is in the total or raised."""
         while not self._stay.asked_to_stop():
             last = self._is_over()
-            task = self._deliver_registered()
+            try:
+                task = self._deliver_registered()
+            except ConfigurationError as error:
+                if last or not self._may_come_soon(error):
+                    raise
+                self._stay.wait(self._request.publication.polling_interval)
+                continue
+            self._without_snapshot_since = None
             if self._total.error is not None or last:
                 return
             if task is None:
@@ -110,6 +120,14 @@ class _Resident:
                 self._deliver_in_task(task)
             if self._total.error is not None:
                 return
+
+    def _may_come_soon(self, error: ConfigurationError) -> bool:
+        """Return whether a snapshot is missing that somebody may be about to begin."""
+        if error.report.number != SNAPSHOT_NOT_AVAILABLE:
+            return False
+        now = time.monotonic()
+        since = self._without_snapshot_since = self._without_snapshot_since or now
+        return now - since < _SNAPSHOT_AWAITED_SECONDS
 
     def fail(self, error: ErrorReport) -> None:
         self._total = self._total.model_copy(update={"error": error})
@@ -152,10 +170,7 @@ class _Resident:
     def _deliver_registered(self) -> ResidentDelivery | None:
         """Deliver what is registered by now. Return what a lasting task goes on with; None where none can."""
         # Before all that depends on it.
-        after = self._state()
-        while after is not None and after.is_paused and not self._stay.asked_to_stop():
-            time.sleep(_LOOKED_EVERY_SECONDS)
-            after = self._state()
+        after = self._state_when_free()
         with open_distribution(self._topology, self._request.subscription) as opened:
             before = self._total
             job = DistributionJob(
@@ -174,6 +189,20 @@ class _Resident:
             if after is None or not self._may_be_left_to_a_task(opened):
                 return None
             return self._task(job, opened, after.state)
+
+    def _state_when_free(self) -> StateAfter | None:
+        """Return the state once nobody holds the delivery back: a validation, or, as long as this stays, a snapshot."""
+        after, told = self._state(), False
+        while after is not None and not self._stay.asked_to_stop():
+            snapshot = after.takes_snapshot and not self._stay.is_over()
+            if not (after.is_paused or snapshot):
+                break
+            if snapshot and not told:
+                told = True
+                log.info("the snapshot of subscription %s is being taken: waiting for it", self._request.subscription)
+            time.sleep(_LOOKED_EVERY_SECONDS)
+            after = self._state()
+        return after
 
     def _state(self) -> StateAfter | None:
         return self._database.delivery_states.after(self._row.record, self._subscription, b"")

@@ -45,7 +45,7 @@ def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
     """Take the snapshot, with a row of the history that says how far it is and how it ended."""
     clock, opened = time.perf_counter(), plan.opened
     row = opened.database.history.begin_run(opened.record, opened.subscription)
-    with _ending(plan, row, clock):
+    with _ending(plan, row, clock), opened.database.delivery_states.taking_snapshot(opened.subscription):
         taken = initialize(plan, runner, _History(opened.database, row, clock))
         result = _timed(taken.noticing(_follow_sequences(plan)), clock)
     opened.database.history.end_run(row, result)

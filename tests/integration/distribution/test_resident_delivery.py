@@ -31,8 +31,12 @@ from tranrepl.admin.trace import post_token
 from tranrepl.distribution import resident, resident_task
 from tranrepl.distribution.job import DistributionJob
 from tranrepl.distribution.resident_task import Why
-from tranrepl.errors import ErrorKind
+from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ErrorKind
+from tranrepl.failpoint import Failpoint
+from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.snapshot import initialization
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 _CRASH = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tranrepl reporting'"
 
@@ -280,3 +284,56 @@ def test_schema_changes_and_scripts_among_changes_are_delivered_in_their_place(
     query = "SELECT id, xact, note, more FROM item ORDER BY id"
     assert site.at_subscriber(query) == site.at_publisher(query)
     assert site.at_subscriber("SELECT count(more) FROM item") == [(6,)]
+
+
+def test_a_snapshot_beside_it_is_waited_for(
+    databases: DatabasesFactory, tmp_path: Path, endings: list[Why], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporting = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    item = {"source": "public.item", "pre_creation_cmd": "truncate"}
+    site = Site(databases(), tmp_path / "store", [item], SparkHere(), [reporting], polling_interval=0.1)
+    site.at_publisher(ITEM)
+    site.set_up()
+    site.take_snapshot().raise_error()
+    reached, go_on = Event(), Event()
+
+    def reach(point: Failpoint, _stream: int = 0) -> None:
+        if point is Failpoint.SNAPSHOT_BEGUN:
+            reached.set()
+            assert go_on.wait(60)
+
+    monkeypatch.setattr(initialization, "reach", reach)
+    monkeypatch.setattr(resident, "_SNAPSHOT_AWAITED_SECONDS", 1.0)
+    with delivering(site) as delivery, ThreadPoolExecutor(1) as other:
+        _change(site)
+        delivery.wait_until_delivered()
+        request = SnapshotRequest(publication=site.publication, subscription="reporting")
+        mark_for_reinitialization(request, site.topology)
+        _change(site)
+        # It waits for somebody to begin the snapshot, and then for its end.
+        time.sleep(0.3)
+        taken = other.submit(site.take_snapshot)
+        assert reached.wait(60)
+        _change(site, 1, 1)
+        time.sleep(1.2)
+        assert not delivery.job.done()
+        go_on.set()
+        taken.result().raise_error()
+        _change(site)
+        delivery.wait_until_delivered()
+        result = delivery.result()
+    assert result.error is None
+    assert endings[0] is Why.CHANGED
+    assert site.differences() == []
+
+
+def test_a_snapshot_that_nobody_takes_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "_SNAPSHOT_AWAITED_SECONDS", 0.5)
+    with delivering(site) as delivery:
+        with site.topology.distributor() as database:
+            subscription = database.subscriptions.get(database.publications.get("purchasing"), "reporting")
+            database.snapshots.subscribe(subscription, ["public.item"], whole=True)
+        _change(site)
+        error = delivery.job.result(60).error
+    assert error is not None
+    assert error.number == SNAPSHOT_NOT_AVAILABLE

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from support.chaos import END_SESSIONS, SECONDS, SEED, make_load
-from support.child_job import LOG_READER, STORED_DISTRIBUTION, ChildJob, JobKilledError
+from support.child_job import DISTRIBUTION, LOG_READER, ChildJob, JobKilledError
 from support.comparison import compare
 from support.continuous_run import start_continuously, written
 from support.databases import Databases
@@ -270,7 +270,7 @@ class _Chaos:
     def _run_beside(self) -> str:
         """Run jobs of a schedule beside, which is not what a user should do all the time."""
         said = []
-        for job in (LOG_READER, STORED_DISTRIBUTION):
+        for job in (LOG_READER, DISTRIBUTION):
             with ChildJob(job, self._site) as beside, suppress(JobKilledError):
                 error = beside.result().error
                 assert error is None or error.kind in (ErrorKind.TRANSIENT, ErrorKind.FENCED), error

@@ -4,7 +4,7 @@ what a delivery that stays up has begun with."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -22,9 +22,12 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
     mstracer_tokens,
 )
+from tranrepl.errors import ReplicationError
 
 _PAUSES = 20598
 """The class of advisory locks that are pauses; their objects are subscriptions."""
+_SNAPSHOTS = 21075
+"""The class of those that say that a snapshot is being taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class StateAfter:
     """Whether the subscription lacks a tracer token."""
     is_paused: bool
     """Whether somebody holds `DeliveryStates.paused`."""
+    takes_snapshot: bool
+    """Whether somebody holds `DeliveryStates.taking_snapshot`."""
 
 
 class DeliveryStates:
@@ -87,6 +92,7 @@ class DeliveryStates:
             row.changes_schema,
             row.has_tokens,
             row.is_paused,
+            row.takes_snapshot,
         )
 
     @contextmanager
@@ -96,6 +102,22 @@ class DeliveryStates:
         with self._database.transaction() as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PAUSES, subscription.subscription_id)))
             yield
+
+    @contextmanager
+    def taking_snapshot(self, subscription: SubscriptionRecord) -> Iterator[None]:
+        """Let who delivers to a subscription see that its snapshot is being taken, and wait for it. It ends with the
+        session, however that ends. Others may do the same: which snapshot counts, the Subscriber decides."""
+        with ExitStack() as held:
+            connection = held.enter_context(self._database.transaction())
+            connection.execute(
+                sa.select(sa.func.pg_advisory_xact_lock_shared(_SNAPSHOTS, subscription.subscription_id))
+            )
+            try:
+                yield
+            finally:
+                # Where the session was lost meanwhile, the snapshot is as good as without it.
+                with suppress(ReplicationError):
+                    held.pop_all().close()
 
 
 def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Select[tuple[object, ...]]:
@@ -122,15 +144,17 @@ def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Se
             ),
             changes.label("changes_schema"),
             sa.exists().select_from(mstracer_tokens).where(on_the_way(record, subscription)).label("has_tokens"),
-            _pause(number).label("is_paused"),
+            _is_held(_PAUSES, number).label("is_paused"),
+            _is_held(_SNAPSHOTS, number).label("takes_snapshot"),
         )
         .select_from(mspublications.join(mssubscriptions))
         .where(mspublications.c.publication_id == record.publication_id, mssubscriptions.c.subscription_id == number)
     )
 
 
-def _pause(subscription_id: int) -> sa.Exists:
-    """Return the condition that somebody holds the lock of a pause. Source: PostgreSQL documentation, `pg_locks`."""
+def _is_held(lock: int, subscription_id: int) -> sa.Exists:
+    """Return the condition that somebody holds a subscription's lock of a class. Source: PostgreSQL documentation,
+    `pg_locks`."""
     locks = sa.table(
         "pg_locks", *map(sa.column, ("locktype", "database", "classid", "objid", "granted")), schema="pg_catalog"
     )
@@ -142,7 +166,7 @@ def _pause(subscription_id: int) -> sa.Exists:
         .where(
             locks.c.locktype == "advisory",
             locks.c.database == here,
-            locks.c.classid == _PAUSES,
+            locks.c.classid == lock,
             locks.c.objid == subscription_id,
             locks.c.granted,
         )
