@@ -9,6 +9,7 @@ import json
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MONITORED = "monitored"
 """The field of the log reader's task."""
+_KEPT = 256
+"""Settings of so many files are read once: hundreds of articles take some milliseconds."""
 
 
 class MonitoredSubscription(BaseModel):
@@ -74,12 +77,12 @@ class MonitoredPublication(BaseModel):
     @property
     def settings(self) -> Publication | None:
         """The file's settings as Airflow parsed them last; None where they are not known, or another version's."""
-        if self.packed_settings is None:
-            return None
-        try:
-            return Publication.model_validate_json(zlib.decompress(urlsafe_b64decode(self.packed_settings)))
-        except ValidationError:
-            return None
+        return None if self.packed_settings is None else _unpacked(self.packed_settings)
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether agents stay up in scheduled runs."""
+        return self.settings is not None and self.settings.is_continuous
 
     @property
     def thresholds(self) -> Thresholds:
@@ -93,3 +96,11 @@ def _packed(settings: Publication) -> str:
     # Alerts' arguments may hold what not every reader of the monitor is to see.
     values = settings.model_dump(mode="json", exclude={"alerts"}, exclude_defaults=True)
     return urlsafe_b64encode(zlib.compress(json.dumps(values).encode())).decode()
+
+
+@lru_cache(_KEPT)
+def _unpacked(settings: str) -> Publication | None:
+    try:
+        return Publication.model_validate_json(zlib.decompress(urlsafe_b64decode(settings)))
+    except ValidationError:
+        return None

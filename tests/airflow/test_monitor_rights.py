@@ -26,7 +26,7 @@ from support.checkout import CHECKOUT
 from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
 from support.monitor_schema import api_schema, assert_fits
-from support.observed import ITEM, insert_transactions, stored_commands
+from support.observed import ITEM, insert_transactions, stored_commands, wait_until
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl_airflow.publication_setup import CheckReport, Problem
@@ -39,7 +39,7 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from tranrepl_airflow.monitor import action_routes
+    from tranrepl_airflow.monitor import action_routes, display
     from tranrepl_airflow.monitor.actions import Action
     from tranrepl_airflow.monitor.app import monitor_app
     from tranrepl_airflow.monitor.recent_runs import LastCheck
@@ -136,6 +136,19 @@ def test_values_of_rows_are_for_those_who_may_edit_the_dag(site: Site, asked: As
     assert asked("USER").post(pages[1], json=key).json()["transactions"][0]["xact_seqno"] == second.xact_seqno
     assert asked("VIEWER").post(pages[0], data=key).status_code == 403
     assert asked("VIEWER").post(pages[1], json=key).status_code == 403
+
+
+def test_what_publisher_and_store_keep_is_asked_for_beside_the_page(site: Site, asked: Asked) -> None:
+    def state() -> Any:
+        return asked("VIEWER").get("/api/publication/purchasing").json()
+
+    wait_until(lambda: state()["log_reader"]["retained"] is not None and state()["stored_bytes"] is not None)
+    found = state()
+    files = Path(site.publication.distributor.store).rglob("*.parquet")
+    assert found["stored_bytes"] == sum(it.stat().st_size for it in files) > 0
+    retained = found["log_reader"]["retained"]
+    assert (retained["status"], retained["endangered"], retained["problem"]) == ("reserved", False, None)
+    assert f"store {display.size(found['stored_bytes'])}" in asked("VIEWER").get("/").text
 
 
 def test_commands_are_answered_as_their_schema_says(site: Site, asked: Asked) -> None:

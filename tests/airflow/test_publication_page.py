@@ -84,13 +84,17 @@ def dags(publications: Path, write_publication: PublicationWriter, airflow_home:
     """Let Airflow know the publication's DAGs."""
     path = publications.parent / "validation.py"
     shutil.copy(CHECKOUT / "dags" / path.name, path)
-    write_publication(subscriptions=[{"name": _SUBSCRIPTION, "connection": "subscriber"}])
+    yield _known_dags(publications, write_publication, "*/5 * * * *")
+    path.unlink()
+
+
+def _known_dags(publications: Path, write_publication: PublicationWriter, schedule: str) -> dict[str, DAG]:
+    write_publication(subscriptions=[{"name": _SUBSCRIPTION, "connection": "subscriber"}], schedule=schedule)
     bundles = DagBundlesManager()  # type: ignore[no-untyped-call]
     bundles.sync_bundles_to_db()
     bag = DagBag(publications.parent, bundle_name="dags-folder")
     sync_bag_to_db(bag, "dags-folder", None)
-    yield bag.dags
-    path.unlink()
+    return bag.dags
 
 
 @contextmanager
@@ -117,6 +121,7 @@ def test_every_part_is_answered_as_its_schema_says(distribution: Connection) -> 
             answer = client.get(f"/api/publication/{NAME}{part}")
             assert answer.status_code == 200, answer.text
             assert_fits(schema, "answers", part.strip("/") or "state", answer.json())
+        assert_fits(schema, "answers", "overview", client.get("/api/overview").json())
 
 
 def test_the_schema_is_the_one_that_is_written_down() -> None:
@@ -125,6 +130,34 @@ def test_the_schema_is_the_one_that_is_written_down() -> None:
     if os.environ.get("TRANREPL_WRITE_SCHEMA"):
         SCHEMA.write_text(json.dumps(schema, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     assert json.loads(SCHEMA.read_text(encoding="utf-8")) == schema
+
+
+@pytest.mark.usefixtures("dags")
+def test_early_warnings_that_stand_are_shown(distribution: Connection) -> None:
+    mine = "subscription_id = (SELECT min(subscription_id) FROM mssubscriptions)"
+    execute(distribution, f"UPDATE msdistribution_history SET time = time - interval '1 hour' WHERE {mine}")
+    with _client(VIEWER) as client:
+        (found,) = client.get("/api/overview").json()
+        assert [(it["kind"], it["subscription"]) for it in found["warnings"]] == [("no run", _SUBSCRIPTION)]
+        assert "no run" in client.get("/?state=attention").text
+        page = client.get(f"/publication/{NAME}").text
+    assert f"the delivery to subscription {_SUBSCRIPTION} has not run for 60 minutes" in page
+    assert "look in Airflow whether the DAG is paused" in page
+
+
+@pytest.mark.usefixtures("airflow_home")
+def test_a_publication_whose_agents_stay_up_says_so(
+    publications: Path, write_publication: PublicationWriter, distribution: Connection
+) -> None:
+    _known_dags(publications, write_publication, "continuous")
+    with _client(ADMIN) as client:
+        for silent, warnings_told in (("50 minutes", []), ("2 hours", ["agent suspect"])):
+            since = f"UPDATE mslogreader_history SET runstatus = 3, time = now() - interval '{silent}'"
+            execute(distribution, since)
+            (found,) = client.get("/api/overview").json()
+            assert [it["kind"] for it in found["warnings"]] == warnings_told
+        assert "In progress, last progress <time" in client.get("/").text
+        assert "Agents stay up" in client.get(f"/publication/{NAME}/actions").text
 
 
 @pytest.mark.usefixtures("dags", "distribution")

@@ -8,16 +8,18 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 
-_START = "/api/publication/{name}"
+_API = "/api"
+_START = f"{_API}/publication/{{name}}"
 
 
 def api_schema(app: Any) -> dict[str, Any]:
-    """Return the schema of each answer by its address below a publication's, and of each body that is posted."""
+    """Return the schema of each answer by its address below a publication's, of the overview, and of each body that is
+    posted."""
     described = app.openapi()
     paths = {
-        path.removeprefix(_START).strip("/") or "state": methods
+        path.removeprefix(_START).removeprefix(_API).strip("/") or "state": methods
         for path, methods in described["paths"].items()
-        if path.startswith(_START)
+        if path.startswith(_API)
     }
     posted = {name: methods["post"] for name, methods in paths.items() if "post" in methods}
     found = {

@@ -15,12 +15,12 @@ from starlette.staticfiles import StaticFiles
 from tranrepl.admin.status.report import SubscriptionState
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.action_routes import ActionRoutes
+from tranrepl_airflow.monitor.asked_beside import AskedBeside
 from tranrepl_airflow.monitor.command_routes import CommandRoutes
 from tranrepl_airflow.monitor.overview import MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publication_routes import PublicationRoutes
 from tranrepl_airflow.monitor.publications import monitored_publications
 from tranrepl_airflow.monitor.rendering import Renderer
-from tranrepl_airflow.monitor.retained_log import RetainedLogs
 
 _STATIC = Path(__file__).with_name("static")
 _HEADERS = {
@@ -42,12 +42,12 @@ Call = Callable[[Request], Awaitable[Response]]
 def monitor_app() -> FastAPI:
     """Make the app."""
     app = FastAPI(title="Replication Monitor", openapi_url=None)
-    renderer, retained = Renderer(), RetainedLogs()
-    pages = _Pages(renderer, retained)
+    renderer, beside = Renderer(), AskedBeside()
+    pages = _Pages(renderer, beside)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.get("/", response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(pages.overview)
     app.get("/api/overview", dependencies=[MAY_SEE_MONITOR])(pages.overview_data)
-    PublicationRoutes(renderer, retained).add_to(app)
+    PublicationRoutes(renderer, beside).add_to(app)
     CommandRoutes(renderer).add_to(app)
     ActionRoutes(renderer).add_to(app)
     app.exception_handler(HTTPException)(pages.refused)
@@ -68,9 +68,9 @@ async def _with_headers(request: Request, call_next: Call) -> Response:
 class _Pages:
     """What each address answers with. No route is `async`: a database that is slow would hold the whole API server."""
 
-    def __init__(self, renderer: Renderer, retained: RetainedLogs) -> None:
+    def __init__(self, renderer: Renderer, beside: AskedBeside) -> None:
         self._renderer = renderer
-        self._retained = retained
+        self._beside = beside
 
     def overview(
         self,
@@ -119,7 +119,7 @@ class _Pages:
         return self._renderer.page(request, "message.html", {"message": sentence}, status_code)
 
     def _states(self, reader: Reader) -> list[MonitoredState]:
-        return OverviewQuestion(monitored_publications(reader.readable), reader.editable, self._retained).ask()
+        return OverviewQuestion(monitored_publications(reader.readable), reader.editable, self._beside).ask()
 
 
 def _is_chosen(state: MonitoredState, text: str, chosen: str) -> bool:

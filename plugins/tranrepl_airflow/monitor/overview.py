@@ -10,6 +10,7 @@ from functools import partial
 
 from pydantic import BaseModel
 
+from tranrepl.admin.early_warnings import Known, WarningKind, standing_warnings
 from tranrepl.admin.status.report import WRONG_STATES, SubscriptionState
 from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.admin.status.state import Thresholds, subscription_state
@@ -20,10 +21,12 @@ from tranrepl.distributor.database.overview import (
     PublicationOverview,
     SubscriptionOverview,
 )
+from tranrepl.distributor.monitoring.publication import seqno_text
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
+from tranrepl.next_steps import Place, named, usual_file
 from tranrepl_airflow.job_connections import resolve_connections
-from tranrepl_airflow.monitor.retained_log import RetainedLogs
+from tranrepl_airflow.monitor.asked_beside import AskedBeside, PublisherAnswer, StoreAnswer
 from tranrepl_airflow.monitored import MonitoredPublication
 
 LOOKED_BACK = timedelta(days=1)
@@ -32,6 +35,8 @@ _PATIENCE_SECONDS = 3.0
 WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
 _WITH_ERROR = (RunStatus.FAIL, RunStatus.RETRY)
 _ORDER = {state: at for at, state in enumerate(SubscriptionState)}
+_NONE = len(_ORDER)
+_OF_RETAINED_LOG = (WarningKind.RETAINED_LOG, WarningKind.SLOT_IN_DANGER)
 
 
 class Run(BaseModel):
@@ -47,6 +52,8 @@ class Error(BaseModel):
 
     time: datetime
     text: str
+    xact_seqno: str | None
+    """The transaction that could not be applied; None where it was none of a transaction, as a failed validation."""
     healed: bool
 
 
@@ -71,17 +78,39 @@ class Subscription(BaseModel):
     last_error: Error | None
 
 
+class RetainedLogState(BaseModel):
+    """What the Publisher keeps for the slot."""
+
+    bytes: int | None
+    """None where it keeps none any more."""
+    status: str | None
+    """The server's own word: reserved, extended, unreserved or lost; None where there is no slot."""
+    endangered: bool
+    """Whether there is no slot, or early warnings tell of it."""
+    problem: str | None
+    """Why the Publisher could not be asked."""
+
+
 class LogReader(BaseModel):
     """Where a publication's log reader stands."""
 
     last_run: Run | None
     last_error: Error | None
-    retained_bytes: int | None
-    """Log that the Publisher keeps for the slot."""
-    retained_status: str | None
-    publisher_problem: str | None
-    """Why the Publisher could not be asked."""
+    retained: RetainedLogState | None
+    """None before the Publisher's first answer."""
     failed: bool
+
+
+class StandingWarning(BaseModel):
+    """An early warning that stands, as alerts tell it once."""
+
+    kind: str
+    number: str
+    """SQL Server's message; empty where it has none."""
+    subscription: str
+    """Empty where it concerns none of them alone."""
+    text: str
+    remedy: str
 
 
 class MonitoredState(BaseModel):
@@ -91,6 +120,9 @@ class MonitoredState(BaseModel):
     problem: str | None
     """Why nothing more is known: it is not set up, or its distribution database gives no answer."""
     stored_commands: int | None = None
+    stored_bytes: int | None = None
+    """What the store takes; None before it has been looked at, or where the API server does not reach it."""
+    warnings: list[StandingWarning] = []
     log_reader: LogReader | None = None
     subscriptions: list[Subscription] = []
 
@@ -101,14 +133,20 @@ class MonitoredState(BaseModel):
             return -1
         if self.log_reader is not None and self.log_reader.failed:
             return _ORDER[SubscriptionState.ERROR]
-        return min((_ORDER[it.state] for it in self.subscriptions), default=len(_ORDER))
+        ranks = [_ORDER[it.state] for it in self.subscriptions]
+        return min([*ranks, _ORDER[SubscriptionState.PERFORMANCE_CRITICAL]] if self.warnings else ranks, default=_NONE)
+
+    def warnings_of(self, subscription: str) -> list[StandingWarning]:
+        """Return the warnings of one subscription, or, without its name, of none of them alone."""
+        return [it for it in self.warnings if it.subscription == subscription]
 
     @property
     def needs_attention(self) -> bool:
         reader = self.log_reader
         return bool(
             self.problem is not None
-            or (reader is not None and (reader.failed or reader.publisher_problem))
+            or self.warnings
+            or (reader is not None and (reader.failed or (reader.retained and reader.retained.problem)))
             or any(it.needs_attention for it in self.subscriptions)
         )
 
@@ -119,7 +157,7 @@ class OverviewQuestion:
 
     publications: Sequence[MonitoredPublication]
     texts_of: frozenset[str]
-    retained: RetainedLogs
+    beside: AskedBeside
     looked_back: timedelta = LOOKED_BACK
     """The time that the latencies are of."""
 
@@ -155,17 +193,18 @@ class OverviewQuestion:
 
     def _state(self, publication: MonitoredPublication, known: PublicationOverview) -> MonitoredState:
         shown = publication.publication in self.texts_of
-        kept = self.retained.last(publication)
+        kept, store = self.beside.publishers.last(publication), self.beside.stores.last(known.store)
+        warnings = _warnings(publication, known, kept, store)
         return MonitoredState(
             publication=publication.publication,
             problem=None,
             stored_commands=known.stored_commands,
+            stored_bytes=store.bytes if store else None,
+            warnings=warnings,
             log_reader=LogReader(
                 last_run=_run(known.last_run, shown=shown),
                 last_error=_error(known.last_error, shown=shown),
-                retained_bytes=kept.bytes if kept else None,
-                retained_status=kept.status if kept else None,
-                publisher_problem=kept.problem if kept else None,
+                retained=None if kept is None else _retained(kept, warnings),
                 failed=known.last_run is not None and known.last_run.status in _WITH_ERROR,
             ),
             subscriptions=sorted(
@@ -182,6 +221,39 @@ def _ask_database(
     with DistributionDatabase(connections.by_id[connection_id]) as database:
         found = database.overview.of([it.publication for it in publications], looked_back, CHART_PARTS)
     return {it.publication: it for it in found}
+
+
+def _warnings(
+    publication: MonitoredPublication,
+    known: PublicationOverview,
+    kept: PublisherAnswer | None,
+    store: StoreAnswer | None,
+) -> list[StandingWarning]:
+    settings = publication.settings
+    if settings is None:
+        return []
+    facts = Known(known, kept.retained if kept else None, store.space if store else None)
+    place = Place(usual_file(publication.publication))
+    return [
+        StandingWarning(
+            kind=it.kind,
+            number=it.kind.number,
+            subscription=it.subscription,
+            text=it.text,
+            remedy=named(it.remedy, place),
+        )
+        for it in standing_warnings(settings, facts, datetime.now(UTC))
+    ]
+
+
+def _retained(kept: PublisherAnswer, warnings: Sequence[StandingWarning]) -> RetainedLogState:
+    log = kept.retained
+    return RetainedLogState(
+        bytes=log.size if log else None,
+        status=log.status if log else None,
+        endangered=any(it.kind in _OF_RETAINED_LOG for it in warnings) or (log is None and kept.problem is None),
+        problem=kept.problem,
+    )
 
 
 def _subscription(thresholds: Thresholds, known: SubscriptionOverview, *, shown: bool) -> Subscription:
@@ -214,4 +286,9 @@ def _run(run: AgentRun | None, *, shown: bool) -> Run | None:
 def _error(error: AgentError | None, *, shown: bool) -> Error | None:
     if error is None:
         return None
-    return Error(time=error.time, text=error.text if shown else WITHHELD, healed=error.healed)
+    return Error(
+        time=error.time,
+        text=error.text if shown else WITHHELD,
+        xact_seqno=seqno_text(error.xact_seqno),
+        healed=error.healed,
+    )

@@ -20,6 +20,7 @@ from tranrepl.distributor.monitoring.standing_changes import StandingChange, new
 from tranrepl.model.latency import Leg
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
+from tranrepl_airflow.monitor.asked_beside import AskedBeside
 from tranrepl_airflow.monitor.error_list import ErrorList, ErrorQuestion
 from tranrepl_airflow.monitor.looked_at import (
     LookedAt,
@@ -33,7 +34,6 @@ from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, Overv
 from tranrepl_airflow.monitor.parts import PARTS
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts, quantiles_in_words
 from tranrepl_airflow.monitor.rendering import Renderer, mount_of
-from tranrepl_airflow.monitor.retained_log import RetainedLogs
 from tranrepl_airflow.monitor.task_logs import DagRunOfTasks
 from tranrepl_airflow.monitor.triggering import allowed_actions
 from tranrepl_airflow.monitor.validation_results import ValidationRun, newest_validations
@@ -51,9 +51,9 @@ BeforeError = Annotated[int | None, Query()]
 class PublicationRoutes:
     """None of them is `async`: a database that is slow would hold the whole API server."""
 
-    def __init__(self, renderer: Renderer, retained: RetainedLogs) -> None:
+    def __init__(self, renderer: Renderer, beside: AskedBeside) -> None:
         self._renderer = renderer
-        self._retained = retained
+        self._beside = beside
 
     def add_to(self, app: FastAPI) -> None:
         """Let the app answer."""
@@ -189,7 +189,7 @@ class PublicationRoutes:
     def _state(self, looked_at: LookedAt, looked_back: timedelta = LOOKED_BACK) -> MonitoredState:
         name = looked_at.publication.publication
         shown = frozenset({name} if looked_at.may_edit else ())
-        return OverviewQuestion([looked_at.publication], shown, self._retained, looked_back).ask()[0]
+        return OverviewQuestion([looked_at.publication], shown, self._beside, looked_back).ask()[0]
 
     def _page(
         self,

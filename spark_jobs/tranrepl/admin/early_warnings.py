@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from tranrepl.admin.missed_runs import missed_at
+from tranrepl.admin.missed_runs import GOING_ON, silence_told_from
 from tranrepl.admin.status.state import EXPIRING_SHARE
 from tranrepl.distributor.database.overview import AgentRun, PublicationOverview, SubscriptionOverview
 from tranrepl.distributor.store_space import StoreSpace, store_space
-from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
+from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.settings.publication import Publication
@@ -29,7 +29,6 @@ _MEGABYTE = 1024 * 1024
 _ENDANGERED = ("unreserved", "lost")
 _SMALL_PART = 5
 """One of so many parts of what the server lets a slot retain is a small rest."""
-_RUNNING = (RunStatus.START, RunStatus.IN_PROGRESS)
 
 
 class WarningKind(StrEnum):
@@ -181,13 +180,13 @@ def _of_store(publication: Publication, space: StoreSpace | None) -> Iterator[Ea
 def _of_agent(publication: Publication, subscription: str, last: AgentRun | None, now: datetime) -> EarlyWarning | None:
     """Return the warning of an agent that has not run, or that has begun and says nothing; None where all is well, or
     where it never ran."""
-    schedule, runs = publication.cron, publication.missed_runs_threshold
-    if schedule is None or last is None or now < missed_at(schedule, last.time, runs):
+    told_from = None if last is None else silence_told_from(publication, last)
+    if last is None or told_from is None or now < told_from:
         return None
     agent = f"the delivery to subscription {subscription}" if subscription else "the log reader"
     silent = f"{(now - last.time).total_seconds() / 60:,.0f} minutes"
-    limit = f"(schedule: {schedule}; missed_runs_threshold: {runs})"
-    if last.status in _RUNNING:
+    limit = _limit(publication)
+    if last.status in GOING_ON:
         return EarlyWarning(
             WarningKind.AGENT_SUSPECT,
             subscription,
@@ -198,10 +197,16 @@ def _of_agent(publication: Publication, subscription: str, last: AgentRun | None
     return EarlyWarning(
         WarningKind.NO_RUN,
         subscription,
-        f"{agent} has not run for {silent} {limit}",
+        f"{agent} has not {'been up' if publication.is_continuous else 'run'} for {silent} {limit}",
         "look in Airflow whether the DAG is paused, waits for a pool or for a run that does not end, or its file is "
         "broken",
     )
+
+
+def _limit(publication: Publication) -> str:
+    if publication.is_continuous:
+        return f"(schedule: {publication.schedule}; run_for: {publication.run_for:g})"
+    return f"(schedule: {publication.schedule}; missed_runs_threshold: {publication.missed_runs_threshold})"
 
 
 def _of_subscription(publication: Publication, known: SubscriptionOverview, now: datetime) -> Iterator[EarlyWarning]:

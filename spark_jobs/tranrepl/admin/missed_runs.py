@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from croniter import croniter
+
+from tranrepl.distributor.database.overview import AgentRun
+from tranrepl.distributor.tables import RunStatus
+from tranrepl.settings.publication import Publication
+
+GOING_ON = (RunStatus.START, RunStatus.IN_PROGRESS)
+_BETWEEN_RUNS = timedelta(minutes=10)
+"""Where agents stay up, the next run begins them within a minute or so."""
+_AFTER_RUN = timedelta(minutes=15)
+"""A delivery that stays up waits ten minutes at most, after its run's end, for the log reader."""
+
+
+def silence_told_from(publication: Publication, last: AgentRun) -> datetime | None:
+    """Return from when on it is told that an agent has said nothing since; None where no schedule lets it run.
+
+    An agent that stays up says something when it has work, and at a run's end.
+    """
+    if publication.is_continuous:
+        goes_on = last.status in GOING_ON
+        return last.time + (timedelta(seconds=publication.run_for) + _AFTER_RUN if goes_on else _BETWEEN_RUNS)
+    schedule = publication.cron
+    return None if schedule is None else missed_at(schedule, last.time, publication.missed_runs_threshold)
 
 
 def missed_at(schedule: str, last: datetime, runs: int) -> datetime:

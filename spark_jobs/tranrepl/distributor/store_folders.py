@@ -54,15 +54,18 @@ class StoreFolders:
             else:
                 self._files, self._base = store_filesystem(store)
 
+    def size(self) -> int:
+        """Return how many bytes all batches take."""
+        with self._errors():
+            return sum(entry.size or 0 for _, entry in self._entries())
+
     def written_before(self, time: datetime) -> list[str]:
         """Return the batch folders in which nothing was written since."""
         newest: dict[str, datetime] = {}
         with self._errors():
-            selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
-            for entry in self._files.get_file_info(selector):
-                name = entry.path.removeprefix(self._base.rstrip("/") + "/").split("/")[0]
+            for name, entry in self._entries():
                 # An object store has no times for folders.
-                if _FOLDER.fullmatch(name) and entry.mtime is not None:
+                if entry.mtime is not None:
                     newest[name] = max(entry.mtime, newest.get(name, entry.mtime))
         return sorted(name for name, written in newest.items() if written < time)
 
@@ -72,6 +75,14 @@ class StoreFolders:
             path = f"{self._base.rstrip('/')}/{folder}"
             if self._files.get_file_info(path).type is fs.FileType.Directory:
                 self._files.delete_dir(path)
+
+    def _entries(self) -> Iterator[tuple[str, fs.FileInfo]]:
+        """Yield what the batch folders hold, and they themselves, each with its folder's name."""
+        selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
+        for entry in self._files.get_file_info(selector):
+            name = entry.path.removeprefix(self._base.rstrip("/") + "/").split("/")[0]
+            if _FOLDER.fullmatch(name):
+                yield name, entry
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -88,7 +88,7 @@ def test_teardown_removes_what_was_told(site: Site) -> None:
 
 
 def _of_log(site: Site, retained: RetainedLog) -> list[EarlyWarning]:
-    known = PublicationOverview("purchasing", "publisher", None, None, 0, ())
+    known = PublicationOverview("purchasing", "publisher", "/store", None, None, 0, ())
     return standing_warnings(site.publication, Known(known, retained, None), datetime.now(UTC))
 
 

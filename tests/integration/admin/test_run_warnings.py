@@ -86,6 +86,24 @@ def test_an_agent_that_begins_and_says_nothing_is_suspect(site: Site) -> None:
     assert "has not logged a progress message in 30 minutes" in told.text
 
 
+def test_an_agent_that_should_stay_up_and_is_not_is_told(site: Site) -> None:
+    site.publication = site.publication.model_copy(update={"schedule": "continuous", "run_for": 3600})
+    site.run()
+    _last_ran(site, 9)
+    assert _kinds(site) == []
+    _last_ran(site, 11, where="subscription_id = (SELECT min(subscription_id) FROM mssubscriptions)")
+    (told,) = _new(site)
+    assert (told.kind, told.subscription) == (WarningKind.NO_RUN, "reporting")
+    assert "has not been up for 11 minutes (schedule: continuous; run_for: 3600)" in told.text
+    # One that stays up and has nothing to do says nothing until its run ends.
+    with site.topology.distributor() as database:
+        database.history.begin_run(database.publications.get("purchasing"))
+    _last_ran(site, 74, "mslogreader_history", "runstatus = 1")
+    assert _kinds(site) == []
+    _last_ran(site, 76, "mslogreader_history", "runstatus = 1")
+    assert _kinds(site) == [("", "agent suspect")]
+
+
 def test_without_a_schedule_no_run_is_missed(site: Site) -> None:
     site.run()
     site.publication = site.publication.model_copy(update={"schedule": None})

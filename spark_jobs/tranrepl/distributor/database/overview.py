@@ -45,6 +45,8 @@ class AgentError:
 
     time: datetime
     text: str
+    xact_seqno: bytes | None
+    """The transaction that could not be applied; None where it was none of a transaction, as a failed validation."""
     healed: bool
 
 
@@ -81,6 +83,7 @@ class PublicationOverview:
 
     publication: str
     publisher_db: str
+    store: str
     last_run: AgentRun | None
     last_error: AgentError | None
     stored_commands: int
@@ -106,6 +109,7 @@ class Overview:
                 PublicationOverview(
                     publication=row.publication,
                     publisher_db=row.publisher_db,
+                    store=row.store,
                     last_run=_run(row),
                     last_error=_error(row),
                     stored_commands=int(row.stored),
@@ -131,7 +135,7 @@ class _Reading:
         error = _newest_error(publication.publication_id, msrepl_errors.c.subscription.is_(None))
         good = _newest_good(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id)
         query = (
-            sa.select(publication.publication_id, publication.publication, publication.publisher_db)
+            sa.select(publication.publication_id, publication.publication, publication.publisher_db, publication.store)
             .add_columns(stored.label("stored"), *_columns_of_run(newest), *_columns_of_error(error, good))
             .select_from(_joined(mspublications, newest, error, good))
             .where(publication.publication.in_(self.names))
@@ -219,7 +223,9 @@ def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newe
 
 def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElement[bool]) -> LateralFromClause:
     errors = msrepl_errors.c
-    rows = sa.select(errors.time, errors.error_text).where(errors.publication_id == publication_id, chosen)
+    rows = sa.select(errors.time, errors.error_text, errors.xact_seqno).where(
+        errors.publication_id == publication_id, chosen
+    )
     return rows.where(~errors.skipped).order_by(errors.id.desc()).limit(1).lateral("error")
 
 
@@ -240,7 +246,8 @@ def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
 
 def _columns_of_error(error: LateralFromClause, good: LateralFromClause) -> list[sa.ColumnElement[Any]]:
     healed = sa.func.coalesce(good.c.time > error.c.time, sa.false())
-    return [error.c.time.label("error_time"), error.c.error_text, healed.label("healed")]
+    seqno = error.c.xact_seqno.label("error_seqno")
+    return [error.c.time.label("error_time"), error.c.error_text, seqno, healed.label("healed")]
 
 
 def _run(row: sa.Row[Any]) -> AgentRun | None:
@@ -248,4 +255,7 @@ def _run(row: sa.Row[Any]) -> AgentRun | None:
 
 
 def _error(row: sa.Row[Any]) -> AgentError | None:
-    return None if row.error_time is None else AgentError(row.error_time, row.error_text, row.healed)
+    if row.error_time is None:
+        return None
+    seqno = None if row.error_seqno is None else bytes(row.error_seqno)
+    return AgentError(row.error_time, row.error_text, seqno, row.healed)
