@@ -15,7 +15,6 @@ from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.plot import Bar, Hover, Legend, Line, Mark, Plot, Scale, time_scale
 
 _NOTHING = "Nothing was delivered in this time. Run the DAG, or choose a longer one."
-_TOO_MANY = "Choose a subscription: these are too many measurements to put their latencies together."
 _NO_RUN = "What was left is not known: no delivery ended in this time."
 _NO_BACKLOG = "No delivery left anything behind in this time."
 _QUANTILES = ("p50", "p95", "p99")
@@ -65,6 +64,8 @@ class PublicationCharts:
     tokens: Sequence[TokenLegs]
     gaps: Sequence[tuple[str, datetime]]
     """What is not known of the whole time, and from when on it is."""
+    sample: str | None
+    """What part of the measurements latency is of, in words; None where it is of all."""
 
 
 def publication_charts(charts: Charts, chosen: ChartRange) -> PublicationCharts:
@@ -72,7 +73,14 @@ def publication_charts(charts: Charts, chosen: ChartRange) -> PublicationCharts:
     drawn = _Drawing(charts, chosen)
     parts = [it for it in charts.parts if it.stored_per_second or it.delivered_per_second or it.undelivered_commands]
     plots = [drawn.latency(), drawn.legs(), drawn.throughput(), drawn.backlog()]
-    return PublicationCharts(plots, parts[::-1], charts.tokens[::-1], list(_gaps(charts)))
+    return PublicationCharts(plots, parts[::-1], charts.tokens[::-1], list(_gaps(charts)), _sample(charts))
+
+
+def _sample(charts: Charts) -> str | None:
+    some, every = charts.measurements_of_latency, charts.measurements
+    if some == every:
+        return None
+    return f"Latency is of {display.number(some)} of {display.number(every)} measurements, evenly chosen."
 
 
 def _gaps(charts: Charts) -> Iterable[tuple[str, datetime]]:
@@ -118,7 +126,7 @@ class _Drawing:
             ],
             bars=bars,
             marks=[_mark(scale, it) for it in tokens],
-            empty=None if bars or tokens else self._no_latency,
+            empty=None if bars or tokens else _NOTHING,
         )
 
     def legs(self) -> Plot:
@@ -141,7 +149,7 @@ class _Drawing:
             map(_legs_in_words, self._parts),
             legend=[it for of_leg in named for it in of_leg],
             lines=lines,
-            empty=None if lines else self._no_latency,
+            empty=None if lines else _NOTHING,
         )
 
     def throughput(self) -> Plot:
@@ -183,10 +191,6 @@ class _Drawing:
             bars=[scale.bar("undelivered", at, 0.0, it) for at, it in enumerate(values) if it],
             empty=None if any(known) else _NO_BACKLOG if known else _NO_RUN,
         )
-
-    @property
-    def _no_latency(self) -> str:
-        return _NOTHING if self.charts.with_latency else _TOO_MANY
 
     def _quantiles(self, leg: Leg) -> Sequence[Quantiles | None]:
         return [it.latency.get(leg) for it in self._parts]

@@ -48,8 +48,9 @@ class Charts:
     """When measuring what is delivered began; None where nothing was measured ever."""
     stored_since: datetime | None
     """How far the log reader's history goes back; None where it has none."""
-    with_latency: bool
-    """False where there are too many measurements to put their latencies together: choose one subscription then."""
+    measurements: int
+    measurements_of_latency: int
+    """How many of them latency is of: where there are very many, a sample of each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def charts(
         tokens=newest_tokens(connection, record, period.first, chosen),
         measured_since=measured.since,
         stored_since=stored.since,
-        with_latency=measured.with_latency,
+        measurements=measured.rows,
+        measurements_of_latency=measured.rows_of_latency,
     )
 
 
