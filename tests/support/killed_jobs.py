@@ -10,7 +10,7 @@ from support.site import Site
 from support.streams_here import streams_as_threads
 from tranrepl.errors import ReplicationError
 from tranrepl.failpoint import Failpoint
-from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.jobs.requests import Repair, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
@@ -48,6 +48,8 @@ class SiteJob:
                         return site.deliver(self.subscription)
                 case "snapshot":
                     return site.take_snapshot(subscription=self.subscription)
+                case "repair":
+                    return site.validate(self.subscription, repair=Repair.APPLY)
                 case "reinitialization":
                     request = SnapshotRequest(publication=site.publication, subscription=self.subscription)
                     mark_for_reinitialization(request, site.topology)

@@ -33,6 +33,17 @@ def changed_key(change: SchemaChange, old: RegisteredArticle, new: RegisteredArt
     return None if key.before == key.now else key
 
 
+def added_value(change: SchemaChange, name: str) -> str | None:
+    """Return what all rows have in a column that the change adds, by its name after the change."""
+    values: dict[str, str | None] = {}
+    for part in change.columns:
+        if part.action is ColumnAction.ADD:
+            values[part.column] = part.existing_value
+        elif part.action is ColumnAction.RENAME and part.column in values:
+            values[part.new_name or part.column] = values.pop(part.column)
+    return values.get(name)
+
+
 def rows_do_not_fit(where: str, article: RegisteredArticle, key: Sequence[str]) -> ConfigurationError:
     """Return the error for rows that are not to be copied anew, and do not fit the new key."""
     name, source = where.removeprefix("Subscriber "), shlex.quote(str(article.source))

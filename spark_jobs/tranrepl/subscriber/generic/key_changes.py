@@ -6,6 +6,7 @@ What was done before a crash is found by the catalogue, and is not done again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
@@ -15,6 +16,14 @@ from tranrepl.subscriber.generic.column_steps import ColumnStatements, RetypedCo
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import column_type_of, find_destination
 from tranrepl.subscriber.key_change import KeyChange
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToKey:
+    """A column of the new key that is not there yet: the Publisher's type, and the value that all rows have in it."""
+
+    type_name: str
+    value: str | None
 
 
 class KeyChanges:
@@ -47,12 +56,23 @@ class KeyChanges:
         self._statements.replace_key(change.now, retyped)
         yield f"{destination}: DROP PRIMARY KEY, ADD PRIMARY KEY ({columns})"
 
-    def fits(self, columns: Sequence[str], before: Sequence[str]) -> bool:
-        """Return whether the rows fit a primary key of these columns, or the table does not have the one before, and
-        keeps what it has. The columns have their names of before."""
+    def fits(self, columns: Sequence[str], before: Sequence[str], added: Sequence[AddedToKey] = ()) -> bool:
+        """Return whether the rows fit a primary key of these columns, which have their names of before, and of those
+        that are `added`; or the table does not have the key before, and keeps what it has."""
         if not self._statements.can_replace_key() or not self._has_key(before):
             return True
-        return not self._rows_do_not_fit(self._table(columns), self._retyped(columns))
+        table = self._table(columns)
+        if any(self._has_no_place(it) for it in added) and self._has_rows(table):
+            return False
+        return not self._rows_do_not_fit(table, self._retyped(columns))
+
+    def _has_no_place(self, added: AddedToKey) -> bool:
+        """Return whether no key takes the value that all rows have in a column."""
+        length = getattr(column_type_of(self._database, added.type_name, indexed=True), "length", None)
+        return added.value is None or (length is not None and len(added.value) > length)
+
+    def _has_rows(self, table: sa.TableClause) -> bool:
+        return self._session.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None
 
     def _has_key(self, columns: Sequence[str]) -> bool:
         schema, name = self._database.place(self._article.destination)
@@ -92,7 +112,7 @@ class KeyChanges:
             length = getattr(it.type, "length", None)
             if length is not None:
                 unfit.append(sa.func.char_length(table.c[it.name]) > length)
-        single = sa.select(sa.literal(1)).select_from(table).where(sa.or_(*unfit))
+        single = sa.select(sa.literal(1)).select_from(table).where(sa.or_(sa.false(), *unfit))
         return any(self._session.execute(it.limit(1)).first() is not None for it in (single, twice))
 
 

@@ -16,13 +16,13 @@ from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnSte
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import find_destination, target
-from tranrepl.subscriber.generic.key_changes import KeyChanges
+from tranrepl.subscriber.generic.key_changes import AddedToKey, KeyChanges
 from tranrepl.subscriber.generic.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
 from tranrepl.subscriber.generic.recorded_statements import recorded
 from tranrepl.subscriber.generic.row_updates import update_statement
 from tranrepl.subscriber.generic.target import SqlTarget
-from tranrepl.subscriber.key_change import key_change, rows_do_not_fit
+from tranrepl.subscriber.key_change import added_value, key_change, rows_do_not_fit
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.schema_changes import Recorded, standing, told
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -144,15 +144,18 @@ class SchemaChanges:
         change = key_change(step)
         if step.new is None or change is None or self._rows_are_copied:
             return
-        names = {it.ordinal: it.name for it in step.old.columns}
-        key = [names.get(step.new.columns[at].ordinal) for at in step.new.key_positions]
         statements = self._statements(step.old)
-        if statements is None or None in key:
-            # All rows have one value in a column that is added.
+        if statements is None:
             return
+        names = {it.ordinal: it.name for it in step.old.columns}
+        there = {it.name for it in self.columns(step.old)}
+        key = [step.new.columns[at] for at in step.new.key_positions]
+        added = {it.name: it for it in key if it.ordinal not in names and it.name not in there}
+        columns = [names.get(it.ordinal, it.name) for it in key if it.name not in added]
+        values = [AddedToKey(it.type_name, added_value(step.change, name)) for name, it in added.items()]
         changes = KeyChanges(self._session, self._database, step.old, statements)
         before = [step.old.columns[at].name for at in step.old.key_positions]
-        if not changes.fits([it for it in key if it is not None], before):
+        if not changes.fits(columns, before, values):
             raise rows_do_not_fit(self._where, step.new, change.now)
 
     def change_key(self, step: SchemaStep) -> list[str]:

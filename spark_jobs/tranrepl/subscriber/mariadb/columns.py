@@ -93,6 +93,12 @@ def _retyped(column: AddedColumn, made: TypeEngine[Any]) -> AddedColumn:
     return replace(column, type=made)
 
 
+_TAKES_NULL = sa.text(
+    "SELECT 1 FROM information_schema.columns WHERE table_schema = COALESCE(:schema, DATABASE()) "
+    "AND table_name = :table AND column_name = :column AND is_nullable = 'YES'"
+)
+
+
 class MariaDbColumns:
     """Rows that are there get an added column's value as its default, which is taken away afterwards: their table is
     not written anew for it, no trigger fires, and no other column notices an update."""
@@ -115,12 +121,20 @@ class MariaDbColumns:
             self._session.execute(text.bindparams(*values))
 
     def complete(self, steps: Sequence[ColumnStep]) -> None:
-        """Take away the defaults. Whoever inserts at the Subscriber without the column gives it NULL."""
+        """Take away the defaults. Whoever inserts at the Subscriber without the column gives it NULL. A column that is
+        in the key by then takes none, and has no default any more."""
         for _, it in _with_value(_Net.of(steps)):
+            if not self._takes_null(it.name):
+                continue
             self._session.exec_driver_sql(
                 f"ALTER TABLE {self._table} ALTER COLUMN {quoted_name(it.name)} SET DEFAULT NULL",
                 execution_options={"no_parameters": True},
             )
+
+    def _takes_null(self, name: str) -> bool:
+        schema, table = self._place
+        found = self._session.execute(_TAKES_NULL, {"schema": schema, "table": table, "column": name}).scalar()
+        return found is not None
 
     def can_replace_key(self) -> bool:
         return True
@@ -171,6 +185,9 @@ class PlannedMariaDbColumns(MariaDbColumns):
         session: Any = recorder
         super().__init__(session, place)
         self._columns = {it.name: it for it in columns}
+
+    def _takes_null(self, name: str) -> bool:  # noqa: ARG002
+        return True
 
     def _declared(self, name: str, type_name: str | None, *, nullable: bool) -> str:
         made = self._columns[name]
