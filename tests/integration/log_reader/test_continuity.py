@@ -3,13 +3,15 @@ passed over silently; and where nothing was lost, runs go on by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.child_job import LOG_READER, ChildJob
 from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_stored, read_log_into_store
 from support.item_site import (
@@ -30,9 +32,12 @@ from support.observed import watermark
 from support.server_copies import back_up, catch_up, promote, restore, standby_of, synchronize_slots
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl.errors import MustBeReinitializedError, TransientError
+from tranrepl.errors import FencedError, MustBeReinitializedError, TransientError
+from tranrepl.failpoint import Failpoint
 from tranrepl.log_reader.draining import LogReader
 from tranrepl.publisher.log_range import LogRange
+from tranrepl.publisher.postgres.continuity import Continuity
+from tranrepl.publisher.postgres.slot import ReplicationSlot
 
 
 @pytest.fixture
@@ -206,6 +211,61 @@ def test_a_killed_delivery_goes_on_though_no_run_recorded_its_end(site: Site) ->
     insert(site, 10, 12, "after")
     run(site)
     assert site.differences() == []
+
+
+# Another job works meanwhile
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        "_holds_commit",
+        *(pytest.param(it, marks=pytest.mark.slow) for it in ("ready", "_proven_start", "_latest_snapshot")),
+    ],
+)
+def test_a_log_reader_that_goes_on_meanwhile_is_not_taken_for_a_log_that_went_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    insert(site, 1, 3, "before")
+    # Registered, and the slot stands before it.
+    assert ChildJob(LOG_READER, site, Failpoint.REGISTERED).killed()
+    insert(site, 4, 6, "meanwhile")
+
+    def other() -> None:
+        read_log_into_store(site).raise_error()
+
+    _do_before(monkeypatch, ReplicationSlot if look == "ready" else Continuity, look, other)
+    with suppress(FencedError, TransientError):
+        read_log_into_store(site).raise_error()
+    run(site)
+    assert site.differences() == []
+
+
+def test_a_snapshot_taken_meanwhile_is_not_taken_for_one_that_is_lost(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert(site, 1, 3, "before")
+
+    def other() -> None:
+        insert(site, 4, 6, "meanwhile")
+        assert command(site, tmp_path, "reinitialize", "-s", "reporting").status == 0
+
+    _do_before(monkeypatch, Continuity, "_latest_snapshot", other)
+    read_log_into_store(site).raise_error()
+    run(site)
+    assert site.differences() == []
+
+
+def _do_before(monkeypatch: pytest.MonkeyPatch, of: type, name: str, what: Callable[[], None]) -> None:
+    """Let something happen before the method is called for the first time."""
+    original = getattr(of, name)
+
+    def method(*given: object) -> object:
+        monkeypatch.undo()
+        what()
+        return original(*given)
+
+    monkeypatch.setattr(of, name, method)
 
 
 # A standby is promoted

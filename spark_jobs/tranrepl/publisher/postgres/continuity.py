@@ -41,8 +41,22 @@ class Continuity:
         Raises MustBeReinitializedError where what is registered is not of this log, or where log is lost that was not
         read; TransientError where the slot is in use.
         """
+        while True:
+            slot, registered = self.slot.ready(), self._registered()
+            try:
+                return self._continuation(slot)
+            except MustBeReinitializedError:
+                # Another log reader may register and advance between one look and the next, and both do not fit then.
+                self.registered.renew()
+                if self.slot.ready() == slot and self._registered() == registered:
+                    raise
+
+    def _registered(self) -> tuple[object, ...]:
+        known = self.registered
+        return known.position, known.start, known.timeline, known.last
+
+    def _continuation(self, slot: Slot) -> Continuation:
         self.require_history()
-        slot = self.slot.ready()
         if slot.confirmed_flush_lsn > lsn_of(self.registered.position):
             # Another log reader may have registered and advanced since; then it says so by now.
             self.registered.renew()
@@ -51,8 +65,9 @@ class Continuity:
         position = min(position, left_at or position)
         if slot.confirmed_flush_lsn > position:
             raise self._slot_is_ahead(slot, position)
-        start, end = self._proven_start(slot), flushed_to(self.session)
-        snapshot = self._latest_snapshot()
+        # In this order: a snapshot that is taken meanwhile is of log behind the end.
+        start, snapshot = self._proven_start(slot), self._latest_snapshot()
+        end = flushed_to(self.session)
         if snapshot is not None and snapshot > end:
             raise self._lost_snapshot(snapshot, f"ends at {lsn_text(end)}")
         if position > end:
