@@ -26,7 +26,7 @@ from airflow.utils.session import create_session
 from conftest import DatabaseFactory
 from support.checkout import CHECKOUT
 from support.databases import connection_environment
-from support.large_history import ROW_KEY, Size, make_large_history
+from support.large_history import ROW_KEY, Size, make_large_history, store_commands
 from support.monitor_schema import api_schema, assert_fits
 from support.site import execute
 from tranrepl.connections import Connection
@@ -63,6 +63,8 @@ _MOST_SECONDS = 1.5
 """Other processes may be at work: a third of it is what a page takes at most on a machine of its own."""
 _MOST_QUERIES = 20
 _LONG_CHARTS = ("?range=24h", "?range=7d", f"?range=30d&subscription={_SUBSCRIPTION}")
+_COMMANDS = ("/commands", "/commands?from=0x0000000000000320", "/commands?article=public.item_2", "/commands?article=x")
+_MOST_BATCHES_OF_A_PAGE = 50
 _SMALL = Size(articles=3, subscriptions=2, runs=40)
 
 
@@ -276,20 +278,30 @@ def _record_validation(connection: Connection, start: datetime, result: JobResul
 @pytest.mark.slow
 @pytest.mark.usefixtures("dags")
 def test_a_long_history_of_many_articles_is_shown_at_once(
-    database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection = database("monitored")
     _lead_to(connection, monkeypatch)
+    monkeypatch.setenv("AIRFLOW_CONN_SUBSCRIBER", next(iter(connection_environment([connection]).values())))
     make_large_history(connection, Size(articles=200, subscriptions=50, runs=100_000), NAME)
+    store_commands(connection, NAME, tmp_path, _MOST_BATCHES_OF_A_PAGE)
     with _client(ADMIN) as client:
-        pages = [*_PAGES, *_LONG_CHARTS, "/actions"]
+        pages = [*_PAGES, *_LONG_CHARTS, "/actions", *_COMMANDS]
         for address in ["/", *(f"/publication/{NAME}{it}" for it in pages)]:
-            with _counted_queries() as queries:
-                client.get(address)
-            seconds, cpu_seconds = map(min, zip(*(_timed(client, address) for _ in range(3)), strict=True))
-            assert cpu_seconds < _MOST_CPU_SECONDS, address
-            assert seconds < _MOST_SECONDS, address
-            assert len(queries) <= _MOST_QUERIES, address
+            _assert_is_shown_at_once(client, address)
+        assert "Next page" in client.get(f"/publication/{NAME}/commands").text
+        assert "None of the commands" in client.get(f"/publication/{NAME}{_COMMANDS[-1]}").text
+    with _client(VIEWER) as client:
+        _assert_is_shown_at_once(client, f"/publication/{NAME}/commands")
+
+
+def _assert_is_shown_at_once(client: TestClient, address: str) -> None:
+    with _counted_queries() as queries:
+        client.get(address)
+    seconds, cpu_seconds = map(min, zip(*(_timed(client, address) for _ in range(3)), strict=True))
+    assert cpu_seconds < _MOST_CPU_SECONDS, address
+    assert seconds < _MOST_SECONDS, address
+    assert len(queries) <= _MOST_QUERIES, address
 
 
 def _timed(client: TestClient, address: str) -> tuple[float, float]:

@@ -1,13 +1,18 @@
-"""A publication of many articles and subscriptions with a long history, made by SQL alone."""
+"""A publication of many articles and subscriptions with a long history, made by SQL, and commands of its store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.store_folders import write_folder
+from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 
 ROW_KEY = "471100815"
 """The key of the rows that errors are about."""
@@ -22,8 +27,8 @@ class Size:
 
 
 _PUBLICATION = """
-INSERT INTO mspublications (publication, publisher_db, slot_name, store)
-VALUES (%(name)s, 'shop', 'tranrepl_large', '/store/large')
+INSERT INTO mspublications (publication, publisher_db, slot_name, store, registered_to, publisher_system)
+VALUES (%(name)s, 'shop', 'tranrepl_large', '/store/large', decode('000000ffffffffff', 'hex'), '7')
 """
 _ARTICLES = """
 INSERT INTO msarticles (publication_id, source_owner, source_object, destination_owner, destination_object,
@@ -41,7 +46,7 @@ SELECT publication_id, 'shop_' || lpad(n::text, 3, '0'), 'copy_' || n, 'active'
   FROM mspublications, generate_series(1, %(subscriptions)s) n WHERE publication = %(name)s
 """
 # One batch, one run of the log reader, and one run of each subscription a minute or so: in most of them something.
-_SEQNO = "decode(lpad(to_hex({0} * 8), 32, '0'), 'hex')"
+_SEQNO = "decode(lpad(to_hex({0} * 8), 16, '0'), 'hex')"
 _BATCHES = f"""
 INSERT INTO msrepl_batches (publication_id, folder, first_xact_seqno, last_xact_seqno, first_commit_time,
                             last_commit_time, transactions, commands, log_bytes, entry_time)
@@ -114,3 +119,27 @@ def make_large_history(connection: Connection, size: Size, name: str) -> None:
         for statement in (_PUBLICATION, _ARTICLES, _SUBSCRIPTIONS, *agents):
             session.execute(statement, values)
         session.execute("ANALYZE")
+
+
+def store_commands(connection: Connection, name: str, store: Path, batches: int) -> None:
+    """Write the commands of the publication's first batches, of all its articles in turn, each half a kilobyte."""
+    with DistributionDatabase(connection) as database, database.transaction() as session:
+        session.exec_driver_sql("UPDATE mspublications SET store = %s WHERE publication = %s", (str(store), name))
+        record = database.publications.get(name)
+        articles = sorted(database.articles.by_id(record))
+    for number in range(1, batches + 1):
+        rows = [_command(number * 10 - 9 + at // 10, at % 10 + 1, articles[at % len(articles)]) for at in range(100)]
+        write_folder(str(store / f"batch_{number}"), pa.Table.from_pylist(rows, ROW_LAYOUT))
+
+
+def _command(transaction: int, command_id: int, article_id: int) -> dict[str, object]:
+    return {
+        "xact_seqno": (transaction * 8).to_bytes(XACT_SEQNO_BYTES, "big"),
+        "command_id": command_id,
+        "commit_time": datetime(2026, 3, 1, tzinfo=UTC),
+        "article_id": article_id,
+        "operation": Operation.INSERT,
+        "before": None,
+        "after": "\t".join([str(transaction), *["a value of some length"] * 19]),
+        "changed": None,
+    }

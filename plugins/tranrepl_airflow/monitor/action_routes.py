@@ -102,7 +102,8 @@ class ActionRoutes:
 
 def _failures(publication: MonitoredPublication, *, values: bool) -> tuple[list[Failure], str | None]:
     def asked(database: DistributionDatabase) -> list[Failure]:
-        return standing_failures(database, database.publications.get(publication.publication), texts=values)
+        database.publications.get(publication.publication)
+        return standing_failures(database, publication.publication, texts=values)
 
     found = ask_store(publication, asked)
     return ([], error_line(STORE, found)) if isinstance(found, ReplicationError) else (found, None)

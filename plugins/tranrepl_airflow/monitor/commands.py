@@ -119,8 +119,7 @@ class CommandsQuestion:
         return None
 
     def _page(self, choice: CommandChoice, failing: str | None, database: DistributionDatabase) -> CommandsAnswer:
-        record = database.publications.get(self.publication.publication)
-        failures = standing_failures(database, record, texts=self.values)
+        failures = standing_failures(database, self.publication.publication, texts=self.values)
         stopped = next((it for it in failures if it.subscription == failing and it.xact_seqno), None)
         if stopped is not None:
             choice = replace(choice, begin=_shortly_before(stopped))

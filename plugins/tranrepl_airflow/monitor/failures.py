@@ -1,21 +1,21 @@
-"""What deliveries stand at: errors that no later run has healed, and the transactions that are next."""
+"""What deliveries stand at: errors that are not healed, and the transactions that are next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 
 from pydantic import BaseModel
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.monitoring.publication import find_publication
+from tranrepl.distributor.monitoring.recorded_errors import RecordedError, standing_errors
 from tranrepl.distributor.stored_commands import first_transaction
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-
-WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
+from tranrepl_airflow.monitor.overview import WITHHELD
 
 
 class Failure(BaseModel):
-    """A subscription's newest error, where no later run has ended well."""
+    """A subscription's newest error, where it is not healed."""
 
     subscription: str
     time: datetime
@@ -27,25 +27,24 @@ class Failure(BaseModel):
     command_id: int | None
 
 
-def standing_failures(database: DistributionDatabase, record: PublicationRecord, *, texts: bool) -> list[Failure]:
+def standing_failures(database: DistributionDatabase, publication: str, *, texts: bool) -> list[Failure]:
     """Return the failures of all subscriptions, with what they say only where `texts`."""
-    return list(_failures(database, record, texts=texts))
+    with database.transaction() as connection:
+        record = find_publication(connection, publication)
+        errors = [] if record is None else standing_errors(connection, record)
+    return [_failure(it, texts=texts) for it in errors]
 
 
-def _failures(database: DistributionDatabase, record: PublicationRecord, *, texts: bool) -> Iterator[Failure]:
-    for subscription in database.subscriptions.living(record):
-        error = database.errors.last(record, subscription)
-        if error is None or database.history.ended_well_since(record, subscription, error):
-            continue
-        yield Failure(
-            subscription=subscription.subscription,
-            time=error.time,
-            text=error.report.message if texts else WITHHELD,
-            number=error.report.number,
-            article=error.report.article,
-            xact_seqno=error.report.xact_seqno,
-            command_id=error.report.command_id,
-        )
+def _failure(error: RecordedError, *, texts: bool) -> Failure:
+    return Failure(
+        subscription=error.subscription or "",
+        time=error.time,
+        text=error.text if texts else WITHHELD,
+        number=error.number,
+        article=error.article,
+        xact_seqno=None if error.xact_seqno is None else error.xact_seqno.removeprefix("0x"),
+        command_id=error.command_id,
+    )
 
 
 def next_transaction(database: DistributionDatabase, record: PublicationRecord, subscription: str) -> bytes | None:

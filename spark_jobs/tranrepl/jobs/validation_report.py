@@ -157,6 +157,9 @@ class SubscriptionValidation(BaseModel):
 PASSED = "Validation passed"
 """Beginning of the history's comment on a validation that compared contents. The words are those of error 20575."""
 
+COMPARED_ARTICLES = ": {} articles, "
+"""The part of such a comment that says of how many articles it is."""
+
 
 def passed_comments(validation: SubscriptionValidation) -> str:
     """Return what the history says of a validation that left nothing to do."""
@@ -171,4 +174,4 @@ def passed_comments(validation: SubscriptionValidation) -> str:
 
 def compared_articles(number: int) -> str:
     """Return the part of `passed_comments` that says of how many articles it is."""
-    return f": {number} articles, "
+    return COMPARED_ARTICLES.format(number)

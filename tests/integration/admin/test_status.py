@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import yaml
 
 from conftest import DatabaseFactory, DatabasesFactory
 from support.databases import connection_environment
-from support.observed import ITEM, distribution_rows, insert_transactions, watermark
+from support.observed import ITEM, distribution_rows, insert_transactions, stored_commands, watermark
 from support.proxy import Proxy
 from support.shell import Outcome, in_a_terminal, publication_file, typed
 from support.site import Site, execute
@@ -26,6 +27,8 @@ from support.spark_here import SparkHere
 from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import PublicationStatus, SubscriptionStatus, status
 from tranrepl.distribution.opening import open_distribution
+from tranrepl.distributor.monitoring.publication import find_publication
+from tranrepl.distributor.monitoring.recorded_errors import newest_errors, standing_errors
 from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
@@ -267,6 +270,21 @@ def test_a_run_that_ends_before_the_transaction_heals_nothing(site: Site) -> Non
     assert "subscription reporting: its last error is not healed" in _status(site).wrong
     found = _reporting(site)
     assert (found.state, found.last_error is not None and found.last_error.healed) == ("Not running", False)
+    assert _healed_as_monitored(site) == (False, False, False)
+    skip_transaction(site.topology, "reporting", bytes.fromhex(stored_commands(site)[-1].xact_seqno))
+    assert _healed_as_monitored(site) == (True, True, True)
+
+
+def _healed_as_monitored(site: Site) -> tuple[bool, bool, bool]:
+    """Return whether the last error of subscription reporting is healed in each of the monitor's lists."""
+    with site.topology.distributor() as database, database.transaction() as connection:
+        (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
+        last = next(it.last_error for it in overview.subscriptions if it.subscription == "reporting")
+        record = find_publication(connection, "purchasing")
+        assert last is not None
+        assert record is not None
+        listed = newest_errors(connection, record, 1, "reporting")[0].healed
+        return last.healed, listed, standing_errors(connection, record) == []
 
 
 def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: Site) -> None:
@@ -285,6 +303,7 @@ def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: S
         error = _reporting(site).last_error
         assert error is not None
         assert (error.number, error.healed) == (VALIDATION_FAILED, healed)
+        assert _healed_as_monitored(site) == (healed, healed, healed)
 
 
 def test_skipped_commands_are_counted_and_are_no_error(site: Site, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.selectable import LateralFromClause
 
 from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.healing import Aftermath, compared_all, ended_well, is_healed
 from tranrepl.distributor.tables import (
     RunStatus,
     SubscriptionStatus,
@@ -25,8 +26,8 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
+from tranrepl.errors import VALIDATION_FAILED
 
-_ENDED_WELL = (RunStatus.SUCCEED, RunStatus.IDLE)
 _NO_SEQNO = b""
 
 
@@ -41,7 +42,7 @@ class AgentRun:
 
 @dataclass(frozen=True, slots=True)
 class AgentError:
-    """The newest error of an agent. `healed`: a run that came after it ended well."""
+    """The newest error of an agent. `healed`: it is over (`healing`)."""
 
     time: datetime
     text: str
@@ -111,7 +112,7 @@ class Overview:
                     publisher_db=row.publisher_db,
                     store=row.store,
                     last_run=_run(row),
-                    last_error=_error(row),
+                    last_error=_error(row, Aftermath(row.good_time)),
                     stored_commands=int(row.stored),
                     subscriptions=subscriptions[row.publication_id],
                 )
@@ -149,12 +150,13 @@ class _Reading:
         found: dict[int, list[SubscriptionOverview]] = defaultdict(list)
         for row in self.connection.execute(self._subscriptions()):
             mine = latencies.get(row.subscription_id, {})
+            since = Aftermath(row.good_time, row.validated_time, bytes(row.watermark), row.undelivered > 0)
             found[row.publication_id].append(
                 SubscriptionOverview(
                     subscription=row.subscription,
                     status=SubscriptionStatus(row.status),
                     last_run=_run(row),
-                    last_error=_error(row),
+                    last_error=_error(row, since),
                     backlog=Backlog(int(row.undelivered), row.since),
                     delivery_rate=row.delivery_rate,
                     latency_ms=row.delivery_latency,
@@ -186,12 +188,14 @@ class _Reading:
         publications = mssubscriptions.join(
             mspublications, mspublications.c.publication_id == subscription.publication_id
         )
-        joined = _joined(publications, newest, delivered, known, error, good)
+        validated = _newest_validation(mine, error)
+        joined = _joined(publications, newest, delivered, known, error, good, validated)
         return (
             sa.select(subscription.publication_id, subscription.subscription_id, subscription.subscription)
             .add_columns(subscription.status, delivered.c.delivery_rate, delivered.c.delivery_latency)
             .add_columns(*_columns_of_run(newest), backlog.c.undelivered, backlog.c.since)
-            .add_columns(*_columns_of_error(error, good))
+            .add_columns(*_columns_of_error(error, good), watermark.label("watermark"))
+            .add_columns(validated.c.time.label("validated_time"))
             .select_from(joined.join(backlog, sa.true()))
             .where(mspublications.c.publication.in_(self.names))
             .order_by(subscription.subscription)
@@ -223,15 +227,20 @@ def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newe
 
 def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElement[bool]) -> LateralFromClause:
     errors = msrepl_errors.c
-    rows = sa.select(errors.time, errors.error_text, errors.xact_seqno).where(
-        errors.publication_id == publication_id, chosen
-    )
-    return rows.where(~errors.skipped).order_by(errors.id.desc()).limit(1).lateral("error")
+    mine = sa.and_(errors.publication_id == publication_id, chosen, ~errors.skipped)
+    rows = sa.select(errors.time, errors.error_code, errors.error_text, errors.xact_seqno).where(mine)
+    return rows.order_by(errors.id.desc()).limit(1).lateral("error")
 
 
 def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> LateralFromClause:
-    """Return the newest run that ended well: an error before it is healed."""
-    return _newest(history, mine & history.c.error_id.is_(None) & history.c.runstatus.in_(_ENDED_WELL), "good")
+    return _newest(history, mine & ended_well(history), "good")
+
+
+def _newest_validation(mine: sa.ColumnElement[bool], error: LateralFromClause) -> LateralFromClause:
+    """Return the newest validation that passed since the error, where that is a validation's; otherwise none."""
+    history = msdistribution_history
+    since = error.c.error_code.startswith(VALIDATION_FAILED) & (history.c.time > error.c.time)
+    return _newest(history, mine & since & compared_all(history), "validated")
 
 
 def _joined(table: sa.FromClause, *each: LateralFromClause) -> sa.FromClause:
@@ -245,17 +254,17 @@ def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
 
 
 def _columns_of_error(error: LateralFromClause, good: LateralFromClause) -> list[sa.ColumnElement[Any]]:
-    healed = sa.func.coalesce(good.c.time > error.c.time, sa.false())
-    seqno = error.c.xact_seqno.label("error_seqno")
-    return [error.c.time.label("error_time"), error.c.error_text, seqno, healed.label("healed")]
+    own = [error.c.time.label("error_time"), error.c.xact_seqno.label("error_seqno")]
+    return [*own, error.c.error_code, error.c.error_text, good.c.time.label("good_time")]
 
 
 def _run(row: sa.Row[Any]) -> AgentRun | None:
     return None if row.runstatus is None else AgentRun(RunStatus(row.runstatus), row.time, row.comments)
 
 
-def _error(row: sa.Row[Any]) -> AgentError | None:
+def _error(row: sa.Row[Any], since: Aftermath) -> AgentError | None:
     if row.error_time is None:
         return None
     seqno = None if row.error_seqno is None else bytes(row.error_seqno)
-    return AgentError(row.error_time, row.error_text, seqno, row.healed)
+    healed = is_healed(row.error_time, row.error_code, seqno, since)
+    return AgentError(row.error_time, row.error_text, seqno, healed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,15 +10,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.healing import Aftermath, compared_all, ended_well, is_healed
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
+from tranrepl.distributor.monitoring.watermarks import known_watermarks
 from tranrepl.distributor.tables import (
-    RunStatus,
+    SubscriptionStatus,
     msdistribution_history,
     mslogreader_history,
+    msrepl_batches,
     msrepl_errors,
     mssubscriptions,
 )
-from tranrepl.errors import ErrorKind
+from tranrepl.errors import VALIDATION_FAILED, ErrorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class RecordedError:
     skipped: bool
     """Whether the command was left out, as `skip_errors` says."""
     healed: bool
-    """Whether a run of the agent that came after it ended well."""
+    """Whether it is over (`tranrepl.distributor.database.healing`)."""
 
 
 def newest_errors(
@@ -59,32 +63,79 @@ def newest_errors(
         query = query.where(errors.subscription == subscription)
     if before is not None:
         query = query.where(errors.id < before)
-    last_good = _last_good(connection, record)
-    rows = connection.execute(query.order_by(errors.id.desc()).limit(count))
-    return [_error(row, last_good.get(row.subscription)) for row in rows]
+    return _errors(connection, record, query.order_by(errors.id.desc()).limit(count))
 
 
-def _last_good(connection: sa.Connection, record: MonitoredRecord) -> Mapping[str | None, datetime]:
-    """Return when the newest run that ended well did, of each subscription and, under None, of the log reader."""
-    distribution, reader = msdistribution_history.c, mslogreader_history.c
-    of_subscription = _newest_good(
-        msdistribution_history, distribution.subscription_id == mssubscriptions.c.subscription_id
+def standing_errors(connection: sa.Connection, record: MonitoredRecord) -> Sequence[RecordedError]:
+    """Return the newest error of each subscription that is not deactivated, where it is not healed; by their names."""
+    errors = msrepl_errors.c
+    living = [it.subscription for it in record.subscriptions.values() if it.status is not SubscriptionStatus.INACTIVE]
+    mine = sa.and_(errors.publication_id == record.publication_id, errors.subscription.in_(living), ~errors.skipped)
+    newest = sa.select(sa.func.max(errors.id)).where(mine).group_by(errors.subscription)
+    query = sa.select(msrepl_errors).where(errors.id.in_(newest)).order_by(errors.subscription)
+    return [it for it in _errors(connection, record, query) if not it.healed]
+
+
+def _errors(connection: sa.Connection, record: MonitoredRecord, query: sa.Select[Any]) -> Sequence[RecordedError]:
+    rows = connection.execute(query).all()
+    since = _aftermath(connection, record, rows)
+    return [_error(row, since[row.subscription]) for row in rows]
+
+
+def _aftermath(
+    connection: sa.Connection, record: MonitoredRecord, rows: Sequence[sa.Row[Any]]
+) -> Mapping[str | None, Aftermath]:
+    """Return where each subscription stands and, under None, the log reader."""
+    found: dict[str | None, Aftermath] = defaultdict(lambda: Aftermath(None))
+    of_reader = _newest_good(mslogreader_history, mslogreader_history.c.publication_id == record.publication_id)
+    found[None] = Aftermath(connection.scalar(of_reader))
+    stored_to = connection.scalar(
+        sa.select(msrepl_batches.c.last_xact_seqno)
+        .where(msrepl_batches.c.publication_id == record.publication_id)
+        .order_by(msrepl_batches.c.last_xact_seqno.desc())
+        .limit(1)
     )
-    query = sa.select(mssubscriptions.c.subscription, of_subscription.scalar_subquery().label("time")).where(
+    good, validated = _last_good(connection, record), _last_validated(connection, record, rows)
+    for number, mark in known_watermarks(connection, record).items():
+        has_undelivered = stored_to is not None and bytes(stored_to) > mark.xact_seqno
+        since = Aftermath(good.get(number), validated.get(number), mark.xact_seqno, has_undelivered)
+        found[record.name_of(number)] = since
+    return found
+
+
+def _last_good(connection: sa.Connection, record: MonitoredRecord) -> Mapping[int, datetime]:
+    of_subscription = _newest_good(
+        msdistribution_history, msdistribution_history.c.subscription_id == mssubscriptions.c.subscription_id
+    )
+    query = sa.select(mssubscriptions.c.subscription_id, of_subscription.scalar_subquery().label("time")).where(
         mssubscriptions.c.publication_id == record.publication_id
     )
-    found = {row.subscription: row.time for row in connection.execute(query)}
-    found[None] = connection.scalar(_newest_good(mslogreader_history, reader.publication_id == record.publication_id))
-    return {name: time for name, time in found.items() if time is not None}
+    return {row.subscription_id: row.time for row in connection.execute(query)}
 
 
-def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> sa.Select[tuple[datetime]]:
-    well = history.c.runstatus.in_((RunStatus.SUCCEED, RunStatus.IDLE))
-    chosen = sa.select(history.c.time).where(mine, well, history.c.error_id.is_(None))
-    return chosen.order_by(history.c.time.desc()).limit(1)
+def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> sa.Select[datetime]:
+    return sa.select(history.c.time).where(mine, ended_well(history)).order_by(history.c.time.desc()).limit(1)
 
 
-def _error(row: sa.Row[Any], last_good: datetime | None) -> RecordedError:
+def _last_validated(
+    connection: sa.Connection, record: MonitoredRecord, rows: Sequence[sa.Row[Any]]
+) -> Mapping[int, datetime]:
+    """Return when a validation of all articles last passed, of the subscriptions whose errors a validation reported."""
+    failed = [it for it in rows if (it.error_code or "").startswith(VALIDATION_FAILED)]
+    if not failed:
+        return {}
+    history = msdistribution_history.c
+    numbers = {record.number_of(it.subscription) for it in failed}
+    query = sa.select(history.subscription_id, sa.func.max(history.time).label("time")).where(
+        history.subscription_id.in_(numbers),
+        history.time > min(it.time for it in failed),
+        compared_all(msdistribution_history),
+    )
+    return {row.subscription_id: row.time for row in connection.execute(query.group_by(history.subscription_id))}
+
+
+def _error(row: sa.Row[Any], since: Aftermath) -> RecordedError:
+    seqno = None if row.xact_seqno is None else bytes(row.xact_seqno)
     return RecordedError(
         id=row.id,
         time=row.time,
@@ -94,9 +145,9 @@ def _error(row: sa.Row[Any], last_good: datetime | None) -> RecordedError:
         text=row.error_text,
         article=row.article,
         key=row.row_key,
-        xact_seqno=seqno_text(row.xact_seqno),
+        xact_seqno=seqno_text(seqno),
         command_id=row.command_id,
         command=row.command,
         skipped=row.skipped,
-        healed=last_good is not None and last_good > row.time,
+        healed=is_healed(row.time, row.error_code, seqno, since),
     )
