@@ -279,9 +279,8 @@ def _healed_as_monitored(site: Site) -> tuple[bool, bool, bool]:
     """Return whether the last error of subscription reporting is healed in each of the monitor's lists."""
     with site.topology.distributor() as database, database.transaction() as connection:
         (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
-        last = next(it.last_error for it in overview.subscriptions if it.subscription == "reporting")
+        (last,) = [it.last_error for it in overview.subscriptions if it.subscription == "reporting" and it.last_error]
         record = find_publication(connection, "purchasing")
-        assert last is not None
         assert record is not None
         listed = newest_errors(connection, record, 1, "reporting")[0].healed
         return last.healed, listed, standing_errors(connection, record) == []
