@@ -14,8 +14,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from tranrepl.distribution.agent import is_deliverable
+from tranrepl.distribution.draining import DistributionJob, with_sequences
 from tranrepl.distribution.driver_connection import DriverAddress, DriverConnectionServer
-from tranrepl.distribution.job import DistributionJob, with_sequences
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.resident_task import Ending, ResidentDelivery, Why
 from tranrepl.distribution.spark_tasks import driver_addresses

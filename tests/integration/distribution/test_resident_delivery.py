@@ -29,7 +29,7 @@ from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.skip_and_retry import retry_from_transaction, skip_transaction
 from tranrepl.admin.trace import post_token
 from tranrepl.distribution import resident, resident_task
-from tranrepl.distribution.job import DistributionJob
+from tranrepl.distribution.draining import DistributionJob
 from tranrepl.distribution.resident_task import Why
 from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ErrorKind
 from tranrepl.failpoint import Failpoint

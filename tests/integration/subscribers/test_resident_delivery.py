@@ -15,7 +15,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import Site as End
 from tranrepl.distribution import resident_task
-from tranrepl.distribution.job import DistributionJob
+from tranrepl.distribution.draining import DistributionJob
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.jobs.results import JobResult
 
