@@ -14,6 +14,7 @@ from tranrepl.distribution import delivery
 from tranrepl.errors import FencedError, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.snapshot import initialization
+from tranrepl.subscriber.generic import snapshot as generic_loading
 from tranrepl.subscriber.postgres import snapshot as loading
 
 _MOST_TURNS = 8
@@ -43,7 +44,7 @@ def racing_statements(
                 if race.read_log:
                     site.read_log().raise_error()
 
-        for module in (initialization, loading, delivery):
+        for module in (initialization, loading, generic_loading, delivery):
             patch.setattr(module, "reach", reach)
         yield
         assert reached, race

@@ -37,6 +37,15 @@ def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]
             _require_labels(publisher, it, table)
 
 
+def require_labels(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:
+    """Raise TransientError where the labels of a published column's type are others than those that are registered."""
+    followed = [it for it in articles if it.article.definition is not None and it.article.definition.enumerated]
+    tables = publisher.describe([it.article.source for it in followed]) if followed else {}
+    for it in followed:
+        if it.article.source in tables:
+            _require_labels(publisher, it, tables[it.article.source])
+
+
 def _require_columns(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
     known = {column.ordinal for column in it.article.columns}
     added = [column.name for column in table.publishable() if column.ordinal not in known]

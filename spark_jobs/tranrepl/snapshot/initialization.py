@@ -34,7 +34,7 @@ from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
 from tranrepl.publisher.snapshot import Snapshot, TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
-from tranrepl.snapshot.definitions import bring_to_definitions, require_registered
+from tranrepl.snapshot.definitions import bring_to_definitions, require_labels, require_registered
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.ranges import range_bytes
 from tranrepl.subscriber.registry import dialect_of
@@ -143,7 +143,7 @@ class _Loading:
             for it in plan.articles:
                 by_name[it.name] = holder.ranges(it.article, None if it.name in order.at_once else each)
             self._ranges = [it for ranges in by_name.values() for it in ranges]
-            with self._reporting():
+            with self._same_labels(), self._reporting():
                 for level in order.levels:
                     self._load([it for name in level for it in by_name[name]])
         return fence
@@ -201,6 +201,20 @@ class _Loading:
             return ErrorReport(kind=ErrorKind.TRANSIENT, message=str(error))
         errors = [it.error for it in answers if it.error is not None]
         return next((it for it in errors if not may_pass(it)), errors[0] if errors else None)
+
+    @contextmanager
+    def _same_labels(self) -> Iterator[None]:
+        """Raise TransientError where labels were renamed while rows were copied: no lock of a table keeps a label, and
+        a server writes the one of now, whatever snapshot the row is of."""
+        plan = self.plan
+        try:
+            yield
+        except ReplicationError:
+            if plan.request.publication.replicate_ddl:
+                require_labels(plan.publisher, plan.articles)
+            raise
+        if plan.request.publication.replicate_ddl:
+            require_labels(plan.publisher, plan.articles)
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:

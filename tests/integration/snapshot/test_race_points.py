@@ -12,6 +12,8 @@ from support.equality import differing_rows
 from support.site import Site
 from support.snapshot_races import Race, racing_statements, run_until_settled
 from support.spark_here import SparkHere
+from support.subscribers import sqlite_execute
+from tranrepl.connections import Connection
 from tranrepl.errors import TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
@@ -40,12 +42,16 @@ _CHANGES = {
 
 
 def _site(databases: DatabasesFactory, tmp_path: Path, *tables: str) -> Site:
-    articles = [{"source": f"public.{it}", "pre_creation_cmd": "truncate"} for it in tables]
-    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
-    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
+    site = _site_of(databases, tmp_path, *tables)
     for table in tables:
         site.at_publisher(f"CREATE TABLE {table} ({_COLUMNS})", _FILL.format(table))
     return site
+
+
+def _site_of(databases: DatabasesFactory, tmp_path: Path, *tables: str, **settings: str) -> Site:
+    articles = [{"source": f"public.{it}", "pre_creation_cmd": "truncate", **settings} for it in tables]
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    return Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
 
 
 _FILL = "INSERT INTO {} SELECT n, 'note ' || n, n, 's' FROM generate_series(1, 50) n"
@@ -125,3 +131,33 @@ def test_a_table_dropped_while_it_is_copied_and_created_again_is_published_by_se
     run_until_settled(site)
     assert differing_rows(site) == {}
     assert site.at_subscriber("SELECT id FROM t ORDER BY id") == [(1001,), (1002,)]
+
+
+_ALL_POINTS = tuple(
+    pytest.param(it, marks=() if it.point is Failpoint.RANGE_COMMITTED else pytest.mark.slow) for it in _RACES[:5]
+)
+
+
+@pytest.mark.parametrize("race", _ALL_POINTS)
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("sqlite", marks=pytest.mark.slow)])
+def test_labels_renamed_at_any_point_are_the_same_at_both_ends(
+    race: Race, kind: str, databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lock of a table keeps a label, and each COPY writes those of now: here two take turns."""
+    enum, tables = "CREATE TYPE mood AS ENUM ('sad', 'glad')", ("first", "second")
+    fill = "INSERT INTO {} SELECT n, (ARRAY['sad', 'glad'])[n % 2 + 1]::mood FROM generate_series(1, 9) n"
+    site = _site_of(databases, tmp_path, *tables, ins_cmd="SQL", upd_cmd="SQL", del_cmd="SQL")
+    site.at_publisher(enum, *(f"CREATE TABLE {it} (id int PRIMARY KEY, mood mood)" for it in tables))
+    site.at_publisher(*(fill.format(it) for it in tables))
+    site.at_subscriber(enum)
+    file = str(tmp_path / "subscriber.db")
+    if kind == "sqlite":
+        site.connections["subscriber"] = Connection(connection_id="subscriber", kind="sqlite", database=file)
+    site.set_up()
+    renames = (("sad", "blue"), ("glad", "sad"), ("blue", "glad"))
+    statements = [f"ALTER TYPE mood RENAME VALUE '{before}' TO '{now}'" for before, now in renames]
+    with racing_statements(site, race, [*statements, "INSERT INTO second VALUES (10, 'sad')"], monkeypatch):
+        run_until_settled(site)
+    at_subscriber = site.at_subscriber if kind == "postgres" else sqlite_execute(file)
+    for it in tables:
+        assert at_subscriber(f"SELECT * FROM {it} ORDER BY id") == site.at_publisher(f"SELECT * FROM {it} ORDER BY id")

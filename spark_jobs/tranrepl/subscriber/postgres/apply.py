@@ -80,7 +80,9 @@ class PostgresApplier:
         self._altered: list[TableName] = []
         self._attempts = BulkAttempts(self._bulk, self._why_undone)
         self._scripts = ScriptApply(session, self._where)
-        self._schema = SchemaChangeApply(session, key, self._where, connect, rows_are_copied=options.rows_are_copied)
+        self._schema = SchemaChangeApply(
+            session, key, self._where, connect, articles, rows_are_copied=options.rows_are_copied
+        )
 
     @property
     def bulk_operations(self) -> Mapping[int, Operations]:

@@ -5,10 +5,11 @@ Source: PostgreSQL documentation, `ALTER TYPE`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from psycopg import sql
 
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import LabelAction, LabelChange, SchemaChange
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.postgres.procedures import trusted
@@ -23,6 +24,29 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_locks
                 WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'object' AND mode = 'ExclusiveLock' AND granted
                   AND classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND objid = pg_catalog.to_regtype(%s))
 """
+
+
+def without_made(change: SchemaChange, new: RegisteredArticle, others: Sequence[RegisteredArticle]) -> SchemaChange:
+    """Return the change to the `new` definition without what it does to labels that was done with one of the other
+    articles, which have the type too and may be ahead, as where this one waited for a snapshot.
+
+    The names at the Subscriber do not tell that where labels took turns.
+    """
+    if new.definition is None or not change.labels:
+        return change
+    own = new.definition.renamed_labels
+    numbers = {of.name: number for number, of in new.definition.enumerated.items()}
+    made = [it for of in others if of.definition is not None for it in of.definition.renamed_labels]
+    since = {(it.type_oid, it.label) for it in made if it not in own}
+
+    def is_made(label: LabelChange) -> bool:
+        number = numbers.get(label.type_name)
+        if label.action is LabelAction.ADD:
+            return (number, label.label) in since
+        renames = [it for it in own if (it.type_oid, it.label, it.new_label) == (number, label.label, label.new_label)]
+        return bool(renames) and renames[-1] in made
+
+    return change.model_copy(update={"labels": tuple(it for it in change.labels if not is_made(it))})
 
 
 def alters_a_type(session: Session, change: SchemaChange) -> bool:

@@ -7,12 +7,14 @@ Source: PostgreSQL documentation, `ALTER TABLE`, `ALTER TYPE`, `SET CONSTRAINTS`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import psycopg
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, translate, translated_errors
@@ -20,7 +22,7 @@ from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.postgres.altered_table import PostgresTable
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets
-from tranrepl.subscriber.postgres.enum_labels import add_labels, alters_a_type, rename_labels
+from tranrepl.subscriber.postgres.enum_labels import add_labels, alters_a_type, rename_labels, without_made
 from tranrepl.subscriber.postgres.key_change import change_key
 from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
@@ -47,10 +49,13 @@ class SchemaChangeApply:
         key: SubscriptionKey,
         where: str,
         connect: Callable[[], Session],
+        articles: Mapping[int, RegisteredArticle],
         *,
         rows_are_copied: bool = False,
     ) -> None:
-        """Set where they are applied; `connect` opens another session, in autocommit."""
+        """Set where they are applied; `connect` opens another session, in autocommit. `articles` have the definitions
+        by `article_id`."""
+        self._articles = articles
         self._rows_are_copied = rows_are_copied
         self._session = session
         self._key = key
@@ -72,7 +77,7 @@ class SchemaChangeApply:
             return
         self._said += told(step, self._where)
         if step.new is not None:
-            self._alter(step)
+            self._alter(step, recorded)
         with translated_errors(self._where):
             self._definitions.move(step.old, step.new)
 
@@ -81,8 +86,8 @@ class SchemaChangeApply:
         said, self._said = self._said, []
         return said
 
-    def _alter(self, step: SchemaStep) -> None:
-        self._change_labels(step)
+    def _alter(self, step: SchemaStep, recorded: Mapping[str, int]) -> None:
+        self._change_labels(step, recorded)
         if step.change.columns or step.change.partitions or step.change.rows_unknown is not None:
             self._alter_table(step)
         self._renew_procedures(step)
@@ -103,22 +108,25 @@ class SchemaChangeApply:
             self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
             self._session.execute("SET CONSTRAINTS ALL DEFERRED")
 
-    def _change_labels(self, step: SchemaStep) -> None:
-        if not step.change.labels:
+    def _change_labels(self, step: SchemaStep, recorded: Mapping[str, int]) -> None:
+        if step.new is None or not step.change.labels:
             return
+        mine = (step.old.article_id, step.new.article_id)
+        others = [self._articles[it] for it in recorded.values() if it in self._articles and it not in mine]
+        change = without_made(step.change, step.new, others)
         with translated_errors(self._where):
-            if alters_a_type(self._session, step.change):
-                self._said += [f"{self._where}: {it}" for it in add_labels(self._session, step.change)]
+            if alters_a_type(self._session, change):
+                self._said += [f"{self._where}: {it}" for it in add_labels(self._session, change)]
             else:
-                self._add_labels_before(step)
+                self._add_labels_before(change)
         with translated_errors(self._where):
-            self._said += [f"{self._where}: {it}" for it in rename_labels(self._session, step.change)]
+            self._said += [f"{self._where}: {it}" for it in rename_labels(self._session, change)]
 
-    def _add_labels_before(self, step: SchemaStep) -> None:
+    def _add_labels_before(self, change: SchemaChange) -> None:
         """Add labels in a commit of their own: none can be used in the transaction that adds it."""
         with self._connect() as other:
             other.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{int(_LOCK_SECONDS * 1000)}ms"])
-            self._said += [f"{self._where}: {it}" for it in add_labels(other, step.change)]
+            self._said += [f"{self._where}: {it}" for it in add_labels(other, change)]
 
     def _settle_constraints(self, step: SchemaStep) -> None:
         """Let deferred constraints be checked now: a table with checks pending cannot be altered."""
