@@ -10,6 +10,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from tranrepl.admin.changed_articles import changed_articles, changed_definitions, pass_to_definitions
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
+from tranrepl.admin.old_commands import refuse_old_commands
 from tranrepl.admin.recorded_definitions import standing_articles
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
@@ -57,6 +58,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.
                 publisher.require_kept()
             dropped = _dropped(topology, database, record)
+            refuse_old_commands(topology, database, record, articles)
             changed = changed_articles(topology, database, record, changed_definitions(known, articles))
             unknown = {it.source: why for it in articles if (why := _why_unknown(it, known)) is not None}
             changed.refuse_renamed_columns(_loaded_anew(publication, unknown))
