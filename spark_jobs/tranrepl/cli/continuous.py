@@ -134,8 +134,6 @@ class _Agents:
     stay: Stay
     snapshots: dict[str, JobResult]
     """What snapshots were taken, by step."""
-    said: dict[str, str] = field(default_factory=dict)
-    """The last error of each agent: it is said once."""
 
     def read(self) -> JobResult:
         """Keep the log reader up."""
@@ -195,9 +193,7 @@ class _Agents:
         then = "waiting, then trying again"
         if name != LOG_READER and may_succeed_serially(error):
             then = "trying again over a single connection"
-        self.display.say(name, f"{error.kind} error")
-        if self.said.get(name) != error.message:
-            self.said[name] = error.message
+        if self.display.fails(name, f"{error.kind} error", error.message):
             err.print(f"{name}: {escape(error.message)}: {then}", highlight=False)
 
     def _ended(self, name: str, result: JobResult) -> JobResult:

@@ -18,6 +18,7 @@ from rich.table import Table
 from tranrepl.admin.run import LOG_READER
 from tranrepl.cli.output import counted
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.topology import Topology
 
@@ -25,6 +26,7 @@ _LINE_EVERY_SECONDS = 10.0
 _LOOKED_EVERY_SECONDS = 1.0
 _RATE_OVER_SECONDS = 10.0
 _WAITED_SECONDS = 2.0
+_GETS_ON = (RunStatus.IN_PROGRESS, RunStatus.SUCCEED, RunStatus.IDLE)
 NOT_KNOWN = "-"
 
 
@@ -39,6 +41,10 @@ class AgentDisplay:
     latency_ms: int | None = None
     backlog: int | None = None
     """None for the log reader, which does not know it without reading."""
+    failed_at: datetime | None = None
+    """When the error came that it has not got over yet."""
+    error: str = ""
+    """That error, or the last one."""
     _run: int | None = None
     _commands_of_run: int = 0
     _counts: list[tuple[float, int]] = field(default_factory=list)
@@ -53,6 +59,19 @@ class AgentDisplay:
         self._counts.append((now, self.commands))
         while len(self._counts) > 2 and now - self._counts[1][0] >= _RATE_OVER_SECONDS:
             self._counts.pop(0)
+
+    def fails(self, error: str) -> bool:
+        """Note an error; return whether it is another one than before, or the first since the agent went on."""
+        is_known = self.failed_at is not None and self.error == error
+        self.failed_at, self.error = datetime.now(UTC), error
+        return not is_known
+
+    def goes_on(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a job that began after an error is the first to get on, as its history row says."""
+        if self.failed_at is None or row["start_time"] < self.failed_at or row["runstatus"] not in _GETS_ON:
+            return False
+        self.failed_at = None
+        return True
 
     @property
     def rate(self) -> float:
@@ -87,11 +106,19 @@ class ContinuousDisplay:
         with self._lock:
             self.agents[name].state = state
 
-    def show(self, name: str, row: Mapping[str, Any], backlog: int | None, now: float) -> None:
-        """Take an agent's newest history row and its backlog, at a time in seconds."""
+    def fails(self, name: str, state: str, error: str) -> bool:
+        """Say that an agent met an error; return whether that is news."""
+        with self._lock:
+            self.agents[name].state = state
+            return self.agents[name].fails(error)
+
+    def show(self, name: str, row: Mapping[str, Any], backlog: int | None, now: float) -> bool:
+        """Take an agent's newest history row and its backlog, at a time in seconds. Return whether it has just got over
+        an error."""
         with self._lock:
             self.agents[name].show(row, now)
             self.agents[name].backlog = backlog
+            return self.agents[name].goes_on(row)
 
     def table(self) -> Table:
         """Return the table as it is now."""
@@ -113,7 +140,7 @@ def showing_agents(console: Console, names: list[str], topology: Topology) -> It
     """Show how agents get on, as their history says, until it is over."""
     display, over = ContinuousDisplay(names), Event()
     every = _LOOKED_EVERY_SECONDS if console.is_terminal else _LINE_EVERY_SECONDS / 2
-    threads = [Thread(target=_follow, args=[_Histories(topology), display, over, every], daemon=True)]
+    threads = [Thread(target=_follow, args=[_Histories(topology, console), display, over, every], daemon=True)]
     if not console.is_terminal:
         threads.append(Thread(target=_print_lines, args=[console, display, over], daemon=True))
     for it in threads:
@@ -148,6 +175,7 @@ class _Histories:
     """What the distribution database says of agents. A reading that fails is left out."""
 
     topology: Topology
+    console: Console
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @cached_property
@@ -167,8 +195,10 @@ class _Histories:
                 backlog = self._backlog(name)
             row: Mapping[str, Any] | None = self.database.history.newest(self._record, subscription)
             # The job notes its start by this machine's clock.
-            if row is not None and row["start_time"] >= self.since:
-                display.show(name, row, backlog, time.monotonic())
+            if row is None or row["start_time"] < self.since:
+                return
+            if display.show(name, row, backlog, time.monotonic()):
+                self.console.print(f"{name}: goes on", highlight=False, markup=False)
 
     def _backlog(self, name: str) -> int | None:
         (overview,) = self.database.overview.of([self.topology.publication.publication], timedelta(minutes=1), 1)

@@ -124,6 +124,8 @@ class ResidentLogReader:
                 self._result = self._result.plus(reader.result)
             if last:
                 return None
+            # It has got that far, also where there was nothing to read.
+            self._record_progress_of(JobResult())
             following = self._following(opened, reader)
             if following is None:
                 self._wait_for_changes(opened)

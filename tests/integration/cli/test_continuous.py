@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from support.continuous_run import running_continuously, written
 from support.observed import assert_each_change_was_made_once, audited_site, distribution_rows, wait_until
 from support.process_table import descendants, lives
 from support.site import Site
+from support.three_servers import three_servers
 
 pytestmark = pytest.mark.submit
 
@@ -88,3 +91,50 @@ def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) != 0
     wait_until(lambda: not any(lives(it) for it in started))
+
+
+@pytest.mark.slow
+@pytest.mark.new_sessions
+def test_agents_go_on_by_themselves_after_each_database_was_away(server_folder: Path, tmp_path: Path) -> None:
+    with three_servers(server_folder / "away") as servers:
+        site = audited_site(servers.databases, tmp_path / "store", step=None)
+        file = written(site, tmp_path, polling_interval=0.2)
+        with (tmp_path / "output").open("wb") as output, running_continuously(site, file, output) as process:
+            _arrives(site, 1, process)
+            _without(servers.publisher.kill, servers.publisher.start, ["log reader"], tmp_path)
+            _arrives(site, 2, process)
+            both = ["log reader", "reporting"]
+            _without(servers.distribution.stop, servers.distribution.start, both, tmp_path)
+            _arrives(site, 3, process)
+
+            def end_subscriber() -> None:
+                servers.subscriber.kill()
+                site.at_publisher("UPDATE item SET note = 'while it was away'")
+
+            _without(end_subscriber, servers.subscriber.start, ["reporting"], tmp_path)
+            _arrives(site, 4, process)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0, _said(tmp_path)
+        assert_each_change_was_made_once(site)
+
+
+def _without(end: Callable[[], None], start: Callable[[], object], agents: list[str], folder: Path) -> None:
+    """End a server, and start it again when the agents have tried again some times. Each says it once, and that it goes
+    on."""
+    before = _said(folder)
+
+    def said() -> list[str]:
+        return _said(folder).removeprefix(before).splitlines()
+
+    end()
+    wait_until(
+        lambda: all(any(it.startswith(f"{name}: ") and "trying again" in it for it in said()) for name in agents)
+    )
+    time.sleep(4)
+    start()
+    wait_until(lambda: all(f"{name}: goes on" in said() for name in agents))
+    assert len([it for it in said() if "Connection refused" in it]) <= len(agents)
+
+
+def _has_failed(name: str, said: list[str]) -> bool:
+    return any(it.startswith(f"{name}: ") and "trying again" in it for it in said)

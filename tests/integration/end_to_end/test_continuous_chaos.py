@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -26,7 +26,7 @@ from support.child_job import DISTRIBUTION, LOG_READER, ChildJob, JobKilledError
 from support.comparison import compare
 from support.continuous_run import start_continuously, written
 from support.databases import Databases
-from support.embedded_postgres import PostgresServer, ServerSettings
+from support.embedded_postgres import PostgresServer
 from support.observed import (
     AUDIT,
     ITEM,
@@ -36,6 +36,7 @@ from support.observed import (
 )
 from support.process_table import command_of, descendants, kill, lives
 from support.site import Site, execute
+from support.three_servers import ThreeServers, three_servers
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
 
@@ -52,37 +53,21 @@ _COUNT = "SELECT count(*), sum(xact) FROM item"
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Each database at a server of its own, but for the archive, which is at the Subscriber's."""
+    """The archive is at the Subscriber's server."""
 
-    publisher: PostgresServer
-    subscriber: PostgresServer
-    distribution: PostgresServer
-    databases: Databases
+    servers: ThreeServers
     archive: Connection
 
     @property
-    def servers(self) -> list[PostgresServer]:
-        return [self.publisher, self.subscriber, self.distribution]
+    def databases(self) -> Databases:
+        return self.servers.databases
 
 
 @pytest.fixture
 def ends(server_folder: Path) -> Iterator[_Ends]:
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(PostgresServer(ServerSettings(server_folder / f"chaos_{role}", fsync=False)))
-            for role in ("publisher", "subscriber", "distribution")
-        ]
-        for server, role in zip(servers, ("publisher", "subscriber", "distribution"), strict=True):
-            server.make_logins_cheap()
-            server.create_database(role)
-        publisher, subscriber, distribution = servers
-        subscriber.create_database("archive")
-        databases = Databases(
-            publisher.connection("publisher"),
-            subscriber.connection("subscriber"),
-            distribution.connection("distribution"),
-        )
-        yield _Ends(publisher, subscriber, distribution, databases, subscriber.connection("archive"))
+    with three_servers(server_folder / "chaos") as servers:
+        servers.subscriber.create_database("archive")
+        yield _Ends(servers, servers.subscriber.connection("archive"))
 
 
 @pytest.mark.slow
@@ -125,7 +110,7 @@ def _make_load(ends: _Ends, folder: Path) -> None:
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         try:
-            make_load(ends.publisher, ends.databases.publisher, folder, _LOAD_SECONDS)
+            make_load(ends.servers.publisher, ends.databases.publisher, folder, _LOAD_SECONDS)
         except subprocess.CalledProcessError:
             time.sleep(0.2)
 
@@ -254,7 +239,7 @@ class _Chaos:
         return self._without(PostgresServer.kill)
 
     def _without(self, end: Callable[[PostgresServer], None]) -> str:
-        server = self._random.choice(self._ends.servers)
+        server = self._random.choice(self._ends.servers.all)
         end(server)
         time.sleep(self._random.choice([0, 0, 1, 4]))
         server.start()
