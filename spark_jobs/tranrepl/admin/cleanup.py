@@ -51,7 +51,8 @@ def _needed_after(
 def _watermark(topology: Topology, record: PublicationRecord, name: str) -> bytes:
     """Return the Subscriber's watermark. Raises ReplicationError where the Subscriber does not answer."""
     with topology.subscriber(name, record.publisher_system, "tranrepl cleanup") as subscriber:
-        watermark = subscriber.find_watermark()
+        # Its last commits may have waited for no disk: after a crash it would need what they applied again.
+        watermark = subscriber.find_durable_watermark()
         if watermark is None:
             raise ConfigurationError(f"{subscriber.where}: the subscription is not set up there")
     return watermark

@@ -138,6 +138,11 @@ class Subscriber(Protocol):
         """Return the last transaction applied; None where the subscription is not set up."""
         ...
 
+    def find_durable_watermark(self) -> bytes | None:
+        """Return the same, where what was applied survives a crash of the server: what comes before is not needed any
+        more."""
+        ...
+
     def definitions(self) -> dict[str, int]:
         """Return by article (source) the `article_id` of the definition that its table and procedures stand at; an
         article is missing where nobody has recorded it."""

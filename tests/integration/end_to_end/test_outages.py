@@ -32,6 +32,7 @@ from support.proxy import Cut, Proxy, When
 from support.resident_delivery import delivering
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ErrorKind
 
 pytestmark = pytest.mark.new_sessions
@@ -136,6 +137,31 @@ def test_a_crashed_subscriber_loses_watermark_and_rows_together(databases: Datab
         assert error_of(deliver_stored, site).kind is ErrorKind.TRANSIENT
         server.start()
         deliver_stored(site).raise_error()
+        assert_each_change_was_made_once(site)
+
+
+@pytest.mark.slow
+def test_clean_up_leaves_what_a_subscriber_needs_that_crashes_right_after_it(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    late = {"wal_writer_delay": "10s"}
+    with PostgresServer(ServerSettings(tmp_path / "server", fsync=False, options=late)) as server:
+        server.create_database("subscriber")
+        others = databases()
+        ends = Databases(others.publisher, server.connection("subscriber"), others.distribution)
+        site = audited_site(ends, tmp_path / "store", SparkHere())
+        with delivering(site) as delivery:
+            make_transactions(site, TRANSACTIONS_MADE)
+            site.read_log().raise_error()
+            delivery.wait_until_delivered()
+            site.at_publisher("UPDATE item SET xact = 0")
+            site.read_log().raise_error()
+            delivery.wait_until_delivered()
+            assert clean_up(site.topology).batches > 0
+            server.kill()
+            server.start()
+            delivery.stop_request.stop()
+        site.deliver().raise_error()
         assert_each_change_was_made_once(site)
 
 

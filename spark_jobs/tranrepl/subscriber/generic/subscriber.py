@@ -357,6 +357,10 @@ class SqlSubscriber:
         with self._transaction():
             return self._watermark.find() if self._watermark.exists() else None
 
+    def find_durable_watermark(self) -> bytes | None:
+        """Return the last transaction applied: every commit is durable by itself."""
+        return self.find_watermark()
+
     def definitions(self) -> dict[str, int]:
         with self._transaction():
             return Definitions(self._session, self._key).recorded()

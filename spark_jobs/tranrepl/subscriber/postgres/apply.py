@@ -32,6 +32,7 @@ from tranrepl.subscriber.batching.steps import (
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
+from tranrepl.subscriber.postgres.durability import make_durable
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all_together
 from tranrepl.subscriber.postgres.savepoint import why_undone
@@ -230,10 +231,7 @@ class PostgresApplier:
         self._bulk.committed()
 
     def flush(self) -> None:
-        """Make the commits durable: a synchronous one writes out the log of those before it."""
+        """Make the commits durable."""
         with translated_errors(self._where):
-            # An applier that is kept commits without waiting for the disk again afterwards.
-            self._session.execute("SET LOCAL synchronous_commit = on")
-            # Without an xid there is nothing to commit, and nothing is written.
-            self._session.execute("SELECT pg_current_xact_id()")
+            make_durable(self._session)
             self._session.commit()

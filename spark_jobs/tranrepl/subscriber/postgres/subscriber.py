@@ -21,6 +21,7 @@ from tranrepl.subscriber.postgres.article_check import article_problems, article
 from tranrepl.subscriber.postgres.constraints import constraints_of
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
+from tranrepl.subscriber.postgres.durability import make_durable
 from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.partition_rows import why_rows_unknown
 from tranrepl.subscriber.postgres.procedure_setup import create_procedures
@@ -144,6 +145,12 @@ class PostgresSubscriber:
 
     def find_watermark(self) -> bytes | None:
         return self._watermark.find()
+
+    def find_durable_watermark(self) -> bytes | None:
+        found = self.find_watermark()
+        with translated_errors(self.where), self._session.transaction():
+            make_durable(self._session)
+        return found
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
         self._watermark.move(expected, xact_seqno)
