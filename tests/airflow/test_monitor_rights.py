@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ with warnings.catch_warnings():
     from tranrepl_airflow.monitor import action_routes, display
     from tranrepl_airflow.monitor.actions import Action
     from tranrepl_airflow.monitor.app import monitor_app
+    from tranrepl_airflow.monitor.commands import LONGEST_SHOWN
     from tranrepl_airflow.monitor.recent_runs import LastCheck
     from tranrepl_airflow.monitor.triggering import OUR_HEADER
 
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
 _HEADERS = {OUR_HEADER: "1"}
 _SECRET = "not for everybody"  # noqa: S105 - a value of a row
+_REST = "x" * 2000
+"""What makes the value a long one."""
 _BUNDLE = "dags-folder"
 _ACTIONS = "/api/publication/purchasing/actions"
 Asked = Callable[[str], TestClient]
@@ -67,7 +71,7 @@ def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> 
         site.set_up()
         site.at_subscriber("INSERT INTO item VALUES (2, 0, 'mine')")
         insert_transactions(site, 1, 1)
-        site.at_publisher(f"INSERT INTO item VALUES (3, 3, '{_SECRET}')")
+        site.at_publisher(f"INSERT INTO item VALUES (3, 3, '{_SECRET}{_REST}')")
         site.read_log().raise_error()
         assert site.deliver().error is not None
         yield site
@@ -136,6 +140,17 @@ def test_values_of_rows_are_for_those_who_may_edit_the_dag(site: Site, asked: As
     assert asked("USER").post(pages[1], json=key).json()["transactions"][0]["xact_seqno"] == second.xact_seqno
     assert asked("VIEWER").post(pages[0], data=key).status_code == 403
     assert asked("VIEWER").post(pages[1], json=key).status_code == 403
+
+
+def test_a_long_command_is_cut_and_shown_on_demand(site: Site, asked: Asked) -> None:
+    client, long = asked("USER"), stored_commands(site)[-1]
+    (shown,) = client.get("/api/publication/purchasing/commands").json()["transactions"][-1]["commands"]
+    assert (len(shown["command"]), shown["characters"]) == (LONGEST_SHOWN, len(long.command))
+    page = unescape(client.get("/publication/purchasing/commands").text)
+    assert _REST not in page
+    whole = f"/publication/purchasing/command?xact_seqno=0x{long.xact_seqno}&command_id={long.command_id}"
+    assert f'href="{whole}">all {display.number(len(long.command))} characters' in page
+    assert _REST in client.get(whole).text
 
 
 def test_what_publisher_and_store_keep_is_asked_for_beside_the_page(site: Site, asked: Asked) -> None:

@@ -22,6 +22,12 @@ from support.site import Site, execute
 from tranrepl.admin.trace import post_token
 
 _THEMES = ("light", "dark")
+_SHOWN_FOLDER = "/srv/tranrepl"
+"""What pictures have in place of the temporary folder."""
+_SHOW = """([folder, shown]) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, shown);
+}"""
 _WIDTH, _HEIGHT = 1280, 720
 _MOST_HEIGHT = 1_000
 _COLOURS = 256
@@ -102,8 +108,8 @@ def _size(page: Page) -> ViewportSize:
     return page.viewport_size
 
 
-def take_pictures(chromium: Browser, sites: MonitoredSites, folder: Path, width: int) -> None:
-    """Write a picture of each page in each theme."""
+def take_pictures(chromium: Browser, sites: MonitoredSites, folder: Path, width: int, here: Path) -> None:
+    """Write a picture of each page in each theme, without the temporary folder that all of it is in."""
     for theme in _THEMES:
         with chromium.new_context(viewport={"width": width, "height": _HEIGHT}) as context:
             context.set_default_timeout(60_000)
@@ -112,6 +118,7 @@ def take_pictures(chromium: Browser, sites: MonitoredSites, folder: Path, width:
             page = context.new_page()
             for name, path in _PAGES.items():
                 page.goto(f"{sites.url}/{path}")
+                page.evaluate(_SHOW, [str(here), _SHOWN_FOLDER])
                 shown = page.evaluate("Math.ceil(document.body.getBoundingClientRect().height)")
                 _take(page, folder / f"{name}-{theme}.png", min(shown, _MOST_HEIGHT))
             name, path = _OVERVIEW
@@ -126,6 +133,7 @@ def main() -> None:
     width = int(sys.argv[2]) if len(sys.argv) > 2 else _WIDTH
     chromium_path = shutil.which("chromium") or "/usr/bin/chromium"
     arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+    folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as here,
         PostgresServer(ServerSettings(Path(here) / "server", fsync=False)) as server,
@@ -134,7 +142,7 @@ def main() -> None:
         monitored_sites(server, Path(here)) as sites,
     ):
         _prepare(sites)
-        take_pictures(chromium, sites, folder, width)
+        take_pictures(chromium, sites, folder, width, Path(here))
 
 
 if __name__ == "__main__":

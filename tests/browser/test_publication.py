@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
@@ -112,6 +113,15 @@ def test_the_page_is_a_tab_of_the_publications_dag(chromium: Browser, monitored:
         expect(frame.locator("nav a[aria-current]")).to_have_text("Validations")
         page.goto(f"{monitored.url}/dags/distribution_cleanup/plugin/replication")
         expect(frame.locator("main")).to_contain_text("is not the DAG of a publication")
+
+
+def test_what_a_run_did_is_a_tab_of_the_run(chromium: Browser, monitored: MonitoredSites) -> None:
+    run_id = monitored.trigger("validation_orders")
+    run = f"dags/validation_orders/runs/{quote(run_id, safe='')}"
+    with _opened(chromium, monitored, f"{run}/plugin/replication-run") as page:
+        frame = _frame(page, "Replication")
+        expect(frame.get_by_role("heading", name=f"Run {run_id}")).to_be_visible()
+        expect(frame.locator("main")).to_contain_text("none of its tasks has begun")
 
 
 def test_who_may_only_read_sees_no_values_of_rows_in_any_part(chromium: Browser, monitored: MonitoredSites) -> None:
