@@ -24,11 +24,11 @@ from tranrepl_airflow.dag_builder import (
 )
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.access import ReaderDep
+from tranrepl_airflow.monitor.overview import NOT_SET_UP
 from tranrepl_airflow.monitor.publications import readable_publication
 from tranrepl_airflow.monitored import MonitoredPublication
 
 _PATIENCE_SECONDS = 3.0
-NOT_SET_UP = "It is not set up yet: tranrepl setup FILE"
 PREFIXES = {
     VALIDATION_PREFIX: "validations",
     REINITIALIZATION_PREFIX: "snapshots",

@@ -32,6 +32,7 @@ from tranrepl_airflow.monitored import MonitoredPublication
 LOOKED_BACK = timedelta(days=1)
 CHART_PARTS = 48
 _PATIENCE_SECONDS = 3.0
+NOT_SET_UP = "It is not set up yet: set it up from the page Actions, or with tranrepl setup FILE"
 WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
 _WITH_ERROR = (RunStatus.FAIL, RunStatus.RETRY)
 _ORDER = {state: at for at, state in enumerate(SubscriptionState)}
@@ -189,7 +190,7 @@ class OverviewQuestion:
             elif it.publication in answer:
                 yield self._state(it, answer[it.publication])
             else:
-                yield MonitoredState(publication=it.publication, problem="It is not set up yet: tranrepl setup FILE")
+                yield MonitoredState(publication=it.publication, problem=NOT_SET_UP)
 
     def _state(self, publication: MonitoredPublication, known: PublicationOverview) -> MonitoredState:
         shown = publication.publication in self.texts_of
