@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from support.embedded_postgres import PostgresServer
-from support.monitored_sites import MonitoredSites, monitored_sites
+from support.monitored_sites import SECRET_ID, MonitoredSites, monitored_sites
 
 
 @pytest.fixture(scope="module")
@@ -27,5 +27,10 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def monitored(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredSites]:
-    with monitored_sites(postgres, tmp_path_factory.mktemp("monitor")) as sites:
+    folder = tmp_path_factory.mktemp("monitor")
+    with monitored_sites(postgres, folder) as sites:
         yield sites
+    # What tests of all files looked for and saw is in no log of Airflow's.
+    logs = [it.read_text(encoding="utf-8", errors="replace") for it in folder.joinpath("logs").rglob("*.log")]
+    assert any("/monitor/publication/shop" in it for it in logs)
+    assert not any(str(SECRET_ID) in it for it in logs), "a value of a row is in a log"

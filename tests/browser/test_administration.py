@@ -51,6 +51,11 @@ def test_a_failing_transaction_is_found_skipped_and_delivery_recovers(
         seqno = frame.locator("th code").first.inner_text()
         assert re.fullmatch("0x[0-9a-f]{16}", seqno)
 
+        frame.get_by_label("Key").fill(_SECRET)
+        frame.get_by_role("button", name="Show").click()
+        expect(frame.locator("table")).to_contain_text("1 INSERT public.item")
+        assert _SECRET not in page.url
+
         frame.get_by_role("link", name="Actions").click()
         frame.get_by_role("link", name="Skip the transaction…").click()
         expect(frame.locator("main")).to_contain_text("1 UPDATE public.item")
