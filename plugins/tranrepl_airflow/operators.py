@@ -186,7 +186,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         self.application_args = arguments
         given = self.env_vars or {}
         self.env_vars = {**given, **submission_variables({**os.environ, **given}), **connections.environment}
-        self.conf = {**spark.default_conf(), **(self.conf or {})}
+        self.conf = {**spark.default_conf(stays=self.stays_until is not None), **(self.conf or {})}
         self._spark_binary = self._spark_binary or spark.submit_binary()
         # A hook of an earlier try would submit that try's arguments. It stays after this one: a task that ran out
         # of time is killed through it when `execute` is already over.

@@ -26,7 +26,7 @@ from tranrepl.spark.local_master import with_cores_for_agents
 from tranrepl.topology import Topology
 
 _FOR_EVER = timedelta(days=36_500)
-_LOOKED_EVERY_SECONDS = 0.5
+_LOOKED_EVERY_SECONDS = 1.0
 Load = Callable[[Path], Topology]
 
 
@@ -103,12 +103,12 @@ class _Session:
             ]
             for it in threads:
                 it.start()
-            while any(it.is_alive() for it in threads):
-                if not self._ending.is_asked() and (self.stop_request.wait(_LOOKED_EVERY_SECONDS) or changed()):
+            while any(it.is_alive() for it in threads) and not self._ending.is_asked():
+                if self.stop_request.wait(_LOOKED_EVERY_SECONDS) or changed():
                     self.begins_anew = not self.stop_request.is_asked()
                     self._end(application, display)
-                for it in threads:
-                    it.join(_LOOKED_EVERY_SECONDS / len(threads))
+            for it in threads:
+                it.join()
         return {name: self._results[name] for name in self._in_order() if name in self._results}
 
     def _in_order(self) -> list[str]:

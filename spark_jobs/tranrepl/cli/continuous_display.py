@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from threading import Event, Lock, Thread
 from typing import Any
@@ -17,14 +17,19 @@ from rich.table import Table
 
 from tranrepl.admin.run import LOG_READER
 from tranrepl.cli.output import counted
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.notifications import Listener
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.topology import Topology
 
 _LINE_EVERY_SECONDS = 10.0
 _LOOKED_EVERY_SECONDS = 1.0
+_LOOKED_AFTER_NEWS_SECONDS = 20.0
+"""For so long after the last notification, histories are looked at: agents record what they did some seconds later."""
+_LOOKED_ANYWAY_SECONDS = 60.0
 _RATE_OVER_SECONDS = 10.0
+_DRAWN_EVERY_SECONDS = 0.5
 _WAITED_SECONDS = 2.0
 _GETS_ON = (RunStatus.IN_PROGRESS, RunStatus.SUCCEED, RunStatus.IDLE)
 NOT_KNOWN = "-"
@@ -120,6 +125,11 @@ class ContinuousDisplay:
             self.agents[name].backlog = backlog
             return self.agents[name].goes_on(row)
 
+    def awaits_an_agent(self) -> bool:
+        """Return whether an agent is to go on after an error."""
+        with self._lock:
+            return any(it.failed_at is not None for it in self.agents.values())
+
     def table(self) -> Table:
         """Return the table as it is now."""
         table = Table("agent", "state")
@@ -141,20 +151,31 @@ def showing_agents(console: Console, names: list[str], topology: Topology) -> It
     display, over = ContinuousDisplay(names), Event()
     every = _LOOKED_EVERY_SECONDS if console.is_terminal else _LINE_EVERY_SECONDS / 2
     threads = [Thread(target=_follow, args=[_Histories(topology, console), display, over, every], daemon=True)]
-    if not console.is_terminal:
-        threads.append(Thread(target=_print_lines, args=[console, display, over], daemon=True))
-    for it in threads:
-        it.start()
-    try:
+    with ExitStack() as opened:
         if console.is_terminal:
-            with Live(console=console, get_renderable=display.table, refresh_per_second=2):
-                yield display
+            live = opened.enter_context(Live(console=console, get_renderable=display.table, auto_refresh=False))
+            threads.append(Thread(target=_show_changes, args=[live, display, over], daemon=True))
         else:
-            yield display
-    finally:
-        over.set()
+            threads.append(Thread(target=_print_lines, args=[console, display, over], daemon=True))
         for it in threads:
-            it.join(_WAITED_SECONDS)
+            it.start()
+        try:
+            yield display
+        finally:
+            over.set()
+            for it in threads:
+                it.join(_WAITED_SECONDS)
+
+
+def _show_changes(live: Live, display: ContinuousDisplay, over: Event) -> None:
+    """Draw the table again where something in it has changed: drawing is most of what it costs."""
+    shown: list[str] = []
+    while True:
+        if (lines := display.lines()) != shown:
+            shown = lines
+            live.refresh()
+        if over.wait(_DRAWN_EVERY_SECONDS):
+            return
 
 
 def _print_lines(console: Console, display: ContinuousDisplay, over: Event) -> None:
@@ -166,8 +187,10 @@ def _print_lines(console: Console, display: ContinuousDisplay, over: Event) -> N
 def _follow(histories: _Histories, display: ContinuousDisplay, over: Event, every: float) -> None:
     with histories.database:
         while not over.wait(every):
-            for name in display.agents:
-                histories.show(name, display)
+            if histories.have_news(time.monotonic()) or display.awaits_an_agent():
+                for name in display.agents:
+                    histories.show(name, display)
+    histories.stop_listening()
 
 
 @dataclass
@@ -177,6 +200,10 @@ class _Histories:
     topology: Topology
     console: Console
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _listener: Listener | None = None
+    _told_at: float | None = None
+    """None: whether notifications come through is not known."""
+    _looked_at: float = 0.0
 
     @cached_property
     def database(self) -> DistributionDatabase:
@@ -186,20 +213,43 @@ class _Histories:
     def _record(self) -> PublicationRecord:
         return self.database.publications.get(self.topology.publication.publication)
 
+    def have_news(self, now: float) -> bool:
+        """Return whether to look: seldom, as long as notifications come through and nobody tells anything."""
+        with suppress(ReplicationError):
+            self._listen(now)
+        is_quiet = self._told_at is not None and now - self._told_at > _LOOKED_AFTER_NEWS_SECONDS
+        if is_quiet and now - self._looked_at < _LOOKED_ANYWAY_SECONDS:
+            return False
+        self._looked_at = now
+        return True
+
+    def _listen(self, now: float) -> None:
+        if self._listener is None:
+            distributor, number = self.topology.distributor_connection, self._record.publication_id
+            # The agents say it.
+            self._listener = Listener(distributor, number, says_when_lost=False)
+        if self._listener.told():
+            self._told_at = now
+        elif self._listener.fileno() is None:
+            self._told_at = None
+
+    def stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
     def show(self, name: str, display: ContinuousDisplay) -> None:
         """Show an agent, as soon as it has a row of a job that began after this."""
         with suppress(ReplicationError):
-            subscription, backlog = None, None
-            if name != LOG_READER:
-                subscription = self.database.subscriptions.get(self._record, name)
-                backlog = self._backlog(name)
+            subscription = None if name == LOG_READER else self.database.subscriptions.get(self._record, name)
             row: Mapping[str, Any] | None = self.database.history.newest(self._record, subscription)
             # The job notes its start by this machine's clock.
             if row is None or row["start_time"] < self.since:
                 return
+            backlog = None if subscription is None else self._backlog(subscription, row)
             if display.show(name, row, backlog, time.monotonic()):
                 self.console.print(f"{name}: goes on", highlight=False, markup=False)
 
-    def _backlog(self, name: str) -> int | None:
-        (overview,) = self.database.overview.of([self.topology.publication.publication], timedelta(minutes=1), 1)
-        return next((it.backlog.commands for it in overview.subscriptions if it.subscription == name), None)
+    def _backlog(self, subscription: SubscriptionRecord, row: Mapping[str, Any]) -> int:
+        known = row["xact_seqno"] or self.database.history.last_known_watermark(self._record, subscription)
+        watermark = known or subscription.subscription_seqno or b""
+        return self.database.batches.commands_after(self._record, bytes(watermark))

@@ -29,10 +29,10 @@ from tranrepl.distributor.database import (
     StateAfter,
     SubscriptionRecord,
 )
-from tranrepl.distributor.notifications import Listener
+from tranrepl.distributor.notifications import TRIED, Listener, notify
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult, latency_ms
-from tranrepl.spark.pyarrow_setup import prepare_worker
+from tranrepl.spark.pyarrow_setup import prepare_lasting_worker
 from tranrepl.subscriber.applier import Applier
 from tranrepl.subscriber.registry import dialect_of
 
@@ -50,7 +50,8 @@ _STATE_HOLDS_SECONDS = 10.0
 _STATE_HOLDS_WHEN_TOLD_SECONDS = 0.5
 _CATALOGUE_HOLDS_SECONDS = 2.0
 """For so long, what the Subscriber's catalogue said of its tables and procedures is taken for true."""
-_TOLD_SECONDS = 0.01
+_TRIED_EVERY_SECONDS = 60.0
+"""Where no notification has come through yet."""
 _PAUSE_SECONDS = 0.1
 """How often a delivery looks whether a pause goes on."""
 
@@ -93,7 +94,7 @@ class ResidentDelivery:
 
     def __call__(self, one: Iterable[int]) -> Iterator[str]:
         """Deliver until something ends it, and yield the `Ending`, for `mapPartitions` over any one element."""
-        prepare_worker()
+        prepare_lasting_worker()
         consume(one)
         yield self._deliver().model_dump_json()
 
@@ -167,6 +168,7 @@ class _Task:
         self._total = resident.so_far
         self._began = self._reported = self._state_seen = time.monotonic()
         self._unreported = self._told = False
+        self._try_at = 0.0
         self._is_told = False
         """Whether notifications come through to the listener's session."""
 
@@ -207,19 +209,27 @@ class _Task:
         now, seconds = time.monotonic(), self._resident.polling_interval
         if self._is_told:
             seconds = max(seconds, _LOOKED_EVERY_SECONDS)
+        elif now >= self._try_at and self._listener.fileno() is not None:
+            self._try_notifications(now)
         if self._told:
             seconds = min(seconds, _STATE_HOLDS_WHEN_TOLD_SECONDS)
         if self._unreported:
             seconds = min(seconds, max(0.0, self._reported + _REPORTED_EVERY_SECONDS - now))
         if self._driver.wait(self._listener.fileno(), seconds):
             return Why.ASKED
-        if self._listener.wait(_TOLD_SECONDS):
+        if self._listener.told():
             self._told = self._is_told = True
         elif self._listener.fileno() is None:
             self._is_told = False
         if self._unreported and time.monotonic() - self._reported > _REPORTED_EVERY_SECONDS:
             self._report()
         return None
+
+    def _try_notifications(self, now: float) -> None:
+        """Tell something, to hear it or not: while nothing is registered, nobody else tells anything."""
+        with self._database.transaction() as connection:
+            notify(connection, self._record.publication_id, TRIED)
+        self._try_at = now + _TRIED_EVERY_SECONDS
 
     def _is_state_old(self) -> bool:
         """Return whether to look at it again though nothing is registered: an administrator may have told of it."""

@@ -24,7 +24,6 @@ from tranrepl.subscriber.subscription import CommandPlace
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000
-_TRACER_TOKEN = pa.scalar(int(Operation.TRACER_TOKEN), pa.int8())
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
@@ -95,7 +94,7 @@ class StoredRange:
     def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         seqnos = rows["xact_seqno"]
         # A tracer token passes with the watermark.
-        applied = pc.not_equal(rows["operation"], _TRACER_TOKEN)
+        applied = pc.not_equal(rows["operation"], pa.scalar(int(Operation.TRACER_TOKEN), pa.int8()))
         chosen = pc.and_(pc.greater(seqnos, _binary(self.after)), pc.less_equal(seqnos, _binary(self.last)))
         chosen = pc.and_(chosen, applied)
         if self.before is not None:

@@ -7,6 +7,7 @@ sessions for a transaction lets none through.
 from __future__ import annotations
 
 import logging
+import select
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -32,6 +33,8 @@ class Event(StrEnum):
     """One agent is asked to end what it has at hand (`Notification.agent`)."""
     YIELD = "yield"
     """Another job needs the Publisher's log: whoever reads it lets go of it for a moment."""
+    TRIED = "tried"
+    """Somebody who listens wants to know whether notifications come through. It asks for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Notification:
 
 REGISTERED = Notification(Event.REGISTERED)
 YIELD = Notification(Event.YIELD)
+TRIED = Notification(Event.TRIED)
 
 
 def stop(agent: str) -> Notification:
@@ -80,6 +84,7 @@ class Listener:
 
     connection: Connection
     publication_id: int
+    says_when_lost: bool = True
     _session: Session | None = field(default=None, init=False)
     _open_again_at: float = field(default=0.0, init=False)
 
@@ -88,7 +93,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self.close()
 
     def fileno(self) -> int | None:
         """Return the descriptor that becomes readable when something was told; None while no session is open."""
@@ -106,10 +111,17 @@ class Listener:
         try:
             told = list(self._session.notifies(timeout=timeout, stop_after=1))
         except psycopg.Error as error:
-            log.warning("no notifications for some seconds: %s", " ".join(str(error).split()))
-            self._close()
+            self._say_lost(error)
+            self.close()
             return set()
         return {it for it in map(Notification.of, (one.payload for one in told)) if it is not None}
+
+    def told(self) -> set[Notification]:
+        """Return what was told since the last call, each once, without waiting."""
+        descriptor = self.fileno()
+        if descriptor is not None and not select.select([descriptor], [], [], 0)[0]:
+            return set()
+        return self.wait(0.0)
 
     def _open(self) -> None:
         if time.monotonic() < self._open_again_at:
@@ -119,11 +131,16 @@ class Listener:
             session.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel(self.publication_id))))
         except (ReplicationError, psycopg.Error) as error:
             self._open_again_at = time.monotonic() + _CONNECT_AGAIN_SECONDS
-            log.warning("no notifications for some seconds: %s", " ".join(str(error).split()))
+            self._say_lost(error)
             return
         self._session = session
 
-    def _close(self) -> None:
+    def _say_lost(self, error: Exception) -> None:
+        if self.says_when_lost:
+            log.warning("no notifications for some seconds: %s", " ".join(str(error).split()))
+
+    def close(self) -> None:
+        """Listen no more, for some seconds at least: the next `wait` after them opens another session."""
         if self._session is not None:
             self._session.close()
             self._session = None

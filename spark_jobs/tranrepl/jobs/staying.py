@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -22,10 +24,13 @@ class StopRequest:
     """Whether the jobs of this process are asked to stop."""
 
     _asked: Event = field(default_factory=Event)
+    _woken: set[Event] = field(default_factory=set)
 
     def stop(self) -> None:
         """Ask for it, once and for all."""
         self._asked.set()
+        for event in list(self._woken):
+            event.set()
 
     def is_asked(self) -> bool:
         return self._asked.is_set()
@@ -33,6 +38,18 @@ class StopRequest:
     def wait(self, seconds: float) -> bool:
         """Wait until it is asked for, so long at most. Return whether it is."""
         return self._asked.wait(max(0.0, seconds))
+
+    @contextmanager
+    def waking(self, event: Event) -> Iterator[None]:
+        """Set another event too, as soon as a stop is asked for."""
+        self._woken.add(event)
+        try:
+            # Whoever asked for it before knows nothing of the event.
+            if self.is_asked():
+                event.set()
+            yield
+        finally:
+            self._woken.discard(event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,14 @@ class Stay:
     def wait(self, seconds: float) -> None:
         """Wait so long, and no longer than it stays."""
         self.stop_request.wait(min(seconds, self.seconds_left()))
+
+    @contextmanager
+    def woken_by(self, work: Future[Any]) -> Iterator[Event]:
+        """Yield what is set as soon as the work is done, or a stop is asked for: who waits need not look at times."""
+        woken = Event()
+        with self.stop_request.waking(woken):
+            work.add_done_callback(lambda _: woken.set())
+            yield woken
 
 
 _current = StopRequest()

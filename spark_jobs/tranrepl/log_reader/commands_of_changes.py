@@ -37,7 +37,7 @@ from tranrepl.publisher.changes import (
 from tranrepl.publisher.log_range import RowFilters
 from tranrepl.publisher.positions import Positions
 
-_WITH_TEXT = pa.array([int(it) for it in (Operation.SCHEMA, Operation.SCRIPT, Operation.TRACER_TOKEN)], pa.int8())
+_WITH_TEXT = tuple(map(int, (Operation.SCHEMA, Operation.SCRIPT, Operation.TRACER_TOKEN)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _with_texts(commands: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatc
     """Return the commands with the texts of schema changes and messages, in order, as their after images."""
     if not texts:
         return commands
-    has_text = pc.is_in(commands["operation"], value_set=_WITH_TEXT)
+    has_text = pc.is_in(commands["operation"], value_set=pa.array(_WITH_TEXT, pa.int8()))
     after = pc.replace_with_mask(commands["after"], has_text, pa.array(texts, pa.string()))
     return commands.set_column(ROW_LAYOUT.get_field_index("after"), ROW_LAYOUT.field("after"), after)
 

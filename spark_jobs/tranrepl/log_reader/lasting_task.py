@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tranrepl.errors import InternalError
 from tranrepl.log_reader.following import Followed, Following
 from tranrepl.log_reader.storing import Accounts, store_error
-from tranrepl.spark.pyarrow_setup import prepare_worker
+from tranrepl.spark.pyarrow_setup import prepare_lasting_worker
 
 
 def follow_in_task(spark: SparkSession, following: Following, group: str) -> Followed:
@@ -33,6 +33,6 @@ def follow_in_task(spark: SparkSession, following: Following, group: str) -> Fol
 
 
 def _followed(following: Following, report: Callable[[Followed], None], numbers: Iterable[int]) -> None:
-    prepare_worker()
+    prepare_lasting_worker()
     for _ in numbers:
         report(following.follow())

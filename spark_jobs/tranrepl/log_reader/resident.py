@@ -255,14 +255,16 @@ class ResidentLogReader:
 
         Thread(target=work, name=group, daemon=True).start()
         asked_at: float | None = None
-        while not wait([future], _LOOK_SECONDS).done:
-            if self._stay.is_over():
-                asked_at = asked_at or time.monotonic()
-                if self._ask_to_stop(following.record, asked_at):
-                    self._spark.sparkContext.cancelJobGroup(group)
-            else:
-                self._post_due_token(following.record)
-            self._say_recorded(following.record)
+        with self._stay.woken_by(future) as woken:
+            while not future.done():
+                if self._stay.is_over():
+                    asked_at = asked_at or time.monotonic()
+                    if self._ask_to_stop(following.record, asked_at, future):
+                        self._spark.sparkContext.cancelJobGroup(group)
+                else:
+                    woken.wait(self._seconds_to_wait())
+                    self._post_due_token(following.record)
+                self._say_recorded(following.record)
         try:
             return future.result()
         except ReplicationError:
@@ -270,11 +272,18 @@ class ResidentLogReader:
                 return Followed(ending=Ending.STOPPED)
             raise
 
-    def _ask_to_stop(self, record: PublicationRecord, asked_at: float) -> bool:
+    def _seconds_to_wait(self) -> float:
+        """Return after what time there is something to do, though the task goes on."""
+        seconds = min(_SAY_SECONDS, self._stay.seconds_left())
+        if self._publication.tracer_interval is not None:
+            seconds = min(seconds, self._token_at - time.monotonic())
+        return max(seconds, _LOOK_SECONDS)
+
+    def _ask_to_stop(self, record: PublicationRecord, asked_at: float, future: Future[Followed]) -> bool:
         """Tell the task to stop. Return whether it does not hear."""
         self._tell(record)
-        time.sleep(_LOOK_SECONDS)
-        return time.monotonic() - asked_at >= _GIVE_UP_SECONDS
+        wait([future], 2 * _LOOK_SECONDS)
+        return not future.done() and time.monotonic() - asked_at >= _GIVE_UP_SECONDS
 
     def _tell(self, record: PublicationRecord) -> None:
         with self._database.transaction() as connection:

@@ -15,17 +15,17 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from types import TracebackType
 from typing import Self
 
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark.submission import STOP, entry_point, write_private
+from tranrepl.spark.submission import STAYING_LOCAL_MASTER_SETTINGS, STOP, entry_point, write_private
 from tranrepl.spark.submit import Request, command, ended_without_result, job_environment, require_spark
 
-_LOOKED_EVERY_SECONDS = 0.02
-_RARELY_LOOKED_AFTER_SECONDS, _RARELY_LOOKED_EVERY_SECONDS = 10.0, 0.25
-"""For a job that stays up, looking often were most of what it costs."""
+_LOOKED_EVERY_SECONDS = {60.0: 1.0, 10.0: 0.25, 0.0: 0.02}
+"""How often a result is looked for, by how long the job has run by then: for one that stays up, looking often were most
+of what it costs. For one that is asked to stop, as often as in the beginning."""
 _SIDE_BY_SIDE = {"spark.scheduler.mode": "FAIR"}
 """A task that stays keeps its core, and what is left of them goes round among the jobs."""
 
@@ -67,14 +67,19 @@ class SparkApplication:
         with self._starting:
             if not self._drivers or not self._drivers[-1].runs():
                 require_spark()
-                settings = _SIDE_BY_SIDE if self._side_by_side else {}
+                settings = self._settings()
                 self._drivers.append(_Driver(self._name, self._master, settings, own_group=self._side_by_side))
             return self._drivers[-1]
+
+    def _settings(self) -> Mapping[str, str]:
+        if not self._side_by_side:
+            return {}
+        return {**(STAYING_LOCAL_MASTER_SETTINGS if self._master.startswith("local") else {}), **_SIDE_BY_SIDE}
 
     def ask_to_stop(self) -> None:
         """Ask the jobs that run, and those that come, to end after what is at hand."""
         for driver in self._drivers[-1:]:
-            driver.tell(STOP)
+            driver.ask_to_stop()
 
     def kill(self) -> None:
         """Kill the processes."""
@@ -105,6 +110,7 @@ class _Driver:
                 )
             self._opened = opened.pop_all()
         self._numbers = itertools.count(1)
+        self._asked_to_stop = Event()
 
     @property
     def _output(self) -> Path:
@@ -113,14 +119,18 @@ class _Driver:
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def tell(self, line: str) -> None:
+    def ask_to_stop(self) -> None:
+        self._tell(STOP)
+        self._asked_to_stop.set()
+
+    def _tell(self, line: str) -> None:
         os.write(self._jobs, f"{line}\n".encode())
 
     def run(self, request: Request) -> JobResult:
         folder, said = self._folder / str(next(self._numbers)), self._output.stat().st_size
         folder.mkdir(mode=0o700)
         write_private(folder / "request.json", request.model_dump_json())
-        self.tell(str(folder))
+        self._tell(str(folder))
         result = folder / "result.json"
         ended, began = False, time.monotonic()
         while not result.exists():
@@ -128,9 +138,14 @@ class _Driver:
                 raise ended_without_result(request, self._process.returncode, self._output.read_bytes()[said:])
             # What it wrote before it ended is looked for once more.
             ended = not self.runs()
-            lasts = time.monotonic() - began > _RARELY_LOOKED_AFTER_SECONDS
-            time.sleep(_RARELY_LOOKED_EVERY_SECONDS if lasts else _LOOKED_EVERY_SECONDS)
+            self._wait(time.monotonic() - began)
         return JobResult.model_validate_json(result.read_text(encoding="utf-8"))
+
+    def _wait(self, lasted: float) -> None:
+        if self._asked_to_stop.is_set():
+            time.sleep(_LOOKED_EVERY_SECONDS[0.0])
+        else:
+            self._asked_to_stop.wait(next(every for after, every in _LOOKED_EVERY_SECONDS.items() if lasted >= after))
 
     def kill(self) -> None:
         if self._own_group:

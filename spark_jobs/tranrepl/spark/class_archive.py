@@ -13,8 +13,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Mapping
 from importlib.util import find_spec
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from tranrepl.errors import InternalError
@@ -24,8 +26,9 @@ from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, spark_submit_binary
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 """What spark-submit hands to the driver's JVM (in client mode its own), whatever the master and Spark's settings."""
-# A damaged file is found before it is used; a file that does not fit is nothing to talk about on standard output.
-_USE = "-Xshare:auto -XX:+VerifySharedSpaces -Xlog:cds=off -Xlog:cds+dynamic=off"
+# A file that does not fit is nothing to talk about on standard output. Where it is mapped to the place that it was made
+# for, which it is not by default, a JVM makes no copy of its own of it: that is 100 MB and more.
+_USE = "-Xshare:auto -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:cds=off -Xlog:cds+dynamic=off"
 _TRAINING = Path(__file__).with_name("class_archive_training.py")
 _LAST_LINES = 20
 
@@ -68,7 +71,7 @@ def make_archive(environment: Mapping[str, str] = os.environ) -> Path:
         _train(new, environment)
         with new.open("rb") as file:
             os.fsync(file.fileno())
-        made = folder / f"{name}-{new.stat().st_size}.jsa"
+        made = folder / f"{name}-{_checksum(new)}.jsa"
         new.replace(made)
     for old in folder.glob(f"{name.rpartition('-')[0]}-*.jsa"):
         if old != made:
@@ -147,9 +150,14 @@ def _writable_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _is_whole(archive: Path) -> bool:
-    """Return whether the archive has the size that its name says: a JVM that maps a file which ends too soon dies of
-    it."""
+    """Return whether the archive is what its name says: a JVM that maps one which is not may die of it. That JVM could
+    look by itself, and would have all of the file in its memory then."""
     try:
-        return archive.stat().st_size == int(archive.stem.rpartition("-")[2])
+        return _checksum(archive) == archive.stem.rpartition("-")[2]
     except (OSError, ValueError):
         return False
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return f"{len(content)}.{zlib.crc32(content):08x}"

@@ -34,6 +34,16 @@ def prepare_worker() -> None:
         pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
+def prepare_lasting_worker() -> None:
+    """Do the same for a task that stays: what earlier tasks of this process have left free, it does not need."""
+    prepare_worker()
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _leave_modules_to_the_end() -> None:
     """Keep garbage collection from what is loaded: Spark's daemon collects after each task, and would look at all
     modules each time. It has just done so: there is no garbage to keep."""

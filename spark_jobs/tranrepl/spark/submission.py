@@ -6,17 +6,28 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+# One stream of short-lived objects: the parallel collectors only take time from the Python side. So does the optimising
+# compiler, which is done when the job is.
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 LOCAL_MASTER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # A local master has no workers to talk to, and nothing of ours listens anywhere else.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # One stream of short-lived objects: the parallel collectors only take time from the Python side. So does the
-    # optimising compiler, which is done when the job is.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
 }
 """What whoever submits a job adds for a `local` master."""
+# A JVM that mostly waits: Java's own begins with a 64th of the machine's memory, and keeps what one backlog has taken;
+# it wakes up twenty times a second to count, for whoever may watch.
+_STAYING_JAVA_OPTIONS = "-XX:-UsePerfData -Xms64m -Xmn24m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+STAYING_LOCAL_MASTER_SETTINGS = {
+    **LOCAL_MASTER_SETTINGS,
+    "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {_STAYING_JAVA_OPTIONS}",
+    # The executor is the driver itself, and is taken for lost after two minutes without one.
+    "spark.executor.heartbeatInterval": "30s",
+}
+"""The same, of a job that stays up."""
 
 
 STOP = "stop"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
-from support.observed import ITEM, make_transactions
+from support.observed import ITEM, make_transactions, wait_until
 from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.distributor import notifications
-from tranrepl.distributor.notifications import REGISTERED, YIELD, Listener, Notification, notify, stop
+from tranrepl.distributor.notifications import REGISTERED, TRIED, YIELD, Listener, Notification, notify, stop
 from tranrepl.errors import TransientError
 
 _LISTENING = "FROM pg_stat_activity WHERE application_name = 'tranrepl listening'"
@@ -64,6 +64,13 @@ def test_each_thing_is_told_once_and_only_to_its_publication(site: Site, listene
     _tell(site, YIELD, stop("one:of:two"), YIELD)
     assert listener.wait(5.0) == {YIELD, stop("one:of:two")}
     assert listener.wait(0.0) == set()
+
+
+def test_what_was_told_is_asked_for_without_waiting(site: Site, listener: Listener) -> None:
+    assert listener.told() == set()
+    _tell(site, TRIED)
+    wait_until(lambda: listener.told() == {TRIED})
+    assert listener.told() == set()
 
 
 def test_nothing_is_told_of_a_transaction_that_fails(site: Site, listener: Listener) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -81,11 +82,10 @@ def test_a_damaged_archive_stops_nothing(environment: dict[str, str], damage: st
         whole.write_bytes(bytes_before[:middle] + bytes(4096) + bytes_before[middle + 4096 :])
     try:
         started = start_variables(environment)
-        assert (started == {}) == (damage == "cut off")
-        if started:
-            outcome = _version({**environment, **started})
-            assert "version 4" in outcome.stderr
-            assert _archived(outcome.stdout) == 0
+        assert started == {}
+        outcome = _version({**environment, **started})
+        assert "version 4" in outcome.stderr
+        assert _archived(outcome.stdout) == 0
     finally:
         whole.write_bytes(bytes_before)
 
@@ -93,7 +93,7 @@ def test_a_damaged_archive_stops_nothing(environment: dict[str, str], damage: st
 def test_options_of_ones_own_are_kept(environment: dict[str, str], tmp_path: Path) -> None:
     environment = {**environment, "XDG_CACHE_HOME": str(tmp_path), "SPARK_CONF_DIR": str(tmp_path)}
     assert start_variables(environment) == {}
-    archive = tmp_path / "tranrepl" / f"{class_archive._name(environment)}-4.jsa"
+    archive = tmp_path / "tranrepl" / f"{class_archive._name(environment)}-4.{zlib.crc32(b'four'):08x}.jsa"
     archive.parent.mkdir()
     archive.write_bytes(b"four")
     options = start_variables({**environment, "SPARK_SUBMIT_OPTS": "-Dmine=1"})["SPARK_SUBMIT_OPTS"]

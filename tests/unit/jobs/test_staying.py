@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,22 @@ def test_a_job_stays_until_its_time() -> None:
     stay.wait(60)
     assert stay.is_over()
     assert not stay.asked_to_stop()
+
+
+def test_who_waits_for_work_is_woken_by_its_end_and_by_a_stop() -> None:
+    with heeding_stops() as stop_request:
+        stay = staying(datetime.now(UTC) + timedelta(hours=1))
+        work = Future[None]()
+        with stay.woken_by(work) as woken:
+            assert not woken.wait(0.01)
+            work.set_result(None)
+            assert woken.wait(0)
+        with stay.woken_by(Future[None]()) as woken:
+            stop_request.stop()
+            assert woken.wait(0)
+        # Asked before it waits.
+        with stay.woken_by(Future[None]()) as woken:
+            assert woken.wait(0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -15,6 +15,10 @@ from tranrepl.log_reader import storing
 
 _MAKES_ARRAYS = """
 import sys
+# What a worker loads before it comes to its task.
+import tranrepl.distribution.resident_task, tranrepl.distribution.streams, tranrepl.log_reader.lasting_task
+import tranrepl.log_reader.storing, tranrepl.publisher.postgres.log_stream, tranrepl.snapshot.job
+assert "pandas" not in sys.modules
 from tranrepl.spark.pyarrow_setup import leave_pandas_out
 leave_pandas_out()
 import numpy as np, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset, pyarrow.parquet

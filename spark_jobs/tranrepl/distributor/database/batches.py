@@ -142,6 +142,14 @@ class Batches:
             ).all()
         return [_batch(row) for row in rows]
 
+    def commands_after(self, record: PublicationRecord, xact_seqno: bytes) -> int:
+        """Return how many commands the batches have that end after a transaction."""
+        query = sa.select(sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0)).where(
+            msrepl_batches.c.publication_id == record.publication_id, msrepl_batches.c.last_xact_seqno > xact_seqno
+        )
+        with self._database.transaction() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def entered(self, record: PublicationRecord) -> list[tuple[Batch, datetime]]:
         """Return every registered batch in commit order, and when it was registered."""
         mine = msrepl_batches.c.publication_id == record.publication_id
