@@ -27,28 +27,30 @@ class ProcessCosts:
 
     def __init__(self, processes: Iterable[int]) -> None:
         self._roots = set(processes)
-        self._before = {it: _cpu(it) for it in self._all()}
+        self._before = {it: cpu_of(it) for it in self._all()}
 
     def _all(self) -> set[int]:
         return self._roots.union(*map(descendants, self._roots))
 
     def cpu_seconds(self) -> float:
         """Return the seconds of CPU since then; those of processes that have ended, their parents have."""
-        return sum(_cpu(it) - self._before.get(it, 0.0) for it in self._all())
+        return sum(cpu_of(it) - self._before.get(it, 0.0) for it in self._all())
 
     def memory_mb(self) -> float:
         """Return their memory now; what they share counts once."""
-        return sum(map(_pss_mb, self._all()))
+        return sum(map(pss_mb_of, self._all()))
 
 
-def _cpu(process: int) -> float:
+def cpu_of(process: int) -> float:
+    """Return the seconds of CPU that a process and its children that have ended took; 0 where it has ended."""
     with suppress(OSError):
         fields = fields_of(process)
         return sum(int(fields[it]) for it in (_USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM)) / _TICKS
     return 0.0
 
 
-def _pss_mb(process: int) -> float:
+def pss_mb_of(process: int) -> float:
+    """Return a process's memory, with its part of what it shares; 0 where it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8").splitlines():
             if line.startswith("Pss:"):

@@ -40,6 +40,10 @@ class Api:
         response = self.client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None}).raise_for_status()
         return str(response.json()["dag_run_id"])
 
+    def fail(self, dag_id: str, run_id: str) -> None:
+        """Mark a run as failed, which ends its tasks."""
+        self.client.patch(f"/dags/{dag_id}/dagRuns/{run_id}", json={"state": "failed"}).raise_for_status()
+
     def backfill(self, dag_id: str, first: datetime, last: datetime) -> None:
         """Start a backfill, as a person does in the UI."""
         asked = {"from_date": first.isoformat(), "to_date": last.isoformat(), "reprocess_behavior": "completed"}

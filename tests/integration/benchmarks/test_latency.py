@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.latency import BUILT_IN, OURS, add_rows, measured
+from benchmarks.latency import add_rows, measured
+from benchmarks.resident_site import BUILT_IN, Way
 
 pytestmark = [pytest.mark.slow, pytest.mark.submit]
 
 
 def test_both_ways_are_measured_at_each_rate(tmp_path: Path) -> None:
     rows = measured(tmp_path / "servers", [0, 20], 3)
-    assert [(it.rate, it.mode) for it in rows] == [(0, OURS), (0, BUILT_IN), (20, OURS), (20, BUILT_IN)]
+    assert [(it.rate, it.mode) for it in rows] == [(0, Way.SHELL), (0, BUILT_IN), (20, Way.SHELL), (20, BUILT_IN)]
     idle, busy = rows[:2], rows[2:]
     assert {it.p50_ms for it in idle} == {None}
     assert all(0 < (it.p50_ms or 0) <= (it.p95_ms or 0) <= (it.p99_ms or 0) for it in busy)
