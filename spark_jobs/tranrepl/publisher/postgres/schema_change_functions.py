@@ -7,9 +7,8 @@ read of relations alone that their transaction has locked, since reading them lo
 
 from __future__ import annotations
 
-from string import Template
-
-from tranrepl.publisher.postgres.user_types import ALTERED_TYPES, TYPES_OF_COLUMN
+from tranrepl.publisher.postgres.table_description import DECLARED, LOCKED, composed, describe
+from tranrepl.publisher.postgres.user_types import ALTERED_TYPES
 
 SCHEMA = "tranrepl"
 ANNOUNCE_EVENT = "announce_schema_change"
@@ -31,147 +30,27 @@ SET lc_monetary = 'C'
 SET array_nulls = 'on'
 SET standard_conforming_strings = 'on'"""
 
-_LOCKED = """
-SELECT coalesce(array_agg(relation), '{}'),
-       coalesce(array_agg(relation) FILTER (WHERE mode IN ('AccessExclusiveLock', 'ShareUpdateExclusiveLock')), '{}')
-  INTO locked, altered
-  FROM pg_locks
- WHERE pid = pg_backend_pid() AND locktype = 'relation' AND granted AND database <> 0;
-"""
-
-
-def _composed(text: str, **parts: str) -> str:
-    return Template(text).substitute(parts)
-
-
+# The oids of pg_class, pg_constraint and pg_publication_rel.
+_CLASS, _CONSTRAINT, _PUBLICATION_RELATION = "'1259'", "'2606'", "'6106'"
 _OURS = "starts_with(p.pubname::text, 'tranrepl_')"
 
-# Whether a row of the catalogue is of its transaction's own making, where that sees no other's that began later: it has
-# the lower half of the transaction's number.
-_OWN = "(($row.xmin::text::bigint - s.began) & 4294967295) < 2147483648"
-
-
-def _own(row: str) -> str:
-    return Template(_OWN).substitute(row=row)
-
-
-# Values of columns that were added are kept by the partitions, under their own numbers. Only a command that locks a
-# partition may have added one there.
-_MISSING = """
-SELECT jsonb_object_agg(f.attname, f.attmissingval::text) INTO missing
-  FROM pg_attribute f
- WHERE f.atthasmissing
-   AND f.attrelid = ANY (published || ARRAY(SELECT unnest(leaves) INTERSECT SELECT unnest(altered)));
+# Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
+_ABOVE = """
+FOREACH it IN ARRAY coalesce(touched, '{}') LOOP
+  IF pg_partition_root(it) IS NOT NULL THEN
+    has_partitions := true;
+    touched := array_cat(touched, ARRAY(SELECT pg_partition_ancestors(below) FROM unnest(touched) below));
+    EXIT;
+  END IF;
+END LOOP;
+"""
+_PUBLISHED = """
+SELECT DISTINCT r.prrelid FROM pg_publication_rel r
+ WHERE r.prrelid = ANY (touched)
+   AND starts_with((pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1], 'tranrepl_')
 """
 
-# What bounds a partition, and whether it is empty, is news where it became one in this transaction. A partition of no
-# size has no row; `xmin` tells one attachment from the next.
-_PARTITIONS = """
-WITH RECURSIVE below AS (
-  SELECT inhrelid AS oid FROM pg_inherits WHERE inhparent = published AND NOT inhdetachpending
-  UNION ALL SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid AND NOT i.inhdetachpending)
-SELECT coalesce(array_agg(oid), '{}') INTO leaves FROM below;
-SELECT json_agg(json_build_object(
-      'oid', f.oid::bigint, 'schema', s.nspname, 'name', f.relname, 'kind', f.relkind, 'identity', f.relreplident,
-      'parent', h.inhparent::bigint, 'attached', h.xmin::text,
-      'key', CASE WHEN f.relkind = 'p' AND f.oid = ANY (locked) THEN pg_get_partkeydef(f.oid) END,
-      'empty', CASE WHEN n.is_new AND f.oid = ANY (locked) THEN pg_relation_size(f.oid) = 0 END,
-      'bound', CASE WHEN n.is_new AND f.oid = ANY (locked) THEN pg_get_expr(f.relpartbound, f.oid) END) ORDER BY f.oid)
-  INTO partitions
-  FROM pg_inherits h JOIN pg_class f ON f.oid = h.inhrelid JOIN pg_namespace s ON s.oid = f.relnamespace,
-       LATERAL (SELECT age(h.xmin) <= age(pg_current_xact_id()::xid)) n (is_new)
- WHERE h.inhrelid = ANY (leaves);
-"""
-
-# At REPEATABLE READ a row is seen twice that another transaction has altered meanwhile, and then this one: as it was,
-# and as this transaction left it, which is the younger one.
-_COLUMNS = """
-SELECT json_agg(json_build_object(
-      'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
-      'mod', a.atttypmod, 'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
-      'generated', a.attgenerated, 'ident', a.attidentity,
-      'types', $types,
-      'default', CASE WHEN published = ANY (locked) THEN pg_get_expr(d.adbin, d.adrelid) END,
-      'has_missing', coalesce(missing ? a.attname::text, false),
-      'missing', CASE t.typdelim WHEN ',' THEN ((missing ->> a.attname::text)::text[])[1] END)
-    ORDER BY a.attnum, age(a.xmin) DESC)
-  INTO columns
-  FROM pg_attribute a
-  JOIN pg_type t ON t.oid = a.atttypid
-  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
- WHERE a.attrelid = published AND a.attnum > 0 AND NOT a.attisdropped;
-"""
-
-# A table as it is now. A session plans each query when it first runs it, so what few tables need is in ones of its own.
-# What is its transaction's own is told where that may not see what others have committed since it began; 0 stands for
-# the table.
-_DESCRIBE = _composed(
-    """
-leaves := '{}';
-partitions := NULL;
-IF is_partitioned THEN
-  $partitions
-END IF;
-$missing
-IF has_types THEN
-  $columns_with_types
-ELSE
-  $columns
-END IF;
-SELECT json_build_object(
-  'v', 1, 'event', source, 'tag', tag, 'xact', pg_current_xact_id()::text, 'snapshot', snapshot::text,
-  'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', n.nspname,
-  'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
-  'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked),
-  'key', CASE WHEN is_partitioned AND c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,
-  'own', CASE WHEN s.began IS NOT NULL THEN to_json(ARRAY(
-    SELECT o.attnum FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND $own_column
-    UNION ALL SELECT 0 WHERE $own_table)) END,
-  'columns', columns,
-  'unique', (
-    SELECT json_agg(json_build_object(
-      'name', x.relname, 'primary', i.indisprimary, 'identity', i.indisreplident, 'immediate', i.indimmediate,
-      'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey::int2[]) ORDER BY x.oid)
-      FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-     WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid),
-  'partitions', partitions)::text
-  INTO message
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, (
-    SELECT CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
-             AND pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
-      FROM (SELECT pg_snapshot_xmax(snapshot)::text::bigint) x (xmax)) s (began)
- WHERE c.oid = published
- ORDER BY age(c.xmin) LIMIT 1;
-PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
-told := told + 1;
-""",
-    own_column=_own("o"),
-    own_table=_own("c"),
-    own_index=_own("i"),
-    columns=_composed(_COLUMNS, types="'[]'::json"),
-    columns_with_types=_composed(_COLUMNS, types=TYPES_OF_COLUMN),
-    missing=_MISSING,
-    partitions=_PARTITIONS,
-)
-
-_PUBLISHED = _composed(
-    """
-SELECT c.oid, c.relkind = 'p', EXISTS (
-         SELECT FROM pg_attribute a
-          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384)
-  FROM pg_class c
- WHERE c.oid = ANY (touched || ARRAY(SELECT pg_partition_ancestors(it) FROM unnest(touched) it))
-   AND EXISTS (
-         SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-          WHERE r.prrelid = c.oid AND $ours)
-""",
-    ours=_OURS,
-)
-
-# Of a dropped partition or index no event names the table, but its transaction has locked it; unless the index was
-# dropped concurrently: then it is told where it was the replica identity.
-_DROPPED = _composed(
-    """
+_UNPUBLISHED = """
 SELECT jsonb_agg(jsonb_build_object(
          'publication', r.address_args[1], 'schema', r.address_names[1], 'name', r.address_names[2],
          'oid', t.objid::bigint))
@@ -180,177 +59,200 @@ SELECT jsonb_agg(jsonb_build_object(
   LEFT JOIN pg_event_trigger_dropped_objects() t
     ON t.object_type = 'table' AND NOT t.is_temporary AND t.address_names = r.address_names
  WHERE r.object_type = 'publication relation' AND starts_with(r.address_args[1], 'tranrepl_');
-SELECT array_agg(CASE d.object_type WHEN 'table column' THEN d.objid ELSE c.oid END),
-       coalesce(bool_or(d.object_type = 'table'), false), coalesce(bool_or(d.object_type = 'index'), false)
-  INTO touched, partition_dropped, index_dropped
-  FROM pg_event_trigger_dropped_objects() d
-  LEFT JOIN pg_namespace n ON d.object_type IN ('default value', 'table constraint') AND n.nspname = d.address_names[1]
-  LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = d.address_names[2]
- WHERE NOT d.is_temporary;
+IF unpublished IS NOT NULL THEN
+  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
+    'v', 1, 'event', tg_event, 'tag', tg_tag, 'unpublished', unpublished)::text);
+  told := true;
+END IF;
+"""
+
+# Of a dropped partition or index no event names the table, but its transaction has locked it; unless the index was
+# dropped concurrently: then it is told where it was the replica identity. A default or a constraint that goes with its
+# own table is no news.
+_DROPPED = composed(
+    """
+FOR it, kind, from_outside IN
+  SELECT d.objid, d.object_type, d.original OR d.normal
+    FROM pg_event_trigger_dropped_objects() d WHERE NOT d.is_temporary
+LOOP
+  CASE kind
+    WHEN 'table column' THEN touched := array_append(touched, it);
+    WHEN 'table' THEN partition_dropped := true;
+    WHEN 'index' THEN index_dropped := true;
+    WHEN 'publication relation' THEN taken_out := true;
+    WHEN 'default value', 'table constraint' THEN part_dropped := from_outside OR coalesce(part_dropped, false);
+    ELSE NULL;
+  END CASE;
+END LOOP;
+IF taken_out THEN
+  $unpublished
+END IF;
+IF part_dropped THEN
+  touched := array_cat(touched, ARRAY(
+    SELECT c.oid
+      FROM pg_event_trigger_dropped_objects() d
+      JOIN pg_namespace n ON n.nspname = d.address_names[1]::name
+      JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = d.address_names[2]::name
+     WHERE d.object_type IN ('default value', 'table constraint') AND NOT d.is_temporary));
+END IF;
 IF partition_dropped OR index_dropped THEN
   $locked
-  touched := touched || ARRAY(SELECT oid FROM pg_class WHERE oid = ANY (altered) AND (index_dropped OR relkind = 'p'));
+  touched := array_cat(touched, altered);
 END IF;
-IF index_dropped THEN
-  touched := touched || ARRAY(
+IF index_dropped AND tg_tag NOT IN ('ALTER TABLE', 'DROP TABLE') THEN
+  touched := array_cat(touched, ARRAY(
     SELECT r.prrelid FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
      WHERE c.relreplident = 'i'
-       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident));
+       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)));
 END IF;
 """,
-    locked=_LOCKED,
+    locked=LOCKED,
+    unpublished=_UNPUBLISHED,
 )
 
 # Most commands name tables and indexes alone. Of a type, and of types that are made of it: the published columns that
 # have it.
-_COMMANDED = _composed(
+_COMMANDED = composed(
     """
-SELECT array_agg(d.objid) FILTER (WHERE d.classid = 'pg_class'::regclass), bool_or(d.object_type = 'index'),
-       bool_or(d.classid IN ('pg_constraint'::regclass, 'pg_publication_rel'::regclass))
-  INTO touched, has_indexes, has_others
-  FROM pg_event_trigger_ddl_commands() d;
-IF has_indexes THEN
-  touched := touched || ARRAY(SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched));
-END IF;
-IF has_others THEN
-  touched := touched || ARRAY(
-    SELECT k.conrelid FROM pg_event_trigger_ddl_commands() d JOIN pg_constraint k ON k.oid = d.objid
-     WHERE d.classid = 'pg_constraint'::regclass
-    UNION ALL SELECT r.prrelid FROM pg_event_trigger_ddl_commands() d JOIN pg_publication_rel r ON r.oid = d.objid
-     WHERE d.classid = 'pg_publication_rel'::regclass);
-END IF;
-IF tag = 'ALTER SCHEMA' THEN
-  touched := touched || ARRAY(
-    SELECT c.oid FROM pg_event_trigger_ddl_commands() d JOIN pg_class c ON c.relnamespace = d.objid);
-END IF;
-IF tag IN ('ALTER TYPE', 'ALTER DOMAIN') THEN
-  touched := touched || ARRAY(
+FOR class, it, kind IN SELECT d.classid, d.objid, d.object_type FROM pg_event_trigger_ddl_commands() d LOOP
+  IF class = $class THEN
+    touched := array_append(touched, it);
+    IF kind = 'index' THEN
+      has_indexes := true;
+      touched := array_cat(touched, ARRAY(SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = it));
+    END IF;
+  ELSIF class = $constraint THEN
+    touched := array_cat(touched, ARRAY(SELECT k.conrelid FROM pg_constraint k WHERE k.oid = it));
+  ELSIF class = $publication_relation THEN
+    touched := array_cat(touched, ARRAY(SELECT r.prrelid FROM pg_publication_rel r WHERE r.oid = it));
+  END IF;
+END LOOP;
+IF tg_tag = 'ALTER SCHEMA' THEN
+  touched := array_cat(touched, ARRAY(
+    SELECT c.oid FROM pg_event_trigger_ddl_commands() d JOIN pg_class c ON c.relnamespace = d.objid));
+ELSIF tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN') THEN
+  touched := array_cat(touched, ARRAY(
     SELECT x.oid FROM pg_event_trigger_ddl_commands() d, LATERAL (
       SELECT c.oid FROM pg_class c
        WHERE c.reloftype <> 0 AND c.reloftype IN (d.objid, (SELECT k.reltype FROM pg_class k WHERE k.oid = d.objid))
-      UNION ALL SELECT a.attrelid FROM pg_attribute a WHERE a.atttypid IN ($altered)) x (oid));
+      UNION ALL SELECT a.attrelid FROM pg_attribute a WHERE a.atttypid IN ($altered)) x (oid)));
 END IF;
 """,
     altered=ALTERED_TYPES,
+    **{"class": _CLASS, "constraint": _CONSTRAINT, "publication_relation": _PUBLICATION_RELATION},
 )
 
 # The pad ends with no row: a message that is written in a subtransaction is decoded behind a row that follows it
 # directly, and this one stands between them.
 _PAD = "PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');"
 
-_DECLARED = """
-  published oid;
-  is_partitioned boolean;
-  has_types boolean;
-  leaves oid[];
-  locked oid[];
-  altered oid[];
-  snapshot pg_snapshot;
-  missing jsonb;
-  partitions json;
-  columns json;
-  rewrite jsonb;
-  message text;
-  told int := 0;"""
-
-_EVENT_BODY = _composed(
+# ALTER TABLE has locked what it names, and what it drops parts of: no need to ask. An index may be named in its place.
+_EVENT_BODY = composed(
     """
 DECLARE
-  source text := tg_event;
-  tag text := tg_tag;
+  class oid;
+  it oid;
+  kind text;
   touched oid[];
-  unpublished jsonb;
   has_indexes boolean;
-  has_others boolean;
+  unpublished jsonb;
+  from_outside boolean;
+  part_dropped boolean;
   partition_dropped boolean;
-  index_dropped boolean;$declared
+  index_dropped boolean;
+  taken_out boolean;$declared
 BEGIN
   BEGIN
-    IF tg_event = 'table_rewrite' THEN
-      touched := ARRAY[pg_event_trigger_table_rewrite_oid()];
-      rewrite := jsonb_build_object(
-        'oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
+    IF tg_event = 'ddl_command_end' THEN
+      $commanded
     ELSIF tg_event = 'sql_drop' THEN
       $dropped
     ELSE
-      $commanded
+      touched := ARRAY[pg_event_trigger_table_rewrite_oid()];
+      rewrite := jsonb_build_object(
+        'oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
     END IF;
-    IF unpublished IS NOT NULL THEN
-      PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
-        'v', 1, 'event', source, 'tag', tag, 'unpublished', unpublished)::text);
-      told := told + 1;
+    $above
+    IF tg_tag = 'ALTER TABLE' AND has_partitions IS NULL AND has_indexes IS NULL THEN
+      locked := touched;
     END IF;
-    FOR published, is_partitioned, has_types IN $published LOOP
+    FOR published IN $published LOOP
       IF locked IS NULL THEN
         $locked
       END IF;
-      snapshot := pg_current_snapshot();
       $describe
     END LOOP;
   EXCEPTION WHEN OTHERS THEN
-    told := 1;
+    told := true;
     PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
-      'v', 1, 'event', source, 'tag', tag, 'failed', sqlstate, 'message', sqlerrm)::text);
+      'v', 1, 'event', tg_event, 'tag', tg_tag, 'failed', sqlstate, 'message', sqlerrm)::text);
   END;
-  IF told > 0 THEN
+  IF told THEN
     $pad
   END IF;
 EXCEPTION WHEN OTHERS THEN
   RAISE WARNING 'tranrepl: a schema change is not announced: %', sqlerrm;
 END
 """,
+    above=_ABOVE,
     commanded=_COMMANDED,
-    declared=_DECLARED,
-    describe=_DESCRIBE,
+    declared=DECLARED,
+    describe=describe("tg_event", "tg_tag"),
     dropped=_DROPPED,
-    locked=_LOCKED,
+    locked=LOCKED,
     pad=_PAD,
     published=_PUBLISHED,
 )
 
 # A rewrite makes a relation for the new rows, and drops it: its lock is held, but it is in no catalogue any more.
-_CALL_BODY = _composed(
+_CALL_BODY = composed(
     """
 DECLARE
-  source text := 'call';
-  tag text := 'ALTER TABLE';
+  it oid;
+  called int := 0;
   touched oid[] := tables::oid[];$declared
 BEGIN
+  $above
   $locked
-  FOR published, is_partitioned, has_types IN $published LOOP
-    IF EXISTS (SELECT FROM unnest(altered) it WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = it)) THEN
+  FOR published IN $published LOOP
+    IF EXISTS (SELECT FROM unnest(altered) a (oid) WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = a.oid)) THEN
       rewrite := jsonb_build_object('oid', published::bigint, 'reason', 6);
     END IF;
-    snapshot := pg_current_snapshot();
     $describe
+    called := called + 1;
   END LOOP;
-  IF told > 0 THEN
+  IF told THEN
     $pad
   END IF;
-  RETURN told;
+  RETURN called;
 END
 """,
-    declared=_DECLARED,
-    describe=_DESCRIBE,
-    locked=_LOCKED,
+    above=_ABOVE,
+    declared=DECLARED,
+    describe=describe("'call'", "'ALTER TABLE'"),
+    locked=LOCKED,
     pad=_PAD,
     published=_PUBLISHED,
 )
 
 # A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it.
-_IDENTIFY_BODY = _composed(
+_IDENTIFY_BODY = composed(
     """
 DECLARE
+  it oid;
   roots oid[];
   leaf oid;
 BEGIN
-  SELECT array_agg(root.oid) INTO roots
-    FROM pg_class root
-   WHERE root.relreplident = 'f'
-     AND root.oid IN (
-       SELECT pg_partition_ancestors(d.objid) FROM pg_event_trigger_ddl_commands() d
-        WHERE d.classid = 'pg_class'::regclass);
+  FOR it IN SELECT d.objid FROM pg_event_trigger_ddl_commands() d WHERE d.classid = $class LOOP
+    IF pg_partition_root(it) IS NOT NULL THEN
+      roots := array_cat(roots, ARRAY(SELECT pg_partition_ancestors(it)));
+    END IF;
+  END LOOP;
   IF roots IS NULL THEN
+    RETURN;
+  END IF;
+  roots := ARRAY(SELECT root.oid FROM pg_class root WHERE root.oid = ANY (roots) AND root.relreplident = 'f');
+  IF cardinality(roots) = 0 THEN
     RETURN;
   END IF;
   FOR leaf IN
@@ -376,6 +278,7 @@ EXCEPTION WHEN OTHERS THEN
 END
 """,
     ours=_OURS,
+    **{"class": _CLASS},
 )
 
 

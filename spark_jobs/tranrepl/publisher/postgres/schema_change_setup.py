@@ -18,7 +18,7 @@ from tranrepl.publisher.postgres.schema_change_functions import (
     SCHEMA,
 )
 
-_VERSION = 6
+_VERSION = 7
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
 _TAGS = (
