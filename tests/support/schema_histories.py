@@ -11,7 +11,8 @@ import psycopg
 
 from support.history_site import TABLES, HistorySite, Options
 from support.killed_jobs import (
-    DELIVERY_FAILPOINTS,
+    CHANGE_FAILPOINTS,
+    COMMIT_FAILPOINTS,
     READER_FAILPOINTS,
     SNAPSHOT_FAILPOINTS,
     STREAM_FAILPOINTS,
@@ -24,9 +25,12 @@ from support.streams_here import streams_as_threads
 from support.whole_run import whole_run
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.failpoint import Failpoint
 
 _WRITERS = 2
 _SUBSCRIPTIONS = 3
+_MARIADB = 1
+"""Which subscription's, of those that a site names."""
 _MOST_ROUNDS = 6
 _WEIGHTS = {"rows": 8, "ddl": 6, "end": 4, "savepoint": 2, "read": 2, "deliver": 3, "initialize": 1}
 _TURNED = "line"
@@ -126,11 +130,17 @@ def _step(random: Random, options: Options) -> Step:
         case "read":
             return Read(random_failpoint(random, READER_FAILPOINTS))
         case "deliver":
-            points = DELIVERY_FAILPOINTS + (STREAM_FAILPOINTS if options.streams > 1 else ())
-            return Deliver(subscription, random_failpoint(random, points))
+            return Deliver(subscription, random_failpoint(random, _delivery_failpoints(subscription, options)))
         case _:
-            what = random.choice(["snapshot", "reinitialization"])
-            return Initialize(subscription, what, random_failpoint(random, SNAPSHOT_FAILPOINTS, 0.5))
+            killed_at = random_failpoint(random, SNAPSHOT_FAILPOINTS, 0.6)
+            # One that is to be killed has something to do.
+            what = "reinitialization" if killed_at else random.choice(["snapshot", "reinitialization"])
+            return Initialize(subscription, what, killed_at)
+
+
+def _delivery_failpoints(subscription: int, options: Options) -> tuple[Failpoint, ...]:
+    streams = STREAM_FAILPOINTS if options.streams > 1 else ()
+    return COMMIT_FAILPOINTS + streams + (CHANGE_FAILPOINTS * 2 if subscription == _MARIADB else ())
 
 
 @dataclass
@@ -233,6 +243,9 @@ class Player:
             case Read():
                 self._run(SiteJob("log reader"), step.killed_at)
             case Deliver():
+                if step.killed_at is not None:
+                    # Else there is seldom anything that it could be killed at.
+                    self._run(SiteJob("log reader"))
                 self._run(SiteJob("delivery", self._name(step.subscription)), step.killed_at)
             case Initialize():
                 # A snapshot waits for whoever writes.
