@@ -50,7 +50,7 @@ class Sample:
     memory_mb: dict[str, float]
     """By what a process is (PSS)."""
     log_reader_cpu_ms: float | None
-    """Of the log reader's worker, for each 1,000 transactions that were committed meanwhile."""
+    """What the log reader's worker took for each 1,000 transactions that were committed meanwhile."""
     sender_cpu_ms: float | None
     """The same, of the Publisher's process that decodes the log for it."""
     batches: int
