@@ -12,13 +12,20 @@ from tranrepl.distributor.monitoring.period import Period
 from tranrepl.distributor.monitoring.tokens import TokenLegs
 from tranrepl.model.latency import Leg, Quantiles
 from tranrepl_airflow.monitor import display
-from tranrepl_airflow.monitor.plot import Bar, Hover, Legend, Line, Mark, Plot, Scale, time_scale
+from tranrepl_airflow.monitor.chart_words import (
+    BACKLOG,
+    LATENCY,
+    LATENCY_BY_LEG,
+    LEGS,
+    QUANTILES,
+    THROUGHPUT,
+    ChartWords,
+)
+from tranrepl_airflow.monitor.plot import Bar, Hover, Line, Mark, Plot, Scale, time_scale
 
 _NOTHING = "Nothing was delivered in this time. Run the DAG, or choose a longer one."
 _NO_RUN = "What was left is not known: no delivery ended in this time."
 _NO_BACKLOG = "No delivery left anything behind in this time."
-_QUANTILES = ("p50", "p95", "p99")
-_LEGS = {Leg.REGISTERED: "Publisher → Distributor", Leg.DELIVERED: "Distributor → Subscriber"}
 
 
 class ChartRange(StrEnum):
@@ -112,45 +119,18 @@ class _Drawing:
         of_tokens = [_milliseconds_of(it) / 1000 for it in tokens]
         scale = self._time_scale([*(it.p99 for it in each if it), *of_tokens])
         bars = [it for at, of_part in enumerate(each) if of_part for it in _stacked(scale, at, of_part)]
-        return self._plot(
-            "latency",
-            "Latency",
-            "from commit to commit",
-            scale,
-            map(_latency_in_words, self._parts),
-            legend=[
-                Legend("p50", "half of the commands (p50)"),
-                Legend("p95", "95 % (p95)"),
-                Legend("p99", "99 % (p99)"),
-                Legend("token", "tracer token"),
-            ],
-            bars=bars,
-            marks=[_mark(scale, it) for it in tokens],
-            empty=None if bars or tokens else _NOTHING,
-        )
+        marks = [_mark(scale, it) for it in tokens]
+        return self._plot(LATENCY, scale, None if bars or tokens else _NOTHING, bars=bars, marks=marks)
 
     def legs(self) -> Plot:
         """Draw how long each leg took."""
-        each = {leg: self._quantiles(leg) for leg in _LEGS}
+        each = {leg: self._quantiles(leg) for leg in LEGS}
         scale = self._time_scale([it.p95 for of_leg in each.values() for it in of_leg if it])
         lines: list[Line] = []
         for leg, of_leg in each.items():
             lines += scale.line(f"leg-{leg} p95", [it.p95 if it else None for it in of_leg])
             lines += scale.line(f"leg-{leg}", [it.p50 if it else None for it in of_leg])
-        named = [
-            [Legend(f"leg-{leg}", f"{words}, p50"), Legend(f"leg-{leg} p95", f"{words}, p95")]
-            for leg, words in _LEGS.items()
-        ]
-        return self._plot(
-            "legs",
-            "Latency by leg",
-            "p50 and p95",
-            scale,
-            map(_legs_in_words, self._parts),
-            legend=[it for of_leg in named for it in of_leg],
-            lines=lines,
-            empty=None if lines else _NOTHING,
-        )
+        return self._plot(LATENCY_BY_LEG, scale, None if lines else _NOTHING, lines=lines)
 
     def throughput(self) -> Plot:
         """Draw what was stored and delivered a second."""
@@ -161,62 +141,38 @@ class _Drawing:
         }
         highest = max((it for values in series.values() for it in values if it is not None), default=0.0)
         scale = self._scale(highest, display.rate)
-        return self._plot(
-            "throughput",
-            "Throughput",
-            "a second",
-            scale,
-            map(_throughput_in_words, self._parts),
-            legend=[
-                Legend("stored", "commands stored by the log reader"),
-                Legend("delivered", "commands delivered"),
-                Legend("transactions", "transactions delivered"),
-            ],
-            lines=[line for kind, values in series.items() for line in scale.line(kind, values)],
-            empty=None if highest else _NOTHING,
-        )
+        lines = [line for kind, values in series.items() for line in scale.line(kind, values)]
+        return self._plot(THROUGHPUT, scale, None if highest else _NOTHING, lines=lines)
 
     def backlog(self) -> Plot:
         """Draw what was left undelivered."""
         values = [it.undelivered_commands for it in self._parts]
         known = [it for it in values if it is not None]
         scale = self._scale(float(max(known, default=0)), display.number)
-        return self._plot(
-            "backlog",
-            "Backlog",
-            "undelivered commands",
-            scale,
-            map(_backlog_in_words, self._parts),
-            legend=[Legend("undelivered", "left by a run, or registered since the last one")],
-            bars=[scale.bar("undelivered", at, 0.0, it) for at, it in enumerate(values) if it],
-            empty=None if any(known) else _NO_BACKLOG if known else _NO_RUN,
-        )
+        bars = [scale.bar("undelivered", at, 0.0, it) for at, it in enumerate(values) if it]
+        return self._plot(BACKLOG, scale, None if bars else _NO_BACKLOG if known else _NO_RUN, bars=bars)
 
     def _quantiles(self, leg: Leg) -> Sequence[Quantiles | None]:
         return [it.latency.get(leg) for it in self._parts]
 
     def _plot(
         self,
-        name: str,
-        title: str,
-        unit: str,
+        words: ChartWords,
         scale: Scale,
-        words: Iterable[str],
-        *,
-        legend: Sequence[Legend],
         empty: str | None,
+        *,
         bars: Sequence[Bar] = (),
         lines: Sequence[Line] = (),
         marks: Sequence[Mark] = (),
     ) -> Plot:
         return Plot(
-            name=name,
-            title=title,
-            unit=unit,
+            name=words.name,
+            title=words.title,
+            unit=words.unit,
             y_ticks=scale.y_ticks(),
             x_ticks=scale.x_ticks(self._starts, self.chosen.tick_seconds),
-            legend=legend,
-            hovers=self._hovers(scale, words),
+            legend=words.legend,
+            hovers=self._hovers(scale, map(words.of_part, self._parts)),
             bars=bars,
             lines=lines,
             marks=marks,
@@ -240,7 +196,7 @@ class _Drawing:
 
 def _stacked(scale: Scale, part: int, quantiles: Quantiles) -> Iterable[Bar]:
     low = 0.0
-    for kind in _QUANTILES:
+    for kind in QUANTILES:
         high = getattr(quantiles, kind)
         if high > low:
             yield scale.bar(kind, part, low, high)
@@ -258,34 +214,3 @@ def _mark(scale: Scale, token: TokenLegs) -> Mark:
     )
     y = scale.y(_milliseconds_of(token) / 1000)
     return Mark("token", scale.x_of(token.time), y, token.time, f"{registered}, {arrived}")
-
-
-def quantiles_in_words(quantiles: Quantiles | None) -> str:
-    """Return as in "0.4 s, 1.2 s, 3.0 s"; a dash for None."""
-    if quantiles is None:
-        return display.UNKNOWN
-    return ", ".join(display.duration(getattr(quantiles, it)) for it in _QUANTILES)
-
-
-def _latency_in_words(part: ChartPart) -> str:
-    found = part.latency.get(Leg.OVERALL)
-    return f"p50, p95, p99: {quantiles_in_words(found)}" if found else "nothing was measured"
-
-
-def _legs_in_words(part: ChartPart) -> str:
-    if not part.latency:
-        return "nothing was measured"
-    each = [f"{words} {quantiles_in_words(part.latency.get(leg))}" for leg, words in _LEGS.items()]
-    return f"p50, p95, p99: {'; '.join(each)}"
-
-
-def _throughput_in_words(part: ChartPart) -> str:
-    stored, delivered = display.rate(part.stored_per_second), display.rate(part.delivered_per_second)
-    transactions = display.rate(part.transactions_per_second)
-    return f"{stored} commands a second stored, {delivered} delivered, in {transactions} transactions"
-
-
-def _backlog_in_words(part: ChartPart) -> str:
-    if part.undelivered_commands is None:
-        return "not known: no delivery ended"
-    return f"{display.number(part.undelivered_commands)} commands undelivered"

@@ -21,6 +21,7 @@ from tranrepl.model.latency import Leg
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
 from tranrepl_airflow.monitor.asked_beside import AskedBeside
+from tranrepl_airflow.monitor.chart_words import quantiles_in_words
 from tranrepl_airflow.monitor.error_list import ErrorList, ErrorQuestion
 from tranrepl_airflow.monitor.looked_at import (
     LookedAt,
@@ -32,7 +33,7 @@ from tranrepl_airflow.monitor.looked_at import (
 )
 from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.parts import PARTS
-from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts, quantiles_in_words
+from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
 from tranrepl_airflow.monitor.rendering import Renderer, mount_of
 from tranrepl_airflow.monitor.task_logs import DagRunOfTasks
 from tranrepl_airflow.monitor.triggering import allowed_actions
