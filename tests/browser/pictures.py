@@ -28,6 +28,7 @@ _SHOW = """([folder, shown]) => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, shown);
 }"""
+_ANSWERED_MILLISECONDS = 3_000
 _WIDTH, _HEIGHT = 1280, 720
 _MOST_HEIGHT = 1_000
 _COLOURS = 256
@@ -116,6 +117,9 @@ def take_pictures(chromium: Browser, sites: MonitoredSites, folder: Path, width:
             context.add_init_script(f"localStorage.theme ??= '{theme}'")
             context.add_cookies([{"name": "_token", "value": sites.token(ADMIN), "url": sites.url}])
             page = context.new_page()
+            # What is asked for beside the pages has been answered then.
+            page.goto(f"{sites.url}/monitor/")
+            page.wait_for_timeout(_ANSWERED_MILLISECONDS)
             for name, path in _PAGES.items():
                 page.goto(f"{sites.url}/{path}")
                 page.evaluate(_SHOW, [str(here), _SHOWN_FOLDER])
