@@ -34,23 +34,26 @@ def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]
         if table is not None:
             _require_columns(publisher, it, table)
             _require_partitions(publisher, it, table)
-            _require_labels(publisher, it, table)
+    require_labels(publisher, [it.article for it in followed])
 
 
-def require_labels(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:
-    """Raise TransientError where the labels of a published column's type are others than those that are registered."""
-    followed = [it for it in articles if it.article.definition is not None and it.article.definition.enumerated]
-    tables = publisher.describe([it.article.source for it in followed]) if followed else {}
+def require_labels(publisher: Publisher, articles: Iterable[RegisteredArticle]) -> None:
+    """Raise TransientError where the labels of a column's type are others than those that are registered: rows would
+    have labels that the Subscriber's types only get by a schema change."""
+    if publisher.schema_changes.why_unannounced() is not None:
+        return
+    followed = [it for it in articles if it.definition is not None and it.definition.enumerated]
+    tables = publisher.describe([it.source for it in followed]) if followed else {}
     for it in followed:
-        if it.article.source in tables:
-            _require_labels(publisher, it, tables[it.article.source])
+        if it.source in tables:
+            _require_labels(publisher, it, tables[it.source])
 
 
 def _require_columns(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
     known = {column.ordinal for column in it.article.columns}
     added = [column.name for column in table.publishable() if column.ordinal not in known]
     if added and it.settings.columns is None:
-        raise _not_registered(publisher, it, f"column {', '.join(added)}")
+        raise _not_registered(publisher, it.name, f"column {', '.join(added)}")
 
 
 def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
@@ -62,14 +65,12 @@ def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableD
     there = {(partition.object_id, partition.attached) for partition in known.partitions}
     added = [str(of.table) for of in now.partitions if (of.object_id, of.attached) not in there]
     if added:
-        raise _not_registered(publisher, it, f"partition {', '.join(added)}")
+        raise _not_registered(publisher, it.name, f"partition {', '.join(added)}")
 
 
-def _require_labels(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
-    """Raise TransientError where rows would have labels that the Subscriber's types only get by a schema change of
-    before the snapshot, which is passed over."""
-    known, now = it.article.definition, table.definition
-    if known is None or now is None or publisher.schema_changes.why_unannounced() is not None:
+def _require_labels(publisher: Publisher, article: RegisteredArticle, table: TableDescription) -> None:
+    known, now = article.definition, table.definition
+    if known is None or now is None:
         return
     registered = {of.oid: of.labels for column in known.columns for of in column.types or ()}
     renamed = sorted(
@@ -81,14 +82,14 @@ def _require_labels(publisher: Publisher, it: SnapshotArticle, table: TableDescr
         }
     )
     if renamed:
-        raise _not_registered(publisher, it, f"a label of type {', '.join(renamed)}")
+        raise _not_registered(publisher, str(article.source), f"a label of type {', '.join(renamed)}")
 
 
-def _not_registered(publisher: Publisher, it: SnapshotArticle, what: str) -> TransientError:
+def _not_registered(publisher: Publisher, article: str, what: str) -> TransientError:
     return TransientError(
-        f"article {it.name}: {publisher.where}: {what} is not registered yet",
+        f"article {article}: {publisher.where}: {what} is not registered yet",
         remedy=REGISTERING,
-        article=it.name,
+        article=article,
     )
 
 

@@ -211,10 +211,10 @@ class _Loading:
             yield
         except ReplicationError:
             if plan.request.publication.replicate_ddl:
-                require_labels(plan.publisher, plan.articles)
+                require_labels(plan.publisher, [it.article for it in plan.articles])
             raise
         if plan.request.publication.replicate_ddl:
-            require_labels(plan.publisher, plan.articles)
+            require_labels(plan.publisher, [it.article for it in plan.articles])
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.snapshot import SnapshotSession
+from tranrepl.snapshot.definitions import require_labels
 from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.comparison import SubscriberComparison, by_statements
 from tranrepl.topology import Topology
@@ -81,8 +82,10 @@ class _Validation:
             open_comparison_targets(self.sync_point, point, articles) as targets,
         ):
             point.applier.rollback()
+            self._require_same_labels(registered := self._registered(articles))
             met = time.perf_counter()
             found = compare(targets.reader, targets.compared, rowcount_only=self.request.rowcount_only)
+            self._require_same_labels(registered)
             compared = time.perf_counter()
             scripted = self._script(point, targets.subscriber, found)
         reports = [_report(it, scripted) for it in found]
@@ -137,22 +140,37 @@ class _Validation:
             return {}
         articles = [it.compared.article for it in chosen]
         with self.sync_point.held({it.article_id: by_statements(it) for it in articles}) as point:
+            self._require_same_labels(registered := self._registered(articles))
             with open_comparison_targets(self.sync_point, point, articles) as targets:
                 for it, compared in zip(chosen, targets.compared, strict=True):
                     it.rows = rows_of(targets.reader, compared, [row.number for row in it.rows])
-            self._apply(point, chosen)
+            self._apply(point, chosen, registered)
         return {str(it.compared.article.source): len(it.rows) for it in chosen}
 
-    def _apply(self, point: HeldSyncPoint, found: Sequence[Found]) -> None:
+    def _apply(self, point: HeldSyncPoint, found: Sequence[Found], registered: Sequence[RegisteredArticle]) -> None:
         command_id = 1
         with self._publisher_rows(point, found) as session:
             for some in corrections(session, found):
                 point.applier.apply([SerialStep(command_table(point.watermark, command_id, some))])
                 command_id += len(some)
+        self._require_same_labels(registered)
         point.applier.ready()
         point.applier.commit(point.watermark)
         point.applier.flush()
         log.info("repaired %d rows", sum(len(it.rows) for it in found))
+
+    def _registered(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+        """Return the articles as they are registered now: more may have been read on the way to the sync point."""
+        tables = {it.source_object_id for it in articles}
+        active = self.opened.database.articles.active(self.request.publication, self.opened.record)
+        return [it for it in active if it.source_object_id in tables]
+
+    def _require_same_labels(self, articles: Sequence[RegisteredArticle]) -> None:
+        """Raise TransientError where labels were renamed meanwhile: the Publisher shows those of now, whatever snapshot
+        a row is of."""
+        if self.request.publication.replicate_ddl:
+            with self.sync_point.topology.publisher("tranrepl validation") as publisher:
+                require_labels(publisher, articles)
 
     @contextmanager
     def _publisher_rows(self, point: HeldSyncPoint, found: Sequence[Found]) -> Iterator[SnapshotSession]:
