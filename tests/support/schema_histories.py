@@ -72,6 +72,8 @@ class Deliver:
 
     subscription: int
     killed_at: str | None = None
+    before: tuple[Write, ...] = ()
+    """What is committed and read before, for the job to have something to do where it is to be killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Initialize:
     subscription: int
     what: str
     killed_at: str | None = None
+    completed: bool = False
+    """It is completed at once, where it was killed: until then nothing is delivered."""
 
 
 Step = Write | Transact | Read | Deliver | Initialize
@@ -130,12 +134,23 @@ def _step(random: Random, options: Options) -> Step:
         case "read":
             return Read(random_failpoint(random, READER_FAILPOINTS))
         case "deliver":
-            return Deliver(subscription, random_failpoint(random, _delivery_failpoints(subscription, options)))
+            return _delivery(random, subscription, options)
         case _:
             killed_at = random_failpoint(random, SNAPSHOT_FAILPOINTS, 0.6)
             # One that is to be killed has something to do.
             what = "reinitialization" if killed_at else random.choice(["snapshot", "reinitialization"])
-            return Initialize(subscription, what, killed_at)
+            return Initialize(subscription, what, killed_at, completed=random.random() < 0.7)
+
+
+def _delivery(random: Random, subscription: int, options: Options) -> Deliver:
+    killed_at = random_failpoint(random, _delivery_failpoints(subscription, options), 0.4)
+    if killed_at is None:
+        return Deliver(subscription)
+    kinds = random.choices(list(ROWS), k=4)
+    if killed_at.startswith(CHANGE_FAILPOINTS):
+        kinds[1:1] = [random.choice(list(DDL)), random.choice(list(DDL))]
+    writes = [Write(0, it, random.randrange(len(TABLES)), random.getrandbits(32)) for it in kinds]
+    return Deliver(subscription, killed_at, tuple(writes))
 
 
 def _delivery_failpoints(subscription: int, options: Options) -> tuple[Failpoint, ...]:
@@ -243,14 +258,19 @@ class Player:
             case Read():
                 self._run(SiteJob("log reader"), step.killed_at)
             case Deliver():
-                if step.killed_at is not None:
-                    # Else there is seldom anything that it could be killed at.
+                for it in step.before:
+                    self.writers[it.writer].write(it)
+                if step.before:
+                    self.end_transactions()
                     self._run(SiteJob("log reader"))
                 self._run(SiteJob("delivery", self._name(step.subscription)), step.killed_at)
             case Initialize():
                 # A snapshot waits for whoever writes.
                 self.end_transactions()
                 self._run(SiteJob(step.what, self._name(step.subscription)), step.killed_at)
+                if step.killed_at is not None and step.completed:
+                    self._run(SiteJob("log reader"))
+                    self._run(SiteJob("snapshot", self._name(step.subscription)))
 
     def _name(self, number: int) -> str:
         return self.at.names[number % len(self.at.names)]

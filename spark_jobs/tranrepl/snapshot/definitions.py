@@ -13,6 +13,7 @@ from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError, 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
+from tranrepl.model.table_definition import Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import REGISTERING
 from tranrepl.settings.publication import Partitions
@@ -34,6 +35,7 @@ def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]
         if table is not None:
             _require_columns(publisher, it, table)
             _require_partitions(publisher, it, table)
+            _require_definition(publisher, it, table)
     require_labels(publisher, [it.article for it in followed])
 
 
@@ -54,6 +56,39 @@ def _require_columns(publisher: Publisher, it: SnapshotArticle, table: TableDesc
     added = [column.name for column in table.publishable() if column.ordinal not in known]
     if added and it.settings.columns is None:
         raise _not_registered(publisher, it.name, f"column {', '.join(added)}")
+
+
+def _require_definition(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
+    """Raise TransientError where the log reader will register another definition for what the table is already. Its
+    change comes before the snapshot, and so is passed over: none that follows would begin with the table's."""
+    known, now = it.article.definition, table.definition
+    if known is None or now is None or publisher.schema_changes.why_unannounced() is not None:
+        return
+    columns = known.by_ordinal
+    nullable = [
+        of.name for of in now.columns if of.ordinal in columns and columns[of.ordinal].not_null and not of.not_null
+    ]
+    if _unnamed(now) - _unnamed(known) or now.deferrable != known.deferrable:
+        raise _not_registered(publisher, it.name, "a unique index")
+    if nullable:
+        raise _not_registered(publisher, it.name, f"that column {', '.join(nullable)} takes NULL")
+    if _generated(now) != _generated(known):
+        raise _not_registered(publisher, it.name, "a generated column")
+    if _partitions(now) != _partitions(known):
+        raise _not_registered(publisher, it.name, "a partition")
+
+
+def _unnamed(table: TableDefinition) -> set[UniqueConstraint]:
+    return {it.model_copy(update={"name": ""}) for it in table.unique}
+
+
+def _generated(table: TableDefinition) -> set[tuple[int, str]]:
+    return {(it.ordinal, it.name) for it in table.columns if it.generation is not Generation.NONE}
+
+
+def _partitions(table: TableDefinition) -> set[tuple[int, str]]:
+    partitions = () if table.division is None else table.division.partitions
+    return {(it.object_id, str(it.table)) for it in partitions}
 
 
 def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:

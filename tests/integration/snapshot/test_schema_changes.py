@@ -103,6 +103,9 @@ def test_an_article_whose_rows_the_log_does_not_tell_is_copied_and_others_go_on(
         "ALTER TABLE t DROP COLUMN other",
         "ALTER TABLE t RENAME COLUMN other TO another",
         "ALTER TABLE t ALTER COLUMN code TYPE varchar(40)",
+        "CREATE UNIQUE INDEX ON t (code)",
+        "ALTER TABLE t ALTER COLUMN code DROP NOT NULL",
+        "ALTER TABLE t ADD COLUMN made text GENERATED ALWAYS AS ('x') STORED",
     ],
 )
 def test_nothing_is_copied_before_the_log_reader_has_registered_a_change(statement: str, site: Site) -> None:
