@@ -6,7 +6,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -155,7 +155,7 @@ class _Resident:
     def _is_over(self) -> bool:
         """Return whether what is registered by now is the end: it is time, and no log reader runs beside this that may
         register more."""
-        if datetime.now(UTC) < self._stay.until:
+        if not self._stay.is_at_its_time():
             return False
         now = time.monotonic()
         self._over_since = now if self._over_since is None else self._over_since

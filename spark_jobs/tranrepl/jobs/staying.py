@@ -7,6 +7,7 @@ what that gives, from a signal or from whatever else tells it. A job asks `stayi
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -54,10 +55,16 @@ class StopRequest:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """How long one job stays up: until a time, or until it is asked to stop."""
+    """How long one job stays up: until a time, or until it is asked to stop. The clock is looked at once, and may jump
+    later."""
 
     until: datetime
     stop_request: StopRequest
+    _ends_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        left = (self.until - datetime.now(UTC)).total_seconds()
+        object.__setattr__(self, "_ends_at", time.monotonic() + left)
 
     def asked_to_stop(self) -> bool:
         """Return whether to stop before the time: after what is at hand."""
@@ -65,7 +72,11 @@ class Stay:
 
     def seconds_left(self) -> float:
         """Return how long to stay; 0 once it is over."""
-        return 0.0 if self.asked_to_stop() else max(0.0, (self.until - datetime.now(UTC)).total_seconds())
+        return 0.0 if self.asked_to_stop() else max(0.0, self._ends_at - time.monotonic())
+
+    def is_at_its_time(self) -> bool:
+        """Return whether it has stayed until its time, asked to stop or not."""
+        return time.monotonic() >= self._ends_at
 
     def is_over(self) -> bool:
         return self.seconds_left() == 0.0

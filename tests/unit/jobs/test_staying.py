@@ -7,9 +7,11 @@ import signal
 import time
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from tranrepl.jobs import staying as jobs_staying
 from tranrepl.jobs.staying import heeding_stops, staying, stopped_by_signals
 
 
@@ -35,6 +37,14 @@ def test_who_waits_for_work_is_woken_by_its_end_and_by_a_stop() -> None:
         # Asked before it waits.
         with stay.woken_by(Future[None]()) as woken:
             assert woken.wait(0)
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-1), timedelta(days=1)])
+def test_a_clock_that_jumps_changes_nothing(jump: timedelta, monkeypatch: pytest.MonkeyPatch) -> None:
+    stay = staying(datetime.now(UTC) + timedelta(hours=1))
+    monkeypatch.setattr(jobs_staying, "datetime", SimpleNamespace(now=lambda zone: datetime.now(zone) + jump))
+    assert 3590 < stay.seconds_left() <= 3600
+    assert not stay.is_at_its_time()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
