@@ -9,7 +9,8 @@ from __future__ import annotations
 import select
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -203,7 +204,8 @@ class _Follower:
             raise InternalError("a log is followed into a store that is no mounted path")
         if part is None:
             return Ending.OUT_OF_THE_ORDINARY
-        read, file = _written(path, stream, part)
+        with _removed_where_it_fails(path):
+            read, file = _written(path, stream, part)
         if part.end is None or not _is_ordinary(read):
             shutil.rmtree(path, ignore_errors=True)
             return Ending.OUT_OF_THE_ORDINARY
@@ -211,7 +213,8 @@ class _Follower:
         if batch is None:
             shutil.rmtree(path, ignore_errors=True)
         else:
-            publish(path, file)
+            with _removed_where_it_fails(path):
+                publish(path, file)
         stored = time.perf_counter()
         self._register(stream, part.end, _Stored(path, batch, stored_tokens(read, self.following.clock)))
         seconds = {"read_to_store": stored - started, "register": time.perf_counter() - stored}
@@ -249,6 +252,16 @@ class _Follower:
         so_far = self.following.so_far.plus(self.result)
         seconds = self.following.so_far.seconds + now - self._began_at
         self.database.history.record_progress(self.following.run, so_far.model_copy(update={"seconds": seconds}))
+
+
+@contextmanager
+def _removed_where_it_fails(folder: Path) -> Iterator[None]:
+    """Leave no folder in a store that is full."""
+    try:
+        yield
+    except ReplicationError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _written(folder: Path, stream: OpenLogStream, part: LogPart) -> tuple[LogRead, str]:

@@ -25,6 +25,7 @@ from support.observed import (
     make_transactions,
     watermark,
 )
+from support.resident_reader import resident_reader
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.distributor.command_file import count_commands
@@ -44,6 +45,32 @@ def test_a_store_that_is_full_stops_the_log_reader_and_loses_nothing(site: Site,
         kept = shutil.copytree(tmp_path / "store", tmp_path / "kept")
     shutil.copytree(kept, tmp_path / "store", dirs_exist_ok=True)
     read_log_into_store(site).raise_error()
+    assert_each_change_is_stored_once(site)
+    deliver_stored(site).raise_error()
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.slow
+@pytest.mark.new_sessions
+def test_a_store_that_fills_up_ends_a_log_reader_that_stays_up(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = audited_site(databases(), tmp_path / "store", SparkHere(), step=None)
+    with _small(tmp_path / "store"):
+        with resident_reader(site) as reader:
+            for n in range(1, 200):
+                site.at_publisher(
+                    f"INSERT INTO item SELECT {n}, {n}, string_agg(md5(n::text), '') FROM generate_series(1, 200) n"
+                )
+                if not reader.runs():
+                    break
+            error = reader.result().error
+        assert error is not None
+        assert (error.kind, error.remedy) == (ErrorKind.CONFIGURATION, "make room in the store")
+        registered = {folder for (folder,) in distribution_rows(site, "SELECT folder FROM msrepl_batches")}
+        assert {path.name for path in (tmp_path / "store").iterdir()} == registered != set()
+        kept = shutil.copytree(tmp_path / "store", tmp_path / "kept")
+    shutil.copytree(kept, tmp_path / "store", dirs_exist_ok=True)
+    with resident_reader(site) as reader:
+        reader.stop().raise_error()
     assert_each_change_is_stored_once(site)
     deliver_stored(site).raise_error()
     assert_each_change_was_made_once(site)
