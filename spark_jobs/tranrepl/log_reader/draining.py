@@ -71,12 +71,15 @@ class LogReader:
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
         self.record_progress: Callable[[JobResult], None] = _record_nothing
         self.say: Callable[[JobResult], None] = _say_registered
+        self.is_to_end: Callable[[], bool] = _never
 
     def drain(self) -> None:
-        """Read batches until the log's end as it was at the start. Raises ReplicationError; what was registered
-        stays."""
+        """Read batches until the log's end as it was at the start, or after one of them, where it is to end. Raises
+        ReplicationError; what was registered stays."""
         while self._registered < self._up_to:
             self._read_on()
+            if self.is_to_end():
+                return
         for _ in range(_MOST_LOOKS):
             if not self._is_altered_further_on():
                 break
@@ -276,6 +279,10 @@ def _say_nothing(_: str) -> None:
 
 def _say_registered(so_far: JobResult) -> None:
     log.info("registered %d commands of %d transactions", so_far.commands, so_far.transactions)
+
+
+def _never() -> bool:
+    return False
 
 
 def _record_nothing(_: JobResult) -> None:

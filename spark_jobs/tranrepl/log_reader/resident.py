@@ -50,6 +50,8 @@ _PATIENCE_SECONDS = 60.0
 _REFUSED_SECONDS = 60.0
 """After what time a server that did not let the log be followed is asked again."""
 _MOST_OVERTAKEN = 5
+_STOP_SECONDS = 20.0
+"""So long after somebody has asked for the end, what is left of a long log is for the next run."""
 
 
 class ResidentLogReader:
@@ -72,6 +74,7 @@ class ResidentLogReader:
         self._said = 0
         self._recorded_at = 0.0
         self._changed = False
+        self._asked_at: float | None = None
 
     def run(self) -> JobResult:
         """Stay up until it is time to end, and read the log to its end then. Raises ReplicationError where it could not
@@ -159,7 +162,15 @@ class ResidentLogReader:
             return None
         reader.record_progress = self._record_progress_of
         reader.say = self._say_drained
+        reader.is_to_end = self._is_to_end
         return reader
+
+    def _is_to_end(self) -> bool:
+        """Return whether to leave the rest of the log to the next run: not at its time, up to which a run reads all."""
+        if not self._stay.asked_to_stop():
+            return False
+        self._asked_at = self._asked_at or time.monotonic()
+        return time.monotonic() - self._asked_at >= _STOP_SECONDS
 
     def _record_progress_of(self, drained: JobResult) -> None:
         if time.monotonic() - self._recorded_at >= _RECORD_SECONDS:

@@ -15,6 +15,7 @@ from support.observed import (
     assert_each_change_is_stored_once,
     assert_each_change_was_made_once,
     assert_each_change_was_made_once_in_any_order,
+    audited_site,
     distribution_rows,
     make_transactions,
 )
@@ -26,6 +27,7 @@ from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.reinitialization import Rows
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.staying import heeding_stops
+from tranrepl.log_reader import resident
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres import log_stream
@@ -98,6 +100,23 @@ def test_what_is_committed_before_its_end_is_stored_by_then(site: Site) -> None:
             _write(site, n := n + 1)
         reader.result().raise_error()
         assert time.monotonic() - begun < 10
+    site.read_log().raise_error()
+    _assert_delivered(site)
+
+
+def test_a_stop_in_a_long_log_ends_it_after_the_batch_at_hand(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident, "_STOP_SECONDS", 0.0)
+    site = audited_site(databases(), tmp_path / "store", SparkHere(), step=5)
+    make_transactions(site, 50)
+    with heeding_stops() as stop_request:
+        stop_request.stop()
+        reader = ResidentReader(site, stop_request, 3600.0)
+        reader.start()
+        result = reader.result()
+    assert result.error is None
+    assert 0 < result.transactions < 50
     site.read_log().raise_error()
     _assert_delivered(site)
 
