@@ -41,8 +41,7 @@ def run_continuously(
             changed = partial(_is_changed, file, _time_of(file))
             topology = load(file)
             session = _Session(topology, chosen(topology), master, stop_request)
-            session.require_set_up()
-            for name, result in session.run(changed).items():
+            for name, result in session.run_alone(changed).items():
                 results[name] = results[name].plus(result) if name in results else result
             if stop_request.is_asked() or not session.begins_anew:
                 return results
@@ -80,12 +79,23 @@ class _Session:
     _results: dict[str, JobResult] = field(default_factory=dict)
     _ending: StopRequest = field(default_factory=StopRequest)
 
-    def require_set_up(self) -> None:
-        """Raise ConfigurationError where the publication or a subscription is not set up: it would not pass."""
+    def run_alone(self, changed: Callable[[], bool]) -> dict[str, JobResult]:
+        """Run the agents as soon as nobody else keeps those of the same subscriptions up. Raises ConfigurationError
+        where the publication or a subscription is not set up: it would not pass."""
+        name, told = self.topology.publication.publication, False
         with self.topology.distributor() as database:
-            record = database.publications.get(self.topology.publication.publication)
-            for name in self.names:
-                database.subscriptions.get(record, name)
+            record = database.publications.get(name)
+            subscriptions = [database.subscriptions.get(record, it) for it in self.names]
+            while not self.stop_request.is_asked():
+                with database.delivery_states.kept_up(subscriptions) as free:
+                    if free:
+                        return self.run(changed)
+                if not told:
+                    told = True
+                    others = f"another `tranrepl run --continuous` keeps the agents of publication {name} up"
+                    err.print(f"{others}: waiting until it ends", highlight=False, markup=False)
+                self.stop_request.wait(_LOOKED_EVERY_SECONDS)
+        return {}
 
     def run(self, changed: Callable[[], bool]) -> dict[str, JobResult]:
         publication = self.topology.publication

@@ -43,6 +43,7 @@ class SparkApplication:
         self._side_by_side = side_by_side
         self._drivers: list[_Driver] = []
         self._starting = Lock()
+        self._asked_to_stop = False
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +70,8 @@ class SparkApplication:
                 require_spark()
                 settings = self._settings()
                 self._drivers.append(_Driver(self._name, self._master, settings, own_group=self._side_by_side))
+                if self._asked_to_stop:
+                    self._drivers[-1].ask_to_stop()
             return self._drivers[-1]
 
     def _settings(self) -> Mapping[str, str]:
@@ -78,8 +81,10 @@ class SparkApplication:
 
     def ask_to_stop(self) -> None:
         """Ask the jobs that run, and those that come, to end after what is at hand."""
-        for driver in self._drivers[-1:]:
-            driver.ask_to_stop()
+        with self._starting:
+            self._asked_to_stop = True
+            for driver in self._drivers[-1:]:
+                driver.ask_to_stop()
 
     def kill(self) -> None:
         """Kill the processes."""

@@ -94,6 +94,29 @@ def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_second_one_waits_until_the_first_ends_and_takes_its_place(site: Site, tmp_path: Path) -> None:
+    file, waits = written(site, tmp_path), "another `tranrepl run --continuous` keeps the agents"
+    with (
+        (tmp_path / "first").open("wb") as first_output,
+        running_continuously(site, file, first_output) as first,
+        (tmp_path / "output").open("wb") as output,
+    ):
+        _arrives(site, 1, first)
+        with running_continuously(site, file, output) as second:
+            wait_until(lambda: waits in _said(tmp_path), lambda: second.poll() is None)
+            _arrives(site, 2, first)
+            assert descendants(second.pid) == set()
+            # Its driver may still be ending when the second one begins.
+            first.kill()
+            # It may be asked to stop before its driver has started: the first one's may deliver that.
+            _arrives(site, 3, second)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(120) == 0, _said(tmp_path)
+    assert _said(tmp_path).count(waits) == 1
+    assert_each_change_was_made_once(site)
+
+
+@pytest.mark.slow
 @pytest.mark.new_sessions
 def test_agents_go_on_by_themselves_after_each_database_was_away(server_folder: Path, tmp_path: Path) -> None:
     with three_servers(server_folder / "away") as servers:

@@ -3,7 +3,7 @@ what a delivery that stays up has begun with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -28,6 +28,8 @@ _PAUSES = 20598
 """The class of advisory locks that are pauses; their objects are subscriptions."""
 _SNAPSHOTS = 21075
 """The class of those that say that a snapshot is being taken."""
+_AGENTS = 20554
+"""The class of those that say that a subscription's agents are kept up at a shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,20 @@ class DeliveryStates:
                 yield
             finally:
                 # Where the session was lost meanwhile, the snapshot is as good as without it.
+                with suppress(ReplicationError):
+                    held.pop_all().close()
+
+    @contextmanager
+    def kept_up(self, subscriptions: Sequence[SubscriptionRecord]) -> Iterator[bool]:
+        """Let others see that the subscriptions' agents are kept up here; give whether nobody else does that already.
+        It ends with the session, however that ends: that each change is made once does not depend on it."""
+        with ExitStack() as held:
+            connection = held.enter_context(self._database.transaction())
+            locks = [sa.func.pg_try_advisory_xact_lock(_AGENTS, it.subscription_id) for it in subscriptions]
+            free = all(connection.execute(sa.select(*locks)).one())
+            try:
+                yield free
+            finally:
                 with suppress(ReplicationError):
                     held.pop_all().close()
 
