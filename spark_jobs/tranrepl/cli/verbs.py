@@ -19,7 +19,7 @@ from tranrepl.cli import (
     validating,
 )
 from tranrepl.cli.app import app
-from tranrepl.spark.pyarrow_setup import leave_pandas_out
+from tranrepl.spark.without_pandas import leave_pandas_out
 
 __all__ = [
     "agents",

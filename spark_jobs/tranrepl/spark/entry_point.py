@@ -25,6 +25,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.staying import heeding_stops, stopped_by_signals
 from tranrepl.spark.output import silence_py4j
 from tranrepl.spark.submission import write_private
+from tranrepl.spark.without_pandas import without_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +66,8 @@ def spark_session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for setting, value in SESSION_SETTINGS.items():
         builder = builder.config(setting, value)
-    return builder.getOrCreate()
+    with without_pandas():
+        return builder.getOrCreate()
 
 
 def main(

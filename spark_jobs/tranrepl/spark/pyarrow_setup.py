@@ -6,10 +6,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
-import sys
-from importlib.abc import MetaPathFinder
 
 import pyarrow as pa
+
+from tranrepl.spark.without_pandas import leave_pandas_out
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Options of `mallopt`, in glibc's malloc.h."""
@@ -57,19 +57,3 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_FROM_HEAP)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_FREE)
-
-
-def leave_pandas_out() -> None:
-    """Make this process one in which pandas is not installed, unless it is loaded already.
-
-    pyarrow loads it with the first array that it makes of another library's, which delays the start, and
-    nothing of ours needs it. Not for drivers, where pyspark asks for it before it plans `mapInArrow`.
-    """
-    if not any(isinstance(finder, _NoPandas) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _NoPandas())
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002
-        if fullname == "pandas":
-            raise ModuleNotFoundError(f"{fullname} is left out of this process", name=fullname)

@@ -19,7 +19,7 @@ import sys
 import tranrepl.distribution.resident_task, tranrepl.distribution.streams, tranrepl.log_reader.lasting_task
 import tranrepl.log_reader.storing, tranrepl.publisher.postgres.log_stream, tranrepl.snapshot.job
 assert "pandas" not in sys.modules
-from tranrepl.spark.pyarrow_setup import leave_pandas_out
+from tranrepl.spark.without_pandas import leave_pandas_out
 leave_pandas_out()
 import numpy as np, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset, pyarrow.parquet
 import tranrepl.cli.verbs, tranrepl.distribution.stored_range, tranrepl.log_reader.storing
@@ -31,6 +31,16 @@ assert "pandas" not in sys.modules
 
 def test_arrays_are_made_without_pandas() -> None:
     subprocess.run([sys.executable, "-c", _MAKES_ARRAYS], check=True)
+
+
+def test_pandas_is_left_out_for_a_while() -> None:
+    script = (
+        "import sys\nfrom tranrepl.spark.without_pandas import without_pandas\n"
+        "with without_pandas():\n    try:\n        import pandas\n    except ImportError:\n        print('none')\n"
+        "import importlib.util\nassert importlib.util.find_spec('pandas')"
+    )
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert said.stdout == "none\n"
 
 
 _FREES_AND_ALLOCATES = """
