@@ -26,12 +26,12 @@ from rich.table import Table
 from benchmarks.latency import last_row, quantiles, times
 from benchmarks.pgbench_load import LoadOptions, pgbench
 from benchmarks.process_costs import cpu_of, pss_mb_of
-from benchmarks.process_roles import LOG_READER, SENDER, processes_by_role
+from benchmarks.process_roles import LOG_READER, OTHER_WORKERS, SENDER, processes_by_role
 from benchmarks.resident_site import ResidentSite, Way, resident_site
 from support.shell import COMMAND
 from support.site import execute
 
-console = Console()
+console = Console(width=120)
 _STEP_SECONDS = 10
 _TEETH_STEPS = 11
 """From nothing to the top, in as many steps."""
@@ -53,6 +53,8 @@ class Sample:
     """What the log reader's worker took for each 1,000 transactions that were committed meanwhile."""
     sender_cpu_ms: float | None
     """The same, of the Publisher's process that decodes the log for it."""
+    delivery_cpu_ms: float | None
+    """The same, of the other workers of Python."""
     batches: int
     store_files: int
     store_mb: float
@@ -83,6 +85,7 @@ class _Soak:
         behind = last - last_row(self.site.subscriber)
         transactions = last - first
         spent = {it: seconds - before.get(it, seconds) for it, seconds in self._cpu_of(roles).items()}
+        cost = {it: seconds * 1e6 / transactions for it, seconds in spent.items()} if transactions else {}
         files, size = _stored(self.site.store)
         ((batches,),) = execute(self.site.distribution, "SELECT count(*) FROM msrepl_batches")
         self.rows.append((first, last))
@@ -92,8 +95,9 @@ class _Soak:
                 rate,
                 (last - first) / took,
                 {role: sum(map(pss_mb_of, some)) for role, some in roles.items() if role != SENDER},
-                spent[LOG_READER] * 1e6 / transactions if transactions and LOG_READER in spent else None,
-                spent[SENDER] * 1e6 / transactions if transactions and SENDER in spent else None,
+                cost.get(LOG_READER),
+                cost.get(SENDER),
+                cost.get(OTHER_WORKERS),
                 int(batches),
                 files,
                 size,
@@ -188,11 +192,23 @@ def _stored(store: Path) -> tuple[int, float]:
 
 
 def show(samples: list[Sample]) -> None:
-    table = Table("seconds", title="Every ten seconds")
-    for heading in ("rate", "reached", "MB", "reader ms", "sender ms", "batches", "files", "behind", "p50", "p95"):
+    table = Table("seconds", title="Every ten seconds; CPU in ms for 1,000 transactions")
+    for heading in (
+        "rate",
+        "reached",
+        "MB",
+        "reader",
+        "sender",
+        "delivery",
+        "batches",
+        "files",
+        "behind",
+        "p50",
+        "p95",
+    ):
         table.add_column(heading, justify="right")
     for it in samples:
-        costs = [it.log_reader_cpu_ms, it.sender_cpu_ms]
+        costs = [it.log_reader_cpu_ms, it.sender_cpu_ms, it.delivery_cpu_ms]
         known = ["" if cost is None else f"{cost:,.0f}" for cost in (*costs, it.batches, it.store_files, it.behind)]
         known += ["" if found is None else f"{found:,.0f}" for found in (it.p50_ms, it.p95_ms)]
         memory = sum(it.memory_mb.values())
