@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from support.thread_streams import deliver_in_threads
-from tranrepl.distribution import job as distribution_job
+from tranrepl.distribution import draining
 from tranrepl.distribution.stream_commands import Divider
 from tranrepl.distribution.streams import StreamDelivery
 from tranrepl.jobs.results import JobResult
@@ -19,7 +19,7 @@ from tranrepl.jobs.results import JobResult
 @contextmanager
 def streams_as_threads() -> Iterator[None]:
     """Start threads in the place of the barrier stage, whose tasks Spark alone starts together, while it lasts."""
-    with patch.object(distribution_job, "deliver_over_streams", _deliver_in_threads):
+    with patch.object(draining, "deliver_over_streams", _deliver_in_threads):
         yield
 
 
