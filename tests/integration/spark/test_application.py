@@ -72,10 +72,10 @@ def _renamed(site: Site) -> Publication:
 def test_an_application_that_is_interrupted_is_killed(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_seconds: float) -> None:
+    def interrupted(_driver: object, _lasted: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tranrepl.spark.application.time.sleep", interrupted)
+    monkeypatch.setattr("tranrepl.spark.application._Driver._wait", interrupted)
     application = SparkApplication("purchasing", "local[1]")
     with pytest.raises(KeyboardInterrupt):
         _submit(application, LogReaderRequest(publication=site.publication))
