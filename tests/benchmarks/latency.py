@@ -91,7 +91,7 @@ def measured(
 ) -> list[LatencyRow]:
     """Measure each rate by both at once."""
     rows = []
-    with resident_site(folder, way) as site:
+    with resident_site(folder, way, asynchronous=load.asynchronous) as site:
         for rate in rates:
             with step(f"{rate} transactions a second"):
                 rows += _at_rate(site, way, rate, seconds, load)

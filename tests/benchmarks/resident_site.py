@@ -31,13 +31,9 @@ from tranrepl.connections import Connection
 from tranrepl.settings.publication import Apply
 
 BUILT_IN = "built-in"
-# Commits that wait for no disk are sent when the log's writer has written them.
-_SERVER_OPTIONS = {
-    "shared_buffers": "256MB",
-    "max_wal_size": "4GB",
-    "track_commit_timestamp": "on",
-    "wal_writer_delay": "10ms",
-}
+_SERVER_OPTIONS = {"shared_buffers": "256MB", "max_wal_size": "4GB", "track_commit_timestamp": "on"}
+_FOR_ASYNCHRONOUS_COMMITS = {"wal_writer_delay": "10ms"}
+"""They are sent when the log's writer has written them, which is in the way of commits that wait for the disk."""
 _MOST_SECONDS = 300.0
 _SETTLING_SECONDS = 5.0
 
@@ -111,13 +107,14 @@ class ResidentSite:
 
 
 @contextmanager
-def resident_site(folder: Path, way: Way) -> Iterator[ResidentSite]:
+def resident_site(folder: Path, way: Way, *, asynchronous: bool = False) -> Iterator[ResidentSite]:
     """Start everything. `arrived` of built-in replication's `pgbench_history` is when a row was inserted there."""
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
+        publishers = {**_SERVER_OPTIONS, **(_FOR_ASYNCHRONOUS_COMMITS if asynchronous else {})}
         publisher, others = (
-            stack.enter_context(PostgresServer(ServerSettings(folder / name, options=_SERVER_OPTIONS)))
-            for name in ("publisher", "others")
+            stack.enter_context(PostgresServer(ServerSettings(folder / name, options=options)))
+            for name, options in (("publisher", publishers), ("others", _SERVER_OPTIONS))
         )
         with step("databases, publication and subscriptions"):
             servers, store = Servers(publisher, others), folder / "store"
