@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,7 +15,8 @@ from rich.markup import escape
 from tranrepl.admin.run import LOG_READER, SNAPSHOT
 from tranrepl.cli.continuous_display import ContinuousDisplay, showing_agents
 from tranrepl.cli.output import err
-from tranrepl.errors import ConfigurationError, ErrorReport
+from tranrepl.distributor.database import DistributionDatabase, SubscriptionRecord
+from tranrepl.errors import ConfigurationError, ErrorReport, TransientError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt_repeatedly, deliver_while_staying, may_succeed_serially, read_while_staying
@@ -45,6 +47,17 @@ def run_continuously(
                 results[name] = results[name].plus(result) if name in results else result
             if stop_request.is_asked() or not session.begins_anew:
                 return results
+
+
+def _is_free(
+    database: DistributionDatabase, subscriptions: Sequence[SubscriptionRecord], held: ExitStack
+) -> bool | None:
+    """Return whether nobody else keeps the agents of the subscriptions up; if so, nobody else does until `held` ends.
+    None where the distribution database does not say so for the moment."""
+    try:
+        return held.enter_context(database.delivery_states.kept_up(subscriptions))
+    except TransientError:
+        return None
 
 
 def _time_of(file: Path) -> int | None:
@@ -87,10 +100,11 @@ class _Session:
             record = database.publications.get(name)
             subscriptions = [database.subscriptions.get(record, it) for it in self.names]
             while not self.stop_request.is_asked():
-                with database.delivery_states.kept_up(subscriptions) as free:
+                with ExitStack() as held:
+                    free = _is_free(database, subscriptions, held)
                     if free:
                         return self.run(changed)
-                if not told:
+                if free is False and not told:
                     told = True
                     others = f"another `tranrepl run --continuous` keeps the agents of publication {name} up"
                     err.print(f"{others}: waiting until it ends", highlight=False, markup=False)

@@ -110,6 +110,9 @@ class _Resident:
                 if last or not self._may_come_soon(error):
                     raise
                 self._stay.wait(self._request.publication.polling_interval)
+                if self._stay.is_over():
+                    # A stay that is over waits no more.
+                    time.sleep(_LOOKED_EVERY_SECONDS)
                 continue
             self._without_snapshot_since = None
             if self._total.error is not None or last:

@@ -108,7 +108,7 @@ class ResidentLogReader:
                 if overtaken > _MOST_OVERTAKEN:
                     raise
                 continue
-            if last or self._changed:
+            if last or self._changed or self._is_to_end():
                 return
             ask = following is None or self._follow(following)
 
@@ -125,7 +125,7 @@ class ResidentLogReader:
                 reader.drain()
             finally:
                 self._result = self._result.plus(reader.result)
-            if last:
+            if last or self._is_to_end():
                 return None
             # It has got that far, also where there was nothing to read.
             self._record_progress_of(JobResult())

@@ -97,7 +97,11 @@ IF part_dropped THEN
 END IF;
 IF partition_dropped OR index_dropped THEN
   $locked
-  touched := array_cat(touched, altered);
+  IF index_dropped THEN
+    touched := array_cat(touched, altered);
+  ELSE
+    touched := array_cat(touched, ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (altered) AND c.relkind = 'p'));
+  END IF;
 END IF;
 IF index_dropped AND tg_tag NOT IN ('ALTER TABLE', 'DROP TABLE') THEN
   touched := array_cat(touched, ARRAY(

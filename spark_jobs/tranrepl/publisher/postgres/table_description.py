@@ -19,6 +19,7 @@ def composed(text: str, **parts: str) -> str:
 
 DECLARED = """
   published oid;
+  seen text;
   is_plain boolean;
   has_partitions boolean;
   sees_all boolean := starts_with(current_setting('transaction_isolation'), 'read');
@@ -131,7 +132,7 @@ _BEGAN = """, (
 
 _TABLE = """
 SELECT json_build_object(
-  'v', 1, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id()::text, 'snapshot', pg_current_snapshot()::text,
+  'v', 1, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id()::text, 'snapshot', seen,
   'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', $schema,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked), 'key', key, 'own', $own,
@@ -159,8 +160,10 @@ _TABLE_AS_ALL_SEE_IT = composed(
 )
 
 
+# Each query may see more than the one before it. What is told to be seen is what all of them have seen.
 _DESCRIBE = composed(
     """
+seen := pg_current_snapshot()::text;
 IF has_partitions THEN
   missing := NULL;
   key := NULL;
