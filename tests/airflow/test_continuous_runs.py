@@ -30,17 +30,24 @@ _RUN_FOR = 2
 
 
 @pytest.fixture
+def run_for(request: pytest.FixtureRequest) -> int:
+    """Return how many seconds a run lasts: two, unless a test says otherwise."""
+    return int(getattr(request, "param", _RUN_FOR))
+
+
+@pytest.fixture
 def dag(
+    run_for: int,
     publications: Path,
     write_publication: PublicationWriter,
     idle_checks: IdleChecks,
     fake_spark: FakeSpark,
     monkeypatch: pytest.MonkeyPatch,
 ) -> DAG:
-    """Return the DAG of one subscription as Airflow parses it, whose runs last two seconds."""
+    """Return the DAG of one subscription as Airflow parses it."""
     monkeypatch.setattr(retry, "PAUSES_SECONDS", (0.2, 0.2))
     subscription = {"name": "reporting", "connection": "subscriber"}
-    write_publication(schedule="continuous", run_for=_RUN_FOR, subscriptions=[subscription])
+    write_publication(schedule="continuous", run_for=run_for, subscriptions=[subscription])
     bag = DagBag(publications.parent)
     assert bag.import_errors == {}
     parsed: DAG = bag.dags["purchasing"]
@@ -112,7 +119,11 @@ def test_a_batch_that_failed_goes_serially_and_the_delivery_stays_on(dag: DAG, f
     ]
 
 
-def test_a_log_reader_goes_on_after_what_passes(dag: DAG, fake_spark: FakeSpark) -> None:
+@pytest.mark.parametrize("run_for", [2 * _RUN_FOR], indirect=True)
+def test_a_log_reader_goes_on_after_what_passes(
+    dag: DAG, fake_spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "PAUSES_SECONDS", (0.05, 0.05))
     fake_spark.answer("log_reader", _failing(TransientError("the Publisher is away")), exit_code=1)
     finished = dag.test()
     assert _states(finished)["log_reader"] == "failed"

@@ -106,7 +106,7 @@ class _Session:
                         return self.run(changed)
                 if free is False and not told:
                     told = True
-                    others = f"another `tranrepl run --continuous` keeps the agents of publication {name} up"
+                    others = f"another `tranrepl run FILE --continuous` keeps the agents of publication {name} up"
                     err.print(f"{others}: waiting until it ends", highlight=False, markup=False)
                 self.stop_request.wait(_LOOKED_EVERY_SECONDS)
         return {}

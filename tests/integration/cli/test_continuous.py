@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -86,6 +87,9 @@ def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
     with (tmp_path / "output").open("wb") as output, running_continuously(site, file, output) as process:
         wait_until(lambda: len(descendants(process.pid)) > 1, lambda: process.poll() is None)
         started = descendants(process.pid)
+        for it in started:
+            # What does not go on cannot end after what is at hand.
+            os.kill(it, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: "ending after what is at hand" in _said(tmp_path))
         process.send_signal(signal.SIGINT)
@@ -95,7 +99,7 @@ def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_second_one_waits_until_the_first_ends_and_takes_its_place(site: Site, tmp_path: Path) -> None:
-    file, waits = written(site, tmp_path), "another `tranrepl run --continuous` keeps the agents"
+    file, waits = written(site, tmp_path), "another `tranrepl run FILE --continuous` keeps the agents"
     with (
         (tmp_path / "first").open("wb") as first_output,
         running_continuously(site, file, first_output) as first,
