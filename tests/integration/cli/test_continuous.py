@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.continuous_run import running_continuously, written
 from support.observed import assert_each_change_was_made_once, audited_site, distribution_rows, wait_until
-from support.process_table import descendants, lives
+from support.process_table import command_of, descendants, lives
 from support.site import Site
 from support.three_servers import three_servers
 
@@ -82,14 +83,19 @@ def _said(folder: Path) -> str:
     return (folder / "output").read_text(encoding="utf-8")
 
 
+def _has_driver(process: int) -> bool:
+    return any(b"SparkSubmit" in command_of(it) for it in descendants(process))
+
+
 def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
     file = written(site, tmp_path)
     with (tmp_path / "output").open("wb") as output, running_continuously(site, file, output) as process:
-        wait_until(lambda: len(descendants(process.pid)) > 1, lambda: process.poll() is None)
+        wait_until(lambda: _has_driver(process.pid), lambda: process.poll() is None)
         started = descendants(process.pid)
         for it in started:
-            # What does not go on cannot end after what is at hand.
-            os.kill(it, signal.SIGSTOP)
+            # What does not go on cannot end after what is at hand. The launcher may have ended.
+            with suppress(ProcessLookupError):
+                os.kill(it, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: "ending after what is at hand" in _said(tmp_path))
         process.send_signal(signal.SIGINT)
