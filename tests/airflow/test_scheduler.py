@@ -1,4 +1,5 @@
-"""Airflow's own scheduler at work: schedules, backfills, a restored Subscriber, a missing pool, a late run.
+"""Airflow's own scheduler at work: schedules, backfills, a Subscriber that is restored or away, a missing pool, a late
+run.
 
 One start of its components serves all, and jobs run on the tests' Spark session: about a minute in all.
 """
@@ -11,18 +12,12 @@ import re
 import secrets
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -30,9 +25,12 @@ from support.airflow_api import Api, connected
 from support.airflow_components import components, password_of, wait_until_healthy
 from support.airflow_home import AirflowHome, metadata_on
 from support.checkout import CHECKOUT
-from support.databases import Databases
-from support.observed import AUDIT, ITEM, audits, distribution_rows, make_transactions, stored_commands
+from support.concurrent_writers import item_writer
+from support.databases import Databases, connection_environment
+from support.moved_commits import move_commits
+from support.observed import AUDIT, ITEM, audits, make_transactions, stored_commands
 from support.ports import free_port
+from support.proxy import Proxy
 from support.receivers import Hook, web_server
 from support.resident_spark import resident_spark
 from support.site import Site
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 300.0
 _INTERVAL = timedelta(seconds=10)
 _RUN_FOR = timedelta(seconds=15)
+_AWAY_SECONDS = 4
 _NO_GAP = timedelta(seconds=10)
 """Between the end of a run and the beginning of the next, on a machine that has other work to do."""
 
@@ -111,8 +110,15 @@ def pager() -> Iterator[Hook]:
 
 
 @pytest.fixture
+def network(sites: dict[str, Site]) -> Iterator[Proxy]:
+    """Yield what is between the jobs of `steady` and their Subscriber."""
+    with Proxy(sites["steady"].databases.subscriber) as network:
+        yield network
+
+
+@pytest.fixture
 def airflow(
-    sites: dict[str, Site], pager: Hook, database: DatabaseFactory, tmp_path: Path, spark: Any
+    sites: dict[str, Site], network: Proxy, pager: Hook, database: DatabaseFactory, tmp_path: Path, spark: Any
 ) -> Iterator[AirflowHome]:
     dags = tmp_path / "dags"
     shutil.copytree(CHECKOUT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__", "publications"))
@@ -125,6 +131,8 @@ def airflow(
             connections[f"AIRFLOW_CONN_{name}_{role}".upper()] = site.databases.environment[
                 f"AIRFLOW_CONN_{role.upper()}"
             ]
+    through_it = connection_environment([network.connection])
+    connections["AIRFLOW_CONN_STEADY_SUBSCRIBER"] = through_it["AIRFLOW_CONN_SUBSCRIBER"]
     _write_publication_with_snapshots(dags / "publications", sites["live"])
     (dags / "vendor_report.py").write_text(_waiting_dag("live/reporting/public.item"), encoding="utf-8")
     logs = tmp_path / "logs"
@@ -170,28 +178,6 @@ def api(airflow: AirflowHome) -> Iterator[Api]:
         yield api
 
 
-@contextmanager
-def _load(site: Site) -> Iterator[None]:
-    """Commit about ten transactions a second at the Publisher."""
-    stop = Event()
-
-    def work() -> None:
-        with psycopg.connect(**site.databases.publisher.libpq_parameters("load"), autocommit=True) as session:  # type: ignore[arg-type]
-            number = 0
-            while not stop.wait(0.1):
-                number += 1
-                session.execute("INSERT INTO item VALUES (%s, 0, 'new')", [number])
-                session.execute("UPDATE item SET xact = xact + 1 WHERE id > %s", [number - 3])
-
-    thread = Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
 def _assert_each_change_arrived_once(site: Site) -> None:
     published, received = audits(site)
     assert len(published) > 0
@@ -199,7 +185,13 @@ def _assert_each_change_arrived_once(site: Site) -> None:
 
 
 def test_the_scheduler(
-    sites: dict[str, Site], airflow: AirflowHome, api: Api, postgres: PostgresServer, pager: Hook, tmp_path: Path
+    sites: dict[str, Site],
+    airflow: AirflowHome,
+    api: Api,
+    network: Proxy,
+    postgres: PostgresServer,
+    pager: Hook,
+    tmp_path: Path,
 ) -> None:
     live, past = sites["live"], sites["past"]
     expected = {"live", "past", "vendor_report"}
@@ -208,7 +200,7 @@ def test_the_scheduler(
     api.unpause("past")
     _wait("the one interval of the past that is the latest", lambda: api.runs("past", "scheduled"))
     _backfill_each_interval_by_itself(past, api, postgres)
-    with _load(live):
+    with item_writer(live):
         api.unpause("live")
         runs = _wait("three intervals", lambda: _at_least(3, api.runs("live", "scheduled")))
         # A backfill beside the schedule, over an interval that has its run and one that has not.
@@ -235,10 +227,10 @@ def test_the_scheduler(
     late = _wait("a late run is told", lambda: [it.body for it in pager.posts if it.body["event"] == "run_is_late"])
     assert {it["summary"] for it in late} == {"past: run is late"}
     api.pause("past")
-    _assert_that_runs_follow_one_another_while_changes_arrive(sites["steady"], api)
+    _assert_that_runs_follow_one_another_while_changes_arrive(sites["steady"], api, network)
 
 
-def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: Api) -> None:
+def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: Api, network: Proxy) -> None:
     numbers, arrived = itertools.count(1), []
 
     def two_runs() -> list[dict[str, Any]]:
@@ -251,6 +243,7 @@ def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: A
 
     api.unpause("steady")
     first, second = sorted(_wait("two runs", two_runs), key=lambda it: str(it["start_date"]))[:2]
+    _assert_that_changes_arrive_after_a_subscriber_was_away(site, api, network, next(numbers))
     api.pause("steady")
     assert {first["state"], second["state"]} == {"success"}
     gap = datetime.fromisoformat(second["start_date"]) - datetime.fromisoformat(first["end_date"])
@@ -263,6 +256,28 @@ def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: A
     # What comes after them waits until the DAG is unpaused.
     _wait("the agents' end", lambda: not _agents_up(api))
     _assert_each_change_arrived_once(site)
+
+
+def _assert_that_changes_arrive_after_a_subscriber_was_away(site: Site, api: Api, network: Proxy, number: int) -> None:
+    _wait("a delivery that stays up", lambda: _deliveries(api, "running"))
+    failed = len(_deliveries(api, "failed"))
+    network.break_down()
+    site.at_publisher(f"INSERT INTO item VALUES ({number}, 0, 'while it was away')")
+    _wait("a delivery that fails", lambda: len(_deliveries(api, "failed")) > failed)
+    # Its retry meets the same, more than once.
+    time.sleep(_AWAY_SECONDS)
+    network.repair()
+    _wait("the change", lambda: site.at_subscriber(f"SELECT 1 FROM item WHERE id = {number}"))
+
+
+def _deliveries(api: Api, state: str) -> list[str]:
+    """Return the runs of `steady` whose delivery is in a state."""
+    return [
+        run["dag_run_id"]
+        for run in api.all_runs("steady")
+        for task in api.get(f"/dags/steady/dagRuns/{run['dag_run_id']}/taskInstances")["task_instances"]
+        if task["task_id"] == "reporting.distribute" and task["state"] == state
+    ]
 
 
 def _agents_up(api: Api) -> list[str]:
@@ -333,7 +348,7 @@ def _backfill_each_interval_by_itself(site: Site, api: Api, postgres: PostgresSe
     make_transactions(site, 40)
     site.read_log().raise_error()
     minute = _past_minute()
-    expected = _move_commits(site, minute)
+    expected = move_commits(site, minute, _INTERVAL)
     empty = f"{site.databases.subscriber.database}_empty"
     with postgres.connect() as session:
         session.execute(f'CREATE DATABASE "{empty}" TEMPLATE "{site.databases.subscriber.database}"'.encode())
@@ -349,27 +364,6 @@ def _backfill_each_interval_by_itself(site: Site, api: Api, postgres: PostgresSe
     api.trigger("past")
     _wait("the restored Subscriber", lambda: api.runs("past", "manual"))
     _assert_each_change_arrived_once(site)
-
-
-def _move_commits(site: Site, minute: datetime) -> list[int]:
-    """Move the stored transactions into the minute's first three intervals; return how many each has."""
-    store = Path(site.publication.distributor.store)
-    (file,) = store.glob("*/part-0.parquet")
-    commands = pq.read_table(file)
-    seqnos = sorted(set(commands["xact_seqno"].to_pylist()))
-    seconds = {seqno: 1 + 28 * number // len(seqnos) for number, seqno in enumerate(seqnos)}
-    field = commands.schema.field("commit_time")
-    times = [minute + timedelta(seconds=seconds[it]) for it in commands["xact_seqno"].to_pylist()]
-    column = pa.array(times, pa.timestamp("us", tz="UTC")).cast(field.type)
-    pq.write_table(commands.set_column(commands.schema.get_field_index("commit_time"), field, column), file)
-    distribution_rows(
-        site,
-        f"UPDATE msrepl_batches SET first_commit_time = '{minute + timedelta(seconds=1)}', "
-        f"last_commit_time = '{minute + timedelta(seconds=max(seconds.values()))}'",
-    )
-    moved = {it.xact_seqno: it.commit_time for it in stored_commands(site)}
-    counted = Counter(int((time - minute) / _INTERVAL) for time in moved.values())
-    return [counted[number] for number in range(3)]
 
 
 def _restore(site: Site, dump: str, postgres: PostgresServer) -> None:

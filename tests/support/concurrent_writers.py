@@ -41,3 +41,25 @@ def concurrent_writers(site: Site, statements: Sequence[str], ids: int) -> Itera
             done.set()
         for it in writers:
             it.result()
+
+
+@contextmanager
+def item_writer(site: Site) -> Iterator[None]:
+    """Let a session write to `item`, about twenty transactions a second."""
+    done = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(**site.databases.publisher.libpq_parameters("writer"), autocommit=True) as session:  # type: ignore[arg-type]
+            number = 0
+            while not done.wait(0.1):
+                number += 1
+                session.execute("INSERT INTO item VALUES (%s, 0, 'new')", [number])
+                session.execute("UPDATE item SET xact = xact + 1 WHERE id > %s", [number - 3])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

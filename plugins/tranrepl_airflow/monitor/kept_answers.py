@@ -12,6 +12,10 @@ Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 
 
+_AWAITED_SECONDS = 60.0
+"""A question that hangs for longer is asked again, beside."""
+
+
 @dataclass(slots=True)
 class _Question(Generic[Answer]):
     asked: float
@@ -33,7 +37,7 @@ class KeptAnswers(Generic[Key, Answer]):
         now = time.monotonic()
         with self._lock:
             known = self._questions.get(key)
-            if known is not None and (known.pending or now - known.asked <= self._kept_seconds):
+            if known is not None and now - known.asked <= (_AWAITED_SECONDS if known.pending else self._kept_seconds):
                 return known.answer
             question = _Question(now, None if known is None else known.answer)
             self._questions[key] = question

@@ -26,15 +26,21 @@ class StopRequest:
 
     _asked: Event = field(default_factory=Event)
     _woken: set[Event] = field(default_factory=set)
+    _times: list[float] = field(default_factory=list)
 
     def stop(self) -> None:
         """Ask for it, once and for all."""
+        self._times.append(time.monotonic())
         self._asked.set()
         for event in list(self._woken):
             event.set()
 
     def is_asked(self) -> bool:
         return self._asked.is_set()
+
+    def asked_at(self) -> float | None:
+        """Return when it was asked for first, by `time.monotonic`."""
+        return self._times[0] if self.is_asked() else None
 
     def wait(self, seconds: float) -> bool:
         """Wait until it is asked for, so long at most. Return whether it is."""
@@ -69,6 +75,10 @@ class Stay:
     def asked_to_stop(self) -> bool:
         """Return whether to stop before the time: after what is at hand."""
         return self.stop_request.is_asked()
+
+    def asked_at(self) -> float | None:
+        """Return when it was asked to stop, by `time.monotonic`."""
+        return self.stop_request.asked_at()
 
     def seconds_left(self) -> float:
         """Return how long to stay; 0 once it is over."""

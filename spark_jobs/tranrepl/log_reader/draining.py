@@ -83,6 +83,8 @@ class LogReader:
         for _ in range(_MOST_LOOKS):
             if not self._is_altered_further_on():
                 break
+        if self.is_to_end():
+            return
         self._warn(
             reinitialize_rewritten(
                 self._opened, follow(self._publication, self._articles), self._articles, self._registered
@@ -98,9 +100,9 @@ class LogReader:
         self._scripts = self._opened.database.scripts.written(self._record)
         if self._registered >= self._up_to:
             return False
-        while self._registered < self._up_to:
+        while self._registered < self._up_to and not self.is_to_end():
             self._read_on()
-        return True
+        return not self.is_to_end()
 
     @property
     def _registered(self) -> Position:

@@ -75,7 +75,6 @@ class ResidentLogReader:
         self._said = 0
         self._recorded_at = 0.0
         self._changed = False
-        self._asked_at: float | None = None
         self._began_at: Position | None = None
 
     def run(self) -> JobResult:
@@ -178,10 +177,8 @@ class ResidentLogReader:
 
     def _is_to_end(self) -> bool:
         """Return whether to leave the rest of the log to the next run: not at its time, up to which a run reads all."""
-        if not self._stay.asked_to_stop():
-            return False
-        self._asked_at = self._asked_at or time.monotonic()
-        return time.monotonic() - self._asked_at >= _STOP_SECONDS
+        asked_at = self._stay.asked_at()
+        return asked_at is not None and time.monotonic() - asked_at >= _STOP_SECONDS
 
     def _record_progress_of(self, drained: JobResult) -> None:
         if time.monotonic() - self._recorded_at >= _RECORD_SECONDS:

@@ -12,16 +12,20 @@ from tranrepl.spark.class_archive import spark_home, start_variables
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 _CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 _OWN_FILES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+_ARENAS = "MALLOC_ARENA_MAX"
+"""glibc gives each thread that allocates a room of its own, up to eight a core: of Spark's and Python's many threads,
+which mostly wait, that is memory for nothing."""
 _INCUBATOR = "WARNING: Using incubator modules:"
 """The JVM itself says it, before anything of Spark's, of a module that spark-submit always asks for."""
 
 
 def submission_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return environment variables with which spark-submit starts fast, and says only what went wrong.
+    """Return environment variables with which spark-submit starts fast, takes less memory, and says only what went
+    wrong.
 
     Where somebody has configured Spark's logging, it stays as it is.
     """
-    variables = start_variables(environment)
+    variables = {**start_variables(environment), _ARENAS: environment.get(_ARENAS, "2")}
     if _has_own_configuration(environment):
         return variables
     options = variables.get(_OPTIONS, environment.get(_OPTIONS, ""))

@@ -39,6 +39,19 @@ def test_who_waits_for_work_is_woken_by_its_end_and_by_a_stop() -> None:
             assert woken.wait(0)
 
 
+def test_a_stop_counts_from_when_it_was_first_asked_for() -> None:
+    with heeding_stops() as stop_request:
+        stay = staying(datetime.now(UTC) + timedelta(hours=1))
+        assert stay.asked_at() is None
+        before = time.monotonic()
+        stop_request.stop()
+        asked_at = stay.asked_at()
+        assert asked_at is not None
+        assert before <= asked_at <= time.monotonic()
+        stop_request.stop()
+        assert stay.asked_at() == asked_at
+
+
 @pytest.mark.parametrize("jump", [timedelta(days=-1), timedelta(days=1)])
 def test_a_clock_that_jumps_changes_nothing(jump: timedelta, monkeypatch: pytest.MonkeyPatch) -> None:
     stay = staying(datetime.now(UTC) + timedelta(hours=1))

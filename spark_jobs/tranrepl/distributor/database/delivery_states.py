@@ -138,6 +138,7 @@ class DeliveryStates:
 
 def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Select[tuple[object, ...]]:
     number = subscription.subscription_id
+    held = _held(number)
     changes = sa.exists().where(
         msschema_changes.c.publication_id == record.publication_id,
         msschema_changes.c.xact_seqno > sa.bindparam("after", type_=sa.LargeBinary),
@@ -160,32 +161,35 @@ def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Se
             ),
             changes.label("changes_schema"),
             sa.exists().select_from(mstracer_tokens).where(on_the_way(record, subscription)).label("has_tokens"),
-            _is_held(_PAUSES, number).label("is_paused"),
-            _is_held(_SNAPSHOTS, number).label("takes_snapshot"),
+            held.c.is_paused,
+            held.c.takes_snapshot,
         )
-        .select_from(mspublications.join(mssubscriptions))
+        .select_from(mspublications.join(mssubscriptions).join(held, sa.true()))
         .where(mspublications.c.publication_id == record.publication_id, mssubscriptions.c.subscription_id == number)
     )
 
 
-def _is_held(lock: int, subscription_id: int) -> sa.Exists:
-    """Return the condition that somebody holds a subscription's lock of a class. Source: PostgreSQL documentation,
-    `pg_locks`."""
+def _held(subscription_id: int) -> sa.Subquery:
+    """Return one row: of which classes somebody holds a subscription's lock. All locks of the server are looked through
+    for it, so it is done once. Source: PostgreSQL documentation, `pg_locks`."""
     locks = sa.table(
         "pg_locks", *map(sa.column, ("locktype", "database", "classid", "objid", "granted")), schema="pg_catalog"
     )
     databases = sa.table("pg_database", sa.column("oid"), sa.column("datname"), schema="pg_catalog")
     here = sa.select(databases.c.oid).where(databases.c.datname == sa.func.current_database()).scalar_subquery()
+
+    def is_held(lock: int) -> sa.ColumnElement[bool]:
+        return sa.func.coalesce(sa.func.bool_or(locks.c.classid == lock), sa.false())
+
     return (
-        sa.exists()
-        .select_from(locks)
+        sa.select(is_held(_PAUSES).label("is_paused"), is_held(_SNAPSHOTS).label("takes_snapshot"))
         .where(
             locks.c.locktype == "advisory",
             locks.c.database == here,
-            locks.c.classid == lock,
             locks.c.objid == subscription_id,
             locks.c.granted,
         )
+        .subquery()
     )
 
 
