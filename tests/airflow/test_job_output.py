@@ -57,6 +57,11 @@ def test_logging_that_somebody_has_configured_stays(tmp_path: Path) -> None:
     assert "log4j2" not in configured.get("SPARK_SUBMIT_OPTS", "")
 
 
+def test_malloc_has_few_arenas_unless_somebody_says_how_many() -> None:
+    assert submission_variables({})["MALLOC_ARENA_MAX"] == "2"
+    assert submission_variables({"MALLOC_ARENA_MAX": "4"})["MALLOC_ARENA_MAX"] == "4"
+
+
 def test_real_warnings_are_no_chatter() -> None:
     assert is_chatter("WARNING: Using incubator modules: jdk.incubator.vector\n")
     assert not is_chatter("WARNING: An illegal reflective access operation has occurred")

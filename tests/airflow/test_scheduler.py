@@ -1,7 +1,7 @@
 """Airflow's own scheduler at work: schedules, backfills, a Subscriber that is restored or away, a missing pool, a late
 run.
 
-One start of its components serves all, and jobs run on the tests' Spark session: about a minute in all.
+One start of its components serves all, and jobs run on the tests' Spark session: about two minutes in all.
 """
 
 from __future__ import annotations

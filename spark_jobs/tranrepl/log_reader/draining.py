@@ -81,10 +81,11 @@ class LogReader:
             if self.is_to_end():
                 return
         for _ in range(_MOST_LOOKS):
-            if not self._is_altered_further_on():
+            is_altered = self._is_altered_further_on()
+            if self.is_to_end():
+                return
+            if not is_altered:
                 break
-        if self.is_to_end():
-            return
         self._warn(
             reinitialize_rewritten(
                 self._opened, follow(self._publication, self._articles), self._articles, self._registered
@@ -102,7 +103,7 @@ class LogReader:
             return False
         while self._registered < self._up_to and not self.is_to_end():
             self._read_on()
-        return not self.is_to_end()
+        return True
 
     @property
     def _registered(self) -> Position:
@@ -148,6 +149,8 @@ class LogReader:
                 return
             self._read_on_before_what_is_too_long(log_range)
         if read.error is not None:
+            # A log reader that is faster moves the slot, too, perhaps before this one has copied it.
+            self._opened.database.publications.require_not_overtaken(self._record)
             raise read.error.to_exception()
         if read.refusal is not None and read.last_commit is None:
             reason = _LACKS_OLD_ROWS if read.lacks_old_rows else read.rows_unknown

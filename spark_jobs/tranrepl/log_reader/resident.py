@@ -29,7 +29,6 @@ from tranrepl.log_reader.following import Ending, Followed, Following
 from tranrepl.log_reader.hand_over import is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.tracer_tokens import is_token_due, post_token
-from tranrepl.model.position import Position
 from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.topology import Topology
 
@@ -75,7 +74,6 @@ class ResidentLogReader:
         self._said = 0
         self._recorded_at = 0.0
         self._changed = False
-        self._began_at: Position | None = None
 
     def run(self) -> JobResult:
         """Stay up until it is time to end, and read the log to its end then. Raises ReplicationError where it could not
@@ -104,28 +102,19 @@ class ResidentLogReader:
             try:
                 following = self._drain(ask=ask, last=last)
                 overtaken = 0
-            except (FencedError, TransientError) as error:
-                # A log reader that is faster also moves the slot that this one is about to copy.
+            except FencedError:
                 overtaken += 1
-                fenced = isinstance(error, FencedError) or self._has_moved_on()
-                if not fenced or overtaken > _MOST_OVERTAKEN:
+                if overtaken > _MOST_OVERTAKEN:
                     raise
                 continue
             if last or self._changed or self._is_to_end():
                 return
             ask = following is None or self._follow(following)
 
-    def _has_moved_on(self) -> bool:
-        """Return whether more is registered by now than where the last reading began."""
-        if self._began_at is None:
-            return False
-        return self._database.publications.get(self._publication.publication).registered_to != self._began_at
-
     def _drain(self, *, ask: bool, last: bool) -> Following | None:
         """Read the log to its end. Return how it is followed from there; None where it has to be drained again."""
         with ExitStack() as stack:
             opened = self._opened(stack, ask=ask)
-            self._began_at = opened.record.registered_to
             if self._run is None:
                 self._run = self._database.history.begin_run(opened.record)
             reader = self._reader(opened)

@@ -15,8 +15,8 @@ from tranrepl.publisher.comparison import PublisherComparison
 Values = list[str | None]
 
 REGISTERING = (
-    "`tranrepl log-reader FILE` registers the schema change; where that does not help, as it was made while event "
-    "triggers were off, or schema changes are not replicated, `tranrepl setup FILE`"
+    "`tranrepl log-reader FILE` registers the schema change; where it does not, because event triggers were off or "
+    "schema changes are not replicated, `tranrepl setup FILE` does"
 )
 """What to do where a table is not as it is registered."""
 

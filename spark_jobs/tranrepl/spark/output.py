@@ -13,8 +13,8 @@ _OPTIONS = "SPARK_SUBMIT_OPTS"
 _CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 _OWN_FILES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _ARENAS = "MALLOC_ARENA_MAX"
-"""glibc gives each thread that allocates a room of its own, up to eight a core: of Spark's and Python's many threads,
-which mostly wait, that is memory for nothing."""
+"""glibc makes an arena for each thread that allocates, up to eight a core: with many threads that mostly wait, as
+Spark's are, that is memory for nothing."""
 _INCUBATOR = "WARNING: Using incubator modules:"
 """The JVM itself says it, before anything of Spark's, of a module that spark-submit always asks for."""
 

@@ -25,9 +25,13 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.reinitialization import Rows
+from tranrepl.errors import FencedError
 from tranrepl.failpoint import Failpoint
+from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.staying import heeding_stops
 from tranrepl.log_reader import resident
+from tranrepl.log_reader.draining import LogReader
+from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres import log_stream
@@ -290,6 +294,16 @@ def test_two_that_stay_up_store_all_once(site: Site) -> None:
             time.sleep(0.1)
         first.stop().raise_error()
         second.result().raise_error()
+    _assert_delivered(site)
+
+
+def test_one_that_finds_its_slot_moved_by_another_is_overtaken(site: Site) -> None:
+    _write(site, 1)
+    with open_log_reader(site.topology) as opened:
+        slower = LogReader(site.spark, LogReaderRequest(publication=site.publication), opened)
+        site.read_log().raise_error()
+        with pytest.raises(FencedError, match="another log reader"):
+            slower.drain()
     _assert_delivered(site)
 
 

@@ -168,6 +168,12 @@ class Publications:
                 raise overtaken(self._database.where, record)
         return replace(record, registered_to=position, timeline=timeline)
 
+    def require_not_overtaken(self, record: PublicationRecord) -> None:
+        """Raise FencedError where another log reader has registered something since the record was read."""
+        with self._database.transaction() as connection:
+            if not connection.scalar(sa.select(sa.exists().where(at_position(record)))):
+                raise overtaken(self._database.where, record)
+
     def forget_log(self, record: PublicationRecord, statuses: Mapping[str, SubscriptionStatus]) -> None:
         """Forget what is registered of the log, stored commands among it, because the publication is reinitialized.
 
