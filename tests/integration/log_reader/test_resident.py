@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,12 @@ _CONFIRMED = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE s
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), polling_interval=0.2, replicate_ddl=True)
+    return _site(databases, tmp_path / "store")
+
+
+def _site(databases: DatabasesFactory, store: Path, **log_reader: int) -> Site:
+    settings: dict[str, Any] = {"polling_interval": 0.2, "replicate_ddl": True, "log_reader": log_reader}
+    site = Site(databases(), store, ["public.item"], SparkHere(), **settings)
     site.at_publisher(ITEM)
     site.set_up()
     site.at_publisher(AUDIT)
@@ -123,6 +129,23 @@ def test_a_stop_in_a_long_log_ends_it_after_the_batch_at_hand(
     assert 0 < result.transactions < 50
     site.read_log().raise_error()
     _assert_delivered(site)
+
+
+def test_a_stop_ends_it_in_the_log_that_announces_how_a_table_is_altered(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path / "store", read_batch_size=5)
+    _write(site, *range(1, 10))
+    with open_log_reader(site.topology) as opened:
+        reader = LogReader(site.spark, LogReaderRequest(publication=site.publication), opened)
+        site.at_publisher("ALTER TABLE item ALTER xact TYPE bigint")
+        _write(site, *range(10, 40))
+        reader.is_to_end = lambda: reader.result.schema_changes > 0
+        reader.drain()
+    assert 9 < reader.result.transactions < 40
+    rest = site.read_log()
+    rest.raise_error()
+    assert reader.result.transactions + rest.transactions == 40
 
 
 @pytest.mark.slow_after(2)

@@ -41,6 +41,12 @@ _WORTH_CONFIRMING = 1024 * 1024
 _CONFIRM_SECONDS = 10.0
 """To register a position writes log too, where the distribution database is at the same server."""
 _FREE_SECONDS = 2.0
+_HELD_BACK = 100
+"""So many messages at once come from a server that waited until we read: a socket holds some hundreds of them, and it
+sends more within `_REFILLED_SECONDS`."""
+_REFILLED_SECONDS = 0.001
+_AT_ONCE_SECONDS = 0.02
+"""For so long, what it sends then is taken in together."""
 _SAY_SECONDS = 10.0
 """How often the server is told where we are, though it does not ask."""
 
@@ -110,9 +116,15 @@ class OpenPostgresStream:
         return self.session.fileno()
 
     def receive(self) -> None:
+        asked, until = False, time.monotonic() + _AT_ONCE_SECONDS
         try:
-            self.session.pgconn.consume_input()
-            asked = self._receive()
+            while True:
+                before = len(self._messages)
+                self.session.pgconn.consume_input()
+                asked = self._receive() or asked
+                if len(self._messages) - before < _HELD_BACK or time.monotonic() >= until:
+                    break
+                time.sleep(_REFILLED_SECONDS)
         except psycopg.Error as error:
             raise StreamEndedError(" ".join(str(error).split())) from error
         if asked or time.monotonic() - self._said_at >= _SAY_SECONDS:
