@@ -12,6 +12,7 @@ from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequence_check import sequence_warnings
+from tranrepl.admin.unread_alterations import unread_alterations, unread_warnings
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.stale_articles import waits_for_snapshot, why_unknown
@@ -66,6 +67,8 @@ class Checked:
     warnings: list[str] = field(default_factory=list)
     tables: list[tuple[Article, TableDescription]] = field(default_factory=list)
     purpose: CheckPurpose = CheckPurpose.SETUP
+    unread: Mapping[TableName, str] = field(default_factory=dict)
+    """What to say of tables that were altered after what the log reader has read."""
     publisher_system: str | None = None
     """System identifier of the server whose log is registered; None before it is."""
 
@@ -225,6 +228,24 @@ def _tables(
         yield from problems
         if not problems:
             checked.tables.append((article, table))
+    if checked.purpose is CheckPurpose.SETUP:
+        checked.unread = _unread(checked, publication, database, publisher)
+
+
+def _unread(
+    checked: Checked, publication: Publication, database: DistributionDatabase, publisher: Publisher
+) -> Mapping[TableName, str]:
+    """Return by article what to say of tables that were altered and are to be left to the log, as far as the
+    distribution database can say."""
+    with suppress(ReplicationError):
+        record = _registered(publication, database)
+        if record is not None:
+            known = {it.source: it for it in database.articles.registered(record)}
+            articles = [
+                registered_article(article, table, known.get(article.source)) for article, table in checked.tables
+            ]
+            return unread_warnings(unread_alterations(publication, publisher, database, record, articles, known))
+    return {}
 
 
 def _read_by_snapshots(publication: Publication) -> list[TableName]:
@@ -280,7 +301,7 @@ def _subscriber(
         checked.warnings.extend(subscriber.warnings(checked.tables))
         if topology.publication.replicate_ddl:
             checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in checked.tables]))
-        waiting = _waiting_for_schema_changes(topology.publication, database, subscriber)
+        waiting = {**_waiting_for_schema_changes(topology.publication, database, subscriber), **checked.unread}
         checked.warnings.extend(waiting[it.source] for it, _ in checked.tables if it.source in waiting)
         yield from _articles(checked, subscriber, [it for it in checked.tables if it[0].source not in waiting])
         lacking = list(subscriber.right_problems(checked.tables))
@@ -368,6 +389,7 @@ def _waiting(
         article.source
         for article, table in checked.tables
         if article.source in known
+        and article.source not in checked.unread
         and why_unknown(registered_article(article, table, known[article.source]), known[article.source]) is not None
         and waits_for_snapshot(publication, article.source, subscription)
     }

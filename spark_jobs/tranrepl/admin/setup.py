@@ -12,6 +12,7 @@ from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.admin.old_commands import refuse_old_commands
 from tranrepl.admin.recorded_definitions import standing_articles
+from tranrepl.admin.unread_alterations import refuse_unread_alterations, unread_alterations
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, waits_for_snapshot, why_unknown
@@ -38,7 +39,8 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
     """Set up a checked publication; `tables` are its articles as `check` found them. `say` reports each thing done.
 
     Where an article's definition changes, each subscription passes to the new one behind the commands of the old one
-    (`changed_articles`). Raises ConfigurationError where a column was renamed that such commands name.
+    (`changed_articles`). Raises ConfigurationError where a column was renamed that such commands name, and where a
+    table was altered and the log reader has not read that yet.
     """
     named = {it.destination_table: file_names(it) for it in topology.publication.articles}
     with topology.distributor() as database:
@@ -53,6 +55,7 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             known = {article.source: article for article in database.articles.registered(record)}
             articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
             articles = [it.model_copy(update={"file_names": named[it.destination]}) for it in articles]
+            refuse_unread_alterations(unread_alterations(publication, publisher, database, record, articles, known))
             articles = _with_unread_labels(publication, publisher, record, articles, known)
             if record.registered_to is not None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.

@@ -175,6 +175,11 @@ class Publisher(Protocol):
         in it that were not read yet."""
         ...
 
+    def lately_altered(self, object_ids: Collection[int]) -> frozenset[int]:
+        """Return which of the tables were altered by a transaction that the log may show after what was read of it. One
+        that was altered earlier may be among them for some time, never the other way round."""
+        ...
+
     # Check
 
     def warnings(self) -> Iterator[str]:

@@ -24,7 +24,7 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
 )
 from tranrepl.distributor.text_encoding import writable
-from tranrepl.errors import VALIDATION_FAILED
+from tranrepl.errors import VALIDATION_FAILED, ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import PASSED, compared_articles, passed_comments
 
@@ -162,6 +162,21 @@ class History:
         with self._database.transaction() as connection:
             row = connection.execute(newest).one_or_none()
         return row is not None and row.recent and row.runstatus in (RunStatus.START, RunStatus.IN_PROGRESS)
+
+    def log_reader_asks_for_more(self, record: PublicationRecord) -> bool:
+        """Return whether the last run of the log reader ended in an error that running it again does not heal: a person
+        has to do something, which may be setup."""
+        history = mslogreader_history.c
+        newest = (
+            sa.select(msrepl_errors.c.error_type)
+            .select_from(mslogreader_history.outerjoin(msrepl_errors, history.error_id == msrepl_errors.c.id))
+            .where(history.publication_id == record.publication_id)
+            .order_by(history.id.desc())
+            .limit(1)
+        )
+        with self._database.transaction() as connection:
+            found = connection.scalar(newest)
+        return found is not None and found != ErrorKind.TRANSIENT
 
     def ended_well_since(
         self, record: PublicationRecord, subscription: SubscriptionRecord | None, error: ErrorRow

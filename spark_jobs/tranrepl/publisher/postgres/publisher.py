@@ -41,7 +41,7 @@ from tranrepl.publisher.postgres.published_tables import (
     published_tables,
     refuse_unfit,
 )
-from tranrepl.publisher.postgres.redefined_tables import any_redefined
+from tranrepl.publisher.postgres.redefined_tables import any_redefined, lately_altered
 from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
@@ -132,6 +132,10 @@ class PostgresPublisher:
     def any_redefined(self, articles: Sequence[RegisteredArticle]) -> bool:
         with translated_errors(self.where):
             return any_redefined(self.session, articles)
+
+    def lately_altered(self, object_ids: Collection[int]) -> frozenset[int]:
+        with translated_errors(self.where):
+            return lately_altered(self.session, self.name, object_ids)
 
     def _published(self, object_ids: Collection[int]) -> Mapping[int, PublishedTable]:
         with translated_errors(self.where):

@@ -1,9 +1,9 @@
-"""Whether tables are defined otherwise by now than the log that was read has told: then more of it tells how."""
+"""Tables that are defined otherwise by now than the log that was read has told: then more of it tells how."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.table_definition import TableDefinition
@@ -16,6 +16,17 @@ SELECT c.oid::bigint, n.nspname, c.relname, a.attnum, a.attname, a.atttypid::big
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
  WHERE c.oid = ANY (%s::oid[])
+"""
+# Of what the log shows after the slot's position, the slot keeps the catalogue's rows: whoever committed after it has a
+# number from there on.
+_LATELY_ALTERED = """
+SELECT c.oid::bigint
+  FROM pg_catalog.pg_class c, pg_catalog.pg_replication_slots s
+ WHERE c.oid = ANY (%s::oid[]) AND s.slot_name = %s AND s.database = pg_catalog.current_database()
+   AND pg_catalog.age(s.catalog_xmin) >= (
+     SELECT min(pg_catalog.age(x.by))
+       FROM (SELECT c.xmin UNION ALL
+             SELECT a.xmin FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) x (by))
 """
 _Columns = set[tuple[object, ...]]
 
@@ -32,6 +43,11 @@ def any_redefined(session: Session, articles: Sequence[RegisteredArticle]) -> bo
     for found in partitions(session, divided):
         leaves[found.root].add(found.object_id)
     return any(columns[number] != _columns(it) or leaves[number] != _leaves(it) for number, it in known.items())
+
+
+def lately_altered(session: Session, slot: str, object_ids: Collection[int]) -> frozenset[int]:
+    """Return which of the tables have a row in the catalogue that is as young as what the slot was not read of yet."""
+    return frozenset(number for (number,) in session.execute(_LATELY_ALTERED, [list(object_ids), slot]))
 
 
 def _columns(table: TableDefinition) -> _Columns:
