@@ -1,4 +1,4 @@
-"""pgbench's TPC-B at a rate."""
+"""pgbench's TPC-B, or another of its scripts, at a rate."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class LoadOptions:
     threads: int = 1
     asynchronous: bool = False
     """Whether a commit waits for no disk at the Publisher."""
+    script: str = "tpcb-like"
+    """One of pgbench's own."""
 
 
 def pgbench(publisher: Connection, rate: int, seconds: int, options: LoadOptions) -> None:
@@ -29,7 +31,7 @@ def pgbench(publisher: Connection, rate: int, seconds: int, options: LoadOptions
     parameters = publisher.libpq_parameters("pgbench")
     where = ["-h", parameters["host"], "-p", parameters["port"], "-U", parameters["user"], parameters["dbname"]]
     clients = options.clients or min(_MOST_CLIENTS, max(_LEAST_CLIENTS, rate // _BUSY))
-    how = ["-n", "-M", "prepared", "-c", str(clients), "-j", str(min(options.threads, clients))]
+    how = ["-n", "-M", "prepared", "-c", str(clients), "-j", str(min(options.threads, clients)), "-b", options.script]
     environment = {"PGPASSWORD": parameters["password"]}
     if options.asynchronous:
         environment["PGOPTIONS"] = "-c synchronous_commit=off"
