@@ -150,7 +150,8 @@ def bring_to_definitions(opened: OpenDistribution, articles: Sequence[Registered
     with dialect.applier(opened.connection, opened.key, by_id, ApplierOptions(rows_are_copied=True)) as applier:
         for article in behind:
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.
-            applier.begin(position.watermark)
+            # Streams that have gone on from there are of no account: the snapshot is of what they have applied, too.
+            applier.begin(position.watermark, finishing=position.unfinished)
             try:
                 applier.apply([*_steps(opened, stored, article, standing[article.article_id], position.watermark)])
             except ReplicationError as error:

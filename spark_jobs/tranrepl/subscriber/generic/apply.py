@@ -64,6 +64,7 @@ class SqlApplier:
         self._begin = partial(self.begin, b"")
         self._kept = _KeptSteps()
         self._expected = b""
+        self._finishing: UnfinishedBatch | None = None
         self._applied_before: CommandPlace | None = None
         self._changes = SchemaChanges(session, database, key, self._where, rows_are_copied=options.rows_are_copied)
         self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
@@ -97,7 +98,7 @@ class SqlApplier:
             self._session.rollback()
             self._applied_before = self._watermark.fence(watermark, stream, finishing)
             self._database.began(self._session)
-        self._expected = watermark
+        self._expected, self._finishing = watermark, finishing
         self._begin = partial(self.begin, watermark, stream, finishing)
         self._kept.forget()
 
@@ -164,7 +165,7 @@ class SqlApplier:
             return
         with naming_change(step), translated_errors(self._where, self._database):
             if self._database.ddl_commits:
-                self._said += self._committed.apply(step, self._expected)
+                self._said += self._committed.apply(step, self._expected, self._finishing)
             else:
                 self._said += self._changes.apply(step)
         self._attempts = None

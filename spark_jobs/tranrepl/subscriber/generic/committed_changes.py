@@ -9,6 +9,9 @@ job had left to it. It is a lock of the server's, not of one table: nothing else
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import sqlalchemy as sa
 
 from tranrepl.failpoint import Failpoint, reach
@@ -21,7 +24,7 @@ from tranrepl.subscriber.generic.schema_changes import SchemaChanges
 from tranrepl.subscriber.generic.watermark import Watermark
 from tranrepl.subscriber.key_change import key_change
 from tranrepl.subscriber.schema_changes import told
-from tranrepl.subscriber.subscription import CommandPlace, SubscriptionKey, fenced
+from tranrepl.subscriber.subscription import CommandPlace, SubscriptionKey, UnfinishedBatch, fenced
 
 _DDL_LOCK_SECONDS = 60
 """How long a statement waits for whoever reads the table: all others wait behind it."""
@@ -46,9 +49,9 @@ class CommittedChanges:
         self._watermark = watermark
         self._where = where
 
-    def apply(self, step: SchemaStep, expected: bytes) -> list[str]:
+    def apply(self, step: SchemaStep, expected: bytes, finishing: UnfinishedBatch | None = None) -> list[str]:
         """Apply a change behind what the open transaction has applied, and open another one. Return what was left
-        alone. `expected` is the watermark.
+        alone. `expected` is the watermark, `finishing` as the transaction was begun.
 
         Raises ConfigurationError where a person must do something before, FencedError where another job was here.
         """
@@ -68,13 +71,14 @@ class CommittedChanges:
         self._begin(place, before)
         # A custom procedure takes the calls of before or of after: its turn comes once those of before are committed.
         self._changes.require_procedures(step.old, step.new)
-        key = self._alter(step, step.new, plan, before, expected, place)
-        self._fence(expected, place)
+        fence = partial(self._fence, expected, place, finishing)
+        key = self._alter(step, step.new, plan, before, fence)
+        fence()
         self._end(step, plan)
         self._watermark.end_change()
         self._session.commit()
         reach(Failpoint.DEFINITION_RECORDED)
-        self._fence(expected, place)
+        fence()
         self._database.began(self._session)
         return [*self._told(step, plan), *key]
 
@@ -93,12 +97,11 @@ class CommittedChanges:
         new: RegisteredArticle,
         plan: ColumnPlan,
         before: tuple[TableColumn, ...],
-        expected: bytes,
-        place: CommandPlace,
+        fence: Callable[[], None],
     ) -> list[str]:
         if not self._database.lock_session(self._session, self._lock):
             raise fenced(self._where)
-        self._fence(expected, place)
+        fence()
         self._session.commit()
         self._database.wait_for_lock(self._session, _DDL_LOCK_SECONDS)
         if _names(self._changes.columns(step.old)) == _names(before):
@@ -117,9 +120,9 @@ class CommittedChanges:
             self._changes.remove_rows(step, step.new)
         self._changes.record(step)
 
-    def _fence(self, expected: bytes, place: CommandPlace) -> None:
+    def _fence(self, expected: bytes, place: CommandPlace, finishing: UnfinishedBatch | None) -> None:
         """Lock the watermark in the transaction. Raises FencedError where another job was here meanwhile."""
-        if self._watermark.fence(expected) != place:
+        if self._watermark.fence(expected, finishing=finishing) != place:
             raise fenced(self._where)
 
     @property
