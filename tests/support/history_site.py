@@ -16,6 +16,7 @@ from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.subscribers import KEY, STATEMENTS, sqlite_execute
 from tranrepl.connections import Connection
+from tranrepl.model.commands import CallSyntax, Method, Propagation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.registry import dialect_of
@@ -91,6 +92,13 @@ class HistorySite:
 
     def __post_init__(self) -> None:
         self.names = tuple(it.name for it in self.site.publication.subscriptions)
+
+    def call_updates(self, table: int, syntax: str) -> None:
+        """Edit the file: UPDATEs of that table go by this call syntax."""
+        articles = list(self.site.publication.articles)
+        propagation = Propagation(Method.PROCEDURE, CallSyntax(syntax))
+        articles[table] = articles[table].model_copy(update={"upd_cmd": propagation})
+        self.site.publication = self.site.publication.model_copy(update={"articles": articles})
 
     def differences(self, session: Session) -> list[str]:
         """Return in words how the Subscribers' rows and columns differ from the Publisher's."""

@@ -8,6 +8,7 @@ from random import Random
 from support.child_job import ChildJob
 from support.site import Site
 from support.streams_here import streams_as_threads
+from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import Repair, SnapshotRequest
@@ -31,6 +32,7 @@ SNAPSHOT_FAILPOINTS = (
     *(Failpoint.SNAPSHOT_INITIATED, Failpoint.SNAPSHOT_EXPORTED, Failpoint.SNAPSHOT_BEGUN, Failpoint.RANGE_LOADED),
     *(Failpoint.RANGE_COMMITTED, Failpoint.SNAPSHOT_LOADED, Failpoint.SNAPSHOT_ENDED, Failpoint.SNAPSHOT_ACTIVATED),
 )
+CLEANUP_FAILPOINTS = (Failpoint.UNREGISTERED, Failpoint.MERGED, Failpoint.MERGE_REGISTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,13 @@ class SiteJob:
                     request = SnapshotRequest(publication=site.publication, subscription=self.subscription)
                     mark_for_reinitialization(request, site.topology)
                     return site.take_snapshot(subscription=self.subscription)
+                case "clean-up":
+                    clean_up(site.topology)
+                case "setup":
+                    site.set_up()
                 case _:
                     return site.read_log()
+            return JobResult()
         except ReplicationError as error:
             return JobResult(error=error.report)
 

@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
-import psycopg
-
-from support.history_site import TABLES, HistorySite, Options
+from support.history_site import TABLES, Options
 from support.killed_jobs import (
     CHANGE_FAILPOINTS,
+    CLEANUP_FAILPOINTS,
     COMMIT_FAILPOINTS,
     READER_FAILPOINTS,
     SNAPSHOT_FAILPOINTS,
     STREAM_FAILPOINTS,
-    SiteJob,
     random_failpoint,
-    run_killed,
 )
-from support.random_ddl import DDL, ROWS, Chooser, Session, find_table
-from support.streams_here import streams_as_threads
-from support.whole_run import whole_run
-from tranrepl.connections import Connection
-from tranrepl.errors import ErrorKind, ErrorReport
+from support.random_ddl import DDL, ROWS
+from tranrepl.distributor.merging import FEWEST_BATCHES
 from tranrepl.failpoint import Failpoint
 
-_WRITERS = 2
+WRITERS = 2
+_CALL_SYNTAXES = ("SCALL", "CALL", "MCALL", "XCALL")
 _SUBSCRIPTIONS = 3
 _MARIADB = 1
 """Which subscription's, of those that a site names."""
-_MOST_ROUNDS = 6
-_WEIGHTS = {"rows": 8, "ddl": 6, "end": 4, "savepoint": 2, "read": 2, "deliver": 3, "initialize": 1}
-_TURNED = "line"
-"""The table whose key gets another order, which stops what did not see it."""
-_NOT_REPEATABLE = ("add label", "rename label")
-_AWAITS_SNAPSHOT = "the initial snapshot of subscription"
-"""What a delivery says after a reinitialization that was killed."""
-_LOCK_TIMEOUT = "SET lock_timeout = '20ms'"
+_WEIGHTS = {
+    "rows": 8,
+    "ddl": 6,
+    "end": 4,
+    "savepoint": 2,
+    "read": 2,
+    "deliver": 3,
+    "initialize": 1,
+    "clean up": 0.5,
+    "set up": 0.5,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,26 @@ class Initialize:
     """It is completed at once, where it was killed: until then nothing is delivered."""
 
 
-Step = Write | Transact | Read | Deliver | Initialize
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """A run of the clean-up, killed at a failpoint where one is named."""
+
+    killed_at: str | None = None
+    before: tuple[Write, ...] = ()
+    """What is committed before, each stored in a batch of its own, for there to be something to put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """A run of setup, killed at a failpoint where one is named."""
+
+    table: int
+    upd_cmd: str | None = None
+    """The call syntax that the file has for the table's UPDATEs from then on; None: as before."""
+    killed_at: str | None = None
+
+
+Step = Write | Transact | Read | Deliver | Initialize | CleanUp | SetUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +123,7 @@ def random_history(random: Random) -> History:
 
 
 def _options(random: Random) -> Options:
-    upd_cmd = random.choice(["SCALL", "CALL", "MCALL", "XCALL"])
+    upd_cmd = random.choice(_CALL_SYNTAXES)
     return Options(
         statements=random.random() < 0.5,
         upd_cmd=upd_cmd,
@@ -122,11 +137,11 @@ def _options(random: Random) -> Options:
 
 def _step(random: Random, options: Options) -> Step:
     (kind,) = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-    writer, subscription = random.randrange(_WRITERS), random.randrange(_SUBSCRIPTIONS)
+    writer, subscription = random.randrange(WRITERS), random.randrange(_SUBSCRIPTIONS)
     match kind:
         case "rows" | "ddl":
             what = random.choice(list(ROWS if kind == "rows" else DDL))
-            return Write(writer, what, random.randrange(len(TABLES)), random.getrandbits(32))
+            return _write(random, what, writer)
         case "end":
             return Transact(writer, random.choice(["commit", "commit", "commit", "rollback"]))
         case "savepoint":
@@ -135,6 +150,10 @@ def _step(random: Random, options: Options) -> Step:
             return Read(random_failpoint(random, READER_FAILPOINTS))
         case "deliver":
             return _delivery(random, subscription, options)
+        case "clean up":
+            return _clean_up(random)
+        case "set up":
+            return _set_up(random, options)
         case _:
             killed_at = random_failpoint(random, SNAPSHOT_FAILPOINTS, 0.6)
             # One that is to be killed has something to do.
@@ -149,178 +168,27 @@ def _delivery(random: Random, subscription: int, options: Options) -> Deliver:
     kinds = random.choices(list(ROWS), k=4)
     if killed_at.startswith(CHANGE_FAILPOINTS):
         kinds[1:1] = [random.choice(list(DDL)), random.choice(list(DDL))]
-    writes = [Write(0, it, random.randrange(len(TABLES)), random.getrandbits(32)) for it in kinds]
-    return Deliver(subscription, killed_at, tuple(writes))
+    return Deliver(subscription, killed_at, tuple(_write(random, it) for it in kinds))
+
+
+def _clean_up(random: Random) -> CleanUp:
+    killed_at = random_failpoint(random, CLEANUP_FAILPOINTS, 0.5)
+    small = FEWEST_BATCHES + 2 if killed_at or random.random() < 0.5 else 0
+    return CleanUp(killed_at, tuple(_write(random, random.choice(list(ROWS))) for _ in range(small)))
+
+
+def _set_up(random: Random, options: Options) -> SetUp:
+    """Choose a file in which UPDATEs go by another syntax, where the log has all that any of them wants."""
+    table, killed_at = random.randrange(len(TABLES)), random_failpoint(random, (Failpoint.REDEFINED,), 0.5)
+    if options.statements or options.replica_identity != "full":
+        return SetUp(table)
+    return SetUp(table, random.choice(_CALL_SYNTAXES), killed_at)
+
+
+def _write(random: Random, kind: str, writer: int = 0) -> Write:
+    return Write(writer, kind, random.randrange(len(TABLES)), random.getrandbits(32))
 
 
 def _delivery_failpoints(subscription: int, options: Options) -> tuple[Failpoint, ...]:
     streams = STREAM_FAILPOINTS if options.streams > 1 else ()
     return COMMIT_FAILPOINTS + streams + (CHANGE_FAILPOINTS * 2 if subscription == _MARIADB else ())
-
-
-@dataclass
-class _Writer:
-    """One session at the Publisher. What fails is rolled back to the last savepoint, or as a whole."""
-
-    session: Session
-    say: Callable[[str], None]
-    savepoints: int = 0
-    repeatable: bool = False
-    """The transaction sees the catalogue as it was at its first query."""
-
-    @property
-    def is_open(self) -> bool:
-        return self.session.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
-
-    def write(self, step: Write) -> None:
-        published, random = TABLES[step.table], Random(step.seed)
-        if not self.is_open:
-            self.repeatable = step.seed % 4 == 0
-            self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ" if self.repeatable else "BEGIN")
-        if self.repeatable and (step.kind in _NOT_REPEATABLE or (step.kind in DDL and published.base == _TURNED)):
-            return
-        try:
-            table = find_table(self.session, published.base)
-            if table is None:
-                return
-            text = Chooser(self.session, table, random, published.held).statement(step.kind)
-            if text is not None:
-                self.execute(_within(random, text))
-        except psycopg.Error as error:
-            self._recover(error)
-
-    def transact(self, what: str) -> None:
-        if not self.is_open:
-            return
-        match what:
-            case "commit" | "rollback":
-                self.end(what)
-            case "savepoint":
-                self.savepoints += 1
-                self.execute(f"SAVEPOINT s{self.savepoints}")
-            case _ if self.savepoints:
-                self.execute(f"{what} s{self.savepoints}")
-                self.savepoints -= 1
-
-    def end(self, what: str = "commit") -> None:
-        self.savepoints = 0
-        if self.is_open:
-            self.execute(what)
-
-    def execute(self, text: str) -> None:
-        self.say(text)
-        self.session.execute(text.encode())
-
-    def _recover(self, error: psycopg.Error) -> None:
-        self.say(f"-- {error.diag.message_primary}")
-        if self.savepoints:
-            self.execute(f"ROLLBACK TO s{self.savepoints}")
-        else:
-            self.end("rollback")
-
-
-def _within(random: Random, text: str) -> str:
-    """Return the statement, in a subtransaction of some kind or in none."""
-    match random.randrange(8):
-        case 0:
-            return f"DO $do$ BEGIN {text}; EXCEPTION WHEN OTHERS THEN NULL; END $do$"
-        case 1:
-            return f"SAVEPOINT by_itself; {text}; RELEASE by_itself"
-        case _:
-            return text
-
-
-@dataclass
-class Player:
-    """Plays a history at a site; `told` is what happened, as statements that can be typed again."""
-
-    at: HistorySite
-    writers: tuple[_Writer, ...]
-    told: list[str] = field(default_factory=list)
-
-    def play(self, history: History) -> None:
-        with streams_as_threads():
-            for step in history.steps:
-                self._do(step)
-            self.end_transactions()
-            self._run(SiteJob("log reader"))
-            for name, killed_at in zip(self.at.names, history.last_snapshots, strict=False):
-                if killed_at is not None:
-                    self._run(SiteJob("snapshot", name), killed_at)
-            self.drain()
-
-    def _do(self, step: Step) -> None:
-        match step:
-            case Write():
-                self.writers[step.writer].write(step)
-            case Transact():
-                self.writers[step.writer].transact(step.what)
-            case Read():
-                self._run(SiteJob("log reader"), step.killed_at)
-            case Deliver():
-                for it in step.before:
-                    self.writers[it.writer].write(it)
-                if step.before:
-                    self.end_transactions()
-                    self._run(SiteJob("log reader"))
-                self._run(SiteJob("delivery", self._name(step.subscription)), step.killed_at)
-            case Initialize():
-                # A snapshot waits for whoever writes.
-                self.end_transactions()
-                self._run(SiteJob(step.what, self._name(step.subscription)), step.killed_at)
-                if step.killed_at is not None and step.completed:
-                    self._run(SiteJob("log reader"))
-                    self._run(SiteJob("snapshot", self._name(step.subscription)))
-
-    def _name(self, number: int) -> str:
-        return self.at.names[number % len(self.at.names)]
-
-    def _run(self, job: SiteJob, killed_at: str | None = None) -> None:
-        self.told.append(f"-- {job}" + (f", killed at {killed_at}" if killed_at else ""))
-        if killed_at is None:
-            self._judge(job(self.at.site).error)
-            return
-        if not run_killed(job, self.at.site, killed_at):
-            self.told.append("-- it was not killed")
-
-    def _judge(self, error: ErrorReport | None) -> None:
-        if error is None:
-            return
-        self.told.append(f"-- {error.kind}: {error.message}")
-        awaits_snapshot = error.message.startswith(_AWAITS_SNAPSHOT)
-        assert error.kind is ErrorKind.TRANSIENT or awaits_snapshot, f"{error.message}; {error.remedy}"
-
-    def end_transactions(self) -> None:
-        for writer in self.writers:
-            writer.end()
-
-    def drain(self) -> None:
-        """Deliver everything, and take the snapshots that anything waits for."""
-        self.end_transactions()
-        for _ in range(_MOST_ROUNDS):
-            self.told.append("-- run of everything")
-            results = whole_run(self.at.site)
-            for result in results.values():
-                self._judge(result.error)
-            if not any(it.error or it.batches or it.commands or it.snapshot or it.notices for it in results.values()):
-                return
-        raise AssertionError(f"it never comes to rest: {results}")
-
-
-@contextmanager
-def player(at: HistorySite) -> Iterator[Player]:
-    told: list[str] = []
-    with ExitStack() as stack:
-        sessions = [stack.enter_context(_session(at.site.databases.publisher)) for _ in range(_WRITERS)]
-        writers = tuple(_Writer(it, _say(told, number)) for number, it in enumerate(sessions))
-        yield Player(at, writers, told)
-
-
-def _say(told: list[str], number: int) -> Callable[[str], None]:
-    return lambda text: told.append(f"/* {number} */ {text}")
-
-
-def _session(connection: Connection) -> Session:
-    session = psycopg.connect(**connection.libpq_parameters("test"), autocommit=True)  # type: ignore[arg-type]
-    session.execute(_LOCK_TIMEOUT)
-    return session

@@ -43,7 +43,8 @@ def refuse_unread_alterations(tables: Iterable[TableName]) -> None:
         raise ConfigurationError(
             f"article {table}: its table was altered, and the log reader has not read that yet: setup would keep the "
             "change from the Subscribers",
-            remedy="`tranrepl log-reader FILE` reads it; then `tranrepl setup FILE`",
+            remedy="`tranrepl log-reader FILE`, with the file as it was where it has been edited since, reads it; "
+            "then `tranrepl setup FILE`",
         )
 
 

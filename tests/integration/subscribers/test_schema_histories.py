@@ -10,9 +10,10 @@ import pytest
 
 from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
+from support.history_player import player
 from support.history_site import history_site
 from support.mariadb import MariaDbServer
-from support.schema_histories import player, random_history
+from support.schema_histories import random_history
 
 EXAMPLES = int(os.environ.get("TRANREPL_FUZZ_EXAMPLES", "3"))
 SEED = os.environ.get("TRANREPL_FUZZ_SEED", "9")
