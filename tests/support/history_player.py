@@ -155,7 +155,7 @@ class Player:
         self._run(SiteJob("delivery", self._name(step.subscription)), step.killed_at)
 
     def _initialize(self, step: Initialize) -> None:
-        # A snapshot waits for whoever writes, and so does setup.
+        # A snapshot waits for whoever writes.
         self.end_transactions()
         self._run(SiteJob(step.what, self._name(step.subscription)), step.killed_at)
         if step.killed_at is not None and step.completed:
@@ -170,6 +170,7 @@ class Player:
         self._run(SiteJob("clean-up"), step.killed_at)
 
     def _set_up(self, step: SetUp) -> None:
+        # Setup waits for whoever writes.
         self.end_transactions()
         before = self.at.site.publication
         if step.upd_cmd is not None:

@@ -25,20 +25,23 @@ def unread_alterations(
     articles: Iterable[RegisteredArticle],
     known: Mapping[TableName, RegisteredArticle],
 ) -> list[TableName]:
-    """Return the tables that are not as they are registered, where the log may have still to announce why; `articles`
-    are as setup would register them, `known` as they are. None where the log reader gets no further without setup."""
+    """Return the tables that are not as they are registered, where the log may have still to announce why.
+
+    `articles` are as setup would register them, `known` as they are registered. Where the log reader has failed, setup
+    may be what it needs: nothing is returned then.
+    """
     if not publication.replicate_ddl or record.registered_to is None:
         return []
     differing = {it.source_object_id: it.source for it in articles if _differs(it, known.get(it.source))}
     if not differing or publisher.schema_changes.why_unannounced() is not None:
         return []
-    if database.history.log_reader_asks_for_more(record):
+    if database.history.log_reader_has_failed(record):
         return []
     return sorted(differing[it] for it in publisher.lately_altered(differing))
 
 
 def refuse_unread_alterations(tables: Iterable[TableName]) -> None:
-    """Raise ConfigurationError where there is one."""
+    """Raise ConfigurationError for the first of these tables."""
     for table in tables:
         raise ConfigurationError(
             f"article {table}: its table was altered, and the log reader has not read that yet: setup would keep the "
@@ -49,7 +52,7 @@ def refuse_unread_alterations(tables: Iterable[TableName]) -> None:
 
 
 def unread_warnings(tables: Iterable[TableName]) -> dict[TableName, str]:
-    """Return by article what `check` says."""
+    """Return what `check` says of these tables, by article."""
     return {
         it: f"article {it}: its table was altered, and the log reader has not read that yet: until then it is not "
         "compared with the Subscribers', and `tranrepl setup FILE` waits for `tranrepl log-reader FILE`"

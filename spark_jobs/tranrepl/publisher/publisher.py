@@ -176,8 +176,8 @@ class Publisher(Protocol):
         ...
 
     def lately_altered(self, object_ids: Collection[int]) -> frozenset[int]:
-        """Return which of the tables were altered by a transaction that the log may show after what was read of it. One
-        that was altered earlier may be among them for some time, never the other way round."""
+        """Return which of the tables may have been altered after what was read of the log: all that were, and for some
+        time those whose alteration was read a moment ago."""
         ...
 
     # Check

@@ -11,6 +11,8 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.commands import CallSyntax, Method, Propagation
+from tranrepl.settings.publication import Publication
 
 _UNREAD = "its table was altered, and the log reader has not read that yet"
 _COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute
@@ -20,8 +22,9 @@ _ROWS = "SELECT * FROM item ORDER BY id"
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    article = {"source": "public.item", "replica_identity": "full"}
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
-    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), [subscription], replicate_ddl=True)
+    site = Site(databases(), tmp_path / "store", [article], SparkHere(), [subscription], replicate_ddl=True)
     site.at_publisher(
         "CREATE TABLE item (id int PRIMARY KEY, a int, c varchar(8) NOT NULL DEFAULT 'c')",
         "INSERT INTO item VALUES (1, 1, '1'), (2, 2, '2')",
@@ -70,3 +73,28 @@ def test_what_the_log_never_announces_is_taken_over_once_it_is_read(site: Site) 
     site.at_publisher("UPDATE item SET c = NULL")
     site.run().raise_error()
     assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+def test_a_file_that_was_edited_meanwhile_is_put_back_first(site: Site) -> None:
+    registered, edited = site.publication, _calling_updates(site, CallSyntax.MCALL)
+    site.at_publisher("ALTER TABLE item ALTER c DROP NOT NULL", "UPDATE item SET c = NULL")
+    site.publication = edited
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=_UNREAD):
+            site.set_up()
+        with pytest.raises(ConfigurationError, match="not registered as its file describes it"):
+            site.read_log().raise_error()
+    site.publication = registered
+    site.run().raise_error()
+    site.publication = edited
+    site.set_up()
+    site.at_publisher("UPDATE item SET a = 9")
+    site.run().raise_error()
+    assert site.at_subscriber(_COLUMNS) == site.at_publisher(_COLUMNS)
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+def _calling_updates(site: Site, syntax: CallSyntax) -> Publication:
+    (article,) = site.publication.articles
+    other = article.model_copy(update={"upd_cmd": Propagation(Method.PROCEDURE, syntax)})
+    return site.publication.model_copy(update={"articles": [other]})

@@ -15,13 +15,14 @@ from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.publisher.log_stream import OpenLogStream
 
 _TRANSACTIONS = 5_000
+_HELD_BY_A_SOCKET = 92
+"""Transactions of three messages each."""
 _INSERTS = f"""DO $$ BEGIN FOR n IN 1..{_TRANSACTIONS} LOOP
   INSERT INTO item VALUES (n, n, 'item ' || n); COMMIT; END LOOP; END $$"""
 
 
 def test_what_the_server_held_back_is_taken_in_together(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """A socket of the server's holds 277 messages, here 92 transactions. A look every five milliseconds that took no
-    more would be as slow as pgbench's 2,000 transactions a second, and what is behind would stay there."""
+    """A look that took what a server's socket holds, and no more, would let a log reader that is behind stay behind."""
     site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere())
     site.at_publisher(ITEM)
     site.set_up()
@@ -29,7 +30,7 @@ def test_what_the_server_held_back_is_taken_in_together(databases: DatabasesFact
     with _opened(site) as stream:
         looks = list(_looks(stream))
     assert sum(looks) == _TRANSACTIONS
-    assert max(looks) > 3 * 92
+    assert max(looks) > 3 * _HELD_BY_A_SOCKET
 
 
 @contextmanager

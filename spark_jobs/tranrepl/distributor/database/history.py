@@ -163,9 +163,9 @@ class History:
             row = connection.execute(newest).one_or_none()
         return row is not None and row.recent and row.runstatus in (RunStatus.START, RunStatus.IN_PROGRESS)
 
-    def log_reader_asks_for_more(self, record: PublicationRecord) -> bool:
-        """Return whether the last run of the log reader ended in an error that running it again does not heal: a person
-        has to do something, which may be setup."""
+    def log_reader_has_failed(self, record: PublicationRecord) -> bool:
+        """Return whether the last run of the log reader ended in an error that is not transient: a person has to do
+        something, which may be setup."""
         history = mslogreader_history.c
         newest = (
             sa.select(msrepl_errors.c.error_type)

@@ -46,7 +46,8 @@ def any_redefined(session: Session, articles: Sequence[RegisteredArticle]) -> bo
 
 
 def lately_altered(session: Session, slot: str, object_ids: Collection[int]) -> frozenset[int]:
-    """Return which of the tables have a row in the catalogue that is as young as what the slot was not read of yet."""
+    """Return which of the tables have a row in the catalogue that a transaction wrote which the slot may not have shown
+    yet."""
     return frozenset(number for (number,) in session.execute(_LATELY_ALTERED, [list(object_ids), slot]))
 
 
