@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,13 +30,24 @@ def start_continuously(site: Site, file: Path, output: IO[bytes]) -> subprocess.
         **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))},
         **connection_environment(site.connections.values()),
     }
-    return subprocess.Popen(
-        [str(COMMAND), "run", str(file), "--continuous", "--master", "local[1]"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-    )
+    with _interruptible():
+        return subprocess.Popen(
+            [str(COMMAND), "run", str(file), "--continuous", "--master", "local[1]"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let processes that are started heed SIGINT, also where a shell has started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
