@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from support.observed import (
 )
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.connections import Connection
 from tranrepl.distributor.database.batches import Batches
 from tranrepl.distributor.database.publications import PublicationRecord, Publications
 from tranrepl.errors import ErrorKind
@@ -43,10 +44,7 @@ _END_JOBS = (
 def test_a_delivery_that_goes_on_where_another_one_has_delivered_is_fenced(site: Site) -> None:
     # It stops after it has read its watermark, before its first transaction.
     read_log_into_store(site).raise_error()
-    with ChildJob(DISTRIBUTION, site) as job:
-        with locked(site.databases.distribution, "msrepl_batches") as held_up:
-            held_up()
-            job.stop()
+    with _delivery_stopped_at(site, site.databases.distribution, "msrepl_batches") as job:
         delivered = deliver_stored(site)
         job.go_on()
         late = job.result()
@@ -59,10 +57,7 @@ def test_a_delivery_that_goes_on_where_another_one_has_delivered_is_fenced(site:
 def test_a_delivery_changes_nothing_after_its_transaction_was_ended(site: Site) -> None:
     # It stops inside its transaction; the server ends sessions whose client it believes dead.
     read_log_into_store(site).raise_error()
-    with ChildJob(DISTRIBUTION, site) as job:
-        with locked(site.databases.subscriber, "item") as held_up:
-            held_up()
-            job.stop()
+    with _delivery_stopped_at(site, site.databases.subscriber, "item") as job:
         site.at_subscriber(_END_JOBS)
         delivered = deliver_stored(site)
         job.go_on()
@@ -105,6 +100,17 @@ def test_of_two_deliveries_at_once_one_delivers_and_the_other_does_nothing(
     assert fenced.error is not None
     assert (fenced.error.kind, fenced.transactions, fenced.commands) == (ErrorKind.FENCED, 0, 0)
     assert_each_change_was_made_once(site)
+
+
+@contextmanager
+def _delivery_stopped_at(site: Site, connection: Connection, table: str) -> Iterator[ChildJob]:
+    """Begin a delivery, and stop its process where it first comes to the table."""
+    with ExitStack() as until_its_end:
+        with locked(connection, table) as held_up:
+            job = until_its_end.enter_context(ChildJob(DISTRIBUTION, site))
+            held_up()
+            job.stop()
+        yield job
 
 
 @contextmanager
