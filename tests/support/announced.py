@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from support.site import execute
 from tranrepl.connections import Connection
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
+from tranrepl.publisher.postgres.schema_messages import read_content
 
 Told = Mapping[str, Any]
 PUBLICATION = "tranrepl_test"
@@ -48,6 +48,9 @@ class Announcing:
 
     def keep_log(self) -> None:
         self.execute(f"SELECT pg_create_logical_replication_slot('{self._slot}', 'pgoutput')")
+
+    def drop_log(self) -> None:
+        self.execute(f"SELECT pg_drop_replication_slot('{self._slot}')")
 
     def set_up(self, connection: Connection | None = None) -> list[str]:
         """Run the part of setup that is for schema changes."""
@@ -120,4 +123,4 @@ def _parameters(connection: Connection) -> dict[str, Any]:
 def _content(message: bytes) -> Told | None:
     """Return the content of a message `M` of ours, which begins with kind, flags and position; None of a pad's."""
     prefix, rest = message[10:].split(b"\0", 1)
-    return json.loads(rest[4:]) if prefix == b"tranrepl.schema" else None
+    return read_content(rest[4:]) if prefix == b"tranrepl.schema" else None

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,12 @@ class HistorySite:
         wanted = _published_rows(session, published, table, columns)
         for name in self.names:
             end = self.site.connections[name]
-            rows = [_normal(columns, row) for row in self._rows(end, published, columns)]
-            if sorted(map(repr, rows)) != sorted(map(repr, wanted)):
-                missing = [it for it in wanted if it not in rows]
-                extra = [it for it in rows if it not in wanted]
+            scaled = end.kind != "postgres"
+            rows = [_normal(columns, row, scaled=scaled) for row in self._rows(end, published, columns)]
+            expected = [_normal(columns, row, scaled=scaled) for row in wanted]
+            if sorted(map(repr, rows)) != sorted(map(repr, expected)):
+                missing = [it for it in expected if it not in rows]
+                extra = [it for it in rows if it not in expected]
                 yield f"{name}: {published.destination}: missing {missing}, not published {extra}"
             shape = self._shape(end, published.destination)
             fresh = self._fresh_shapes(end, published, table)
@@ -247,19 +250,22 @@ def _published_rows(
     if published.filtered is not None:
         (name,) = (it.name for it in table.columns if it.ordinal == published.filtered)
         condition = f" WHERE {name} <> 3"
-    rows = session.execute(f"SELECT {names} FROM {table.sql}{condition}".encode()).fetchall()
-    return [_normal(columns, row) for row in rows]
+    return session.execute(f"SELECT {names} FROM {table.sql}{condition}".encode()).fetchall()
 
 
-def _normal(columns: list[Column], row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return values that are equal where the databases' values mean the same."""
-    return tuple(_normal_value(it.type_name, value) for it, value in zip(columns, row, strict=True))
+def _normal(columns: list[Column], row: tuple[Any, ...], *, scaled: bool) -> tuple[Any, ...]:
+    """Return values that are equal where the databases' values mean the same. `scaled`: numbers have the column's
+    digits after the point, and not each its own, where the Publisher's type has no bounds.
+    """
+    return tuple(_normal_value(it.type_name, value, scaled=scaled) for it, value in zip(columns, row, strict=True))
 
 
-def _normal_value(type_name: str, value: Any) -> object:
+def _normal_value(type_name: str, value: Any, *, scaled: bool) -> object:
     if value is None:
         return None
     text = str(value)
+    if scaled and type_name == "numeric":
+        return Decimal(text).normalize()
     match type_name.split("(")[0].split(" ")[0]:
         case "boolean":
             return {"true": "1", "false": "0"}.get(text, text)

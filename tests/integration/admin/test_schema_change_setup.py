@@ -24,7 +24,7 @@ from tranrepl.admin.status import status
 from tranrepl.admin.teardown import plan_teardown, tear_down
 from tranrepl.errors import ConfigurationError
 
-_TRIGGERS = ["tranrepl_ddl_end", "tranrepl_drop", "tranrepl_partition", "tranrepl_rewrite"]
+_TRIGGERS = ["tranrepl_ddl_end", "tranrepl_drop", "tranrepl_rewrite"]
 _FOUND = "SELECT evtname::text, evtenabled::text FROM pg_event_trigger ORDER BY 1"
 _SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = 'tranrepl'"
 _FUNCTIONS = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'tranrepl'::regnamespace ORDER BY 1"
@@ -96,6 +96,21 @@ def test_setup_replaces_functions_of_an_earlier_version_alone(made: Databases, t
         f"replaced the functions that announce schema changes at Publisher {made.publisher.database}"
     ]
     assert execute(made.publisher, source) == current
+
+
+def test_setup_removes_what_an_earlier_version_made_beside_it(made: Databases, tmp_path: Path) -> None:
+    site, where = _site(made, tmp_path), f"at Publisher {made.publisher.database}"
+    site.set_up()
+    former, comment = "tranrepl.identify_partitions()", "'tranrepl schema changes, version 7'"
+    execute(
+        made.publisher,
+        f"CREATE FUNCTION {former} RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN NULL; END'",
+        f"CREATE EVENT TRIGGER tranrepl_partition ON ddl_command_end EXECUTE FUNCTION {former}",
+        f"COMMENT ON FUNCTION {former} IS {comment}",
+    )
+    assert site.set_up() == [f"removed what sets the replica identity of partitions by itself {where}"]
+    assert _triggers(made) == _TRIGGERS
+    assert execute(made.publisher, _FUNCTIONS) == [("announce",), ("announce_schema_change",)]
 
 
 def test_publications_share_it_and_the_last_one_takes_it_along(made: Databases, tmp_path: Path) -> None:
@@ -175,11 +190,7 @@ def test_without_event_triggers_an_owner_announces_and_all_else_works(
     site = _site(owner, tmp_path)
     execute(made.publisher, f'GRANT CREATE ON SCHEMA public TO "{owner.publisher.login}"')
     site.set_up()
-    assert execute(made.publisher, _FUNCTIONS) == [
-        ("announce",),
-        ("announce_schema_change",),
-        ("identify_partitions",),
-    ]
+    assert execute(made.publisher, _FUNCTIONS) == [("announce",), ("announce_schema_change",)]
     replicate_stored(site)
     site.at_publisher("INSERT INTO item VALUES (1, 'one')")
     replicate_stored(site)

@@ -13,14 +13,12 @@ from tranrepl.publisher.postgres.user_types import ALTERED_TYPES
 SCHEMA = "tranrepl"
 ANNOUNCE_EVENT = "announce_schema_change"
 ANNOUNCE_CALL = "announce"
-IDENTIFY = "identify_partitions"
 
-# The user's schemas shadow nothing. Planning costs more than the queries do.
-_PLANNED_ONCE = """SET search_path = pg_catalog, pg_temp
+# The user's schemas shadow nothing. Planning costs more than the queries do. Values are told as a session that reads
+# the log shows them.
+_SETTINGS = """SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = 'force_generic_plan'
-SET jit = 'off'"""
-# Values are told as a session that reads the log shows them.
-_VALUES_AS_IN_THE_LOG = f"""{_PLANNED_ONCE}
+SET jit = 'off'
 SET "DateStyle" = 'ISO, YMD'
 SET "IntervalStyle" = 'postgres'
 SET "TimeZone" = 'UTC'
@@ -32,21 +30,11 @@ SET standard_conforming_strings = 'on'"""
 
 # The oids of pg_class, pg_constraint and pg_publication_rel.
 _CLASS, _CONSTRAINT, _PUBLICATION_RELATION = "'1259'", "'2606'", "'6106'"
-_OURS = "starts_with(p.pubname::text, 'tranrepl_')"
 
 # Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
-_ABOVE = """
-FOREACH it IN ARRAY coalesce(touched, '{}') LOOP
-  IF pg_partition_root(it) IS NOT NULL THEN
-    has_partitions := true;
-    touched := array_cat(touched, ARRAY(SELECT pg_partition_ancestors(below) FROM unnest(touched) below));
-    EXIT;
-  END IF;
-END LOOP;
-"""
 _PUBLISHED = """
 SELECT DISTINCT r.prrelid FROM pg_publication_rel r
- WHERE r.prrelid = ANY (touched)
+ WHERE r.prrelid = ANY (touched || ARRAY(SELECT pg_partition_ancestors(below) FROM unnest(touched) below))
    AND starts_with((pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1], 'tranrepl_')
 """
 
@@ -114,14 +102,14 @@ END IF;
     unpublished=_UNPUBLISHED,
 )
 
-# Most commands name tables and indexes alone. Of a type, and of types that are made of it: the published columns that
-# have it.
+# Most commands name tables and indexes alone; the indexes that CREATE TABLE makes are of its own table. Of a type, and
+# of types that are made of it: the published columns that have it.
 _COMMANDED = composed(
     """
 FOR class, it, kind IN SELECT d.classid, d.objid, d.object_type FROM pg_event_trigger_ddl_commands() d LOOP
   IF class = $class THEN
     touched := array_append(touched, it);
-    IF kind = 'index' THEN
+    IF kind = 'index' AND tg_tag <> 'CREATE TABLE' THEN
       has_indexes := true;
       touched := array_cat(touched, ARRAY(SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = it));
     END IF;
@@ -145,6 +133,25 @@ END IF;
     altered=ALTERED_TYPES,
     **{"class": _CLASS, "constraint": _CONSTRAINT, "publication_relation": _PUBLICATION_RELATION},
 )
+
+# A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it. The
+# command that sets the identity is announced in its turn.
+_IDENTIFY = """
+BEGIN
+  FOR it IN
+    SELECT f.oid FROM pg_class f
+     WHERE f.oid = ANY (leaves) AND f.relkind = 'r' AND f.relreplident = 'd'
+       AND f.oid IN (
+         SELECT l.relation FROM pg_lock_status() l
+          WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.granted)
+  LOOP
+    EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
+               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = it);
+  END LOOP;
+EXCEPTION WHEN OTHERS THEN
+  RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
+END;
+"""
 
 # The pad ends with no row: a message that is written in a subtransaction is decoded behind a row that follows it
 # directly, and this one stands between them.
@@ -176,15 +183,20 @@ BEGIN
       rewrite := jsonb_build_object(
         'oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
     END IF;
-    $above
-    IF tg_tag = 'ALTER TABLE' AND has_partitions IS NULL AND has_indexes IS NULL THEN
-      locked := touched;
-    END IF;
     FOR published IN $published LOOP
-      IF locked IS NULL THEN
-        $locked
+      has_partitions := pg_partition_root(published) IS NOT NULL;
+      IF altered IS NULL THEN
+        IF tg_tag = 'ALTER TABLE' AND has_indexes IS NULL AND published = ANY (touched) THEN
+          locked := touched;
+        ELSE
+          $locked
+        END IF;
       END IF;
       $describe
+      IF has_partitions AND identity = 'f' AND tg_event = 'ddl_command_end'
+         AND tg_tag IN ('ALTER TABLE', 'CREATE TABLE') THEN
+        $identify
+      END IF;
     END LOOP;
   EXCEPTION WHEN OTHERS THEN
     told := true;
@@ -198,11 +210,11 @@ EXCEPTION WHEN OTHERS THEN
   RAISE WARNING 'tranrepl: a schema change is not announced: %', sqlerrm;
 END
 """,
-    above=_ABOVE,
     commanded=_COMMANDED,
     declared=DECLARED,
     describe=describe("tg_event", "tg_tag"),
     dropped=_DROPPED,
+    identify=_IDENTIFY,
     locked=LOCKED,
     pad=_PAD,
     published=_PUBLISHED,
@@ -212,13 +224,12 @@ END
 _CALL_BODY = composed(
     """
 DECLARE
-  it oid;
   called int := 0;
   touched oid[] := tables::oid[];$declared
 BEGIN
-  $above
   $locked
   FOR published IN $published LOOP
+    has_partitions := pg_partition_root(published) IS NOT NULL;
     IF EXISTS (SELECT FROM unnest(altered) a (oid) WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = a.oid)) THEN
       rewrite := jsonb_build_object('oid', published::bigint, 'reason', 6);
     END IF;
@@ -231,7 +242,6 @@ BEGIN
   RETURN called;
 END
 """,
-    above=_ABOVE,
     declared=DECLARED,
     describe=describe("'call'", "'ALTER TABLE'"),
     locked=LOCKED,
@@ -239,58 +249,12 @@ END
     published=_PUBLISHED,
 )
 
-# A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it.
-_IDENTIFY_BODY = composed(
-    """
-DECLARE
-  it oid;
-  roots oid[];
-  leaf oid;
-BEGIN
-  FOR it IN SELECT d.objid FROM pg_event_trigger_ddl_commands() d WHERE d.classid = $class LOOP
-    IF pg_partition_root(it) IS NOT NULL THEN
-      roots := array_cat(roots, ARRAY(SELECT pg_partition_ancestors(it)));
-    END IF;
-  END LOOP;
-  IF roots IS NULL THEN
-    RETURN;
-  END IF;
-  roots := ARRAY(SELECT root.oid FROM pg_class root WHERE root.oid = ANY (roots) AND root.relreplident = 'f');
-  IF cardinality(roots) = 0 THEN
-    RETURN;
-  END IF;
-  FOR leaf IN
-    SELECT c.oid
-      FROM pg_class c
-     WHERE c.oid IN (
-         SELECT d.objid FROM pg_event_trigger_ddl_commands() d WHERE d.classid = 'pg_class'::regclass
-         UNION ALL SELECT i.inhrelid FROM pg_event_trigger_ddl_commands() d JOIN pg_inherits i ON i.inhparent = d.objid
-          WHERE d.classid = 'pg_class'::regclass)
-       AND c.relispartition AND c.relkind = 'r' AND c.relreplident = 'd'
-       AND EXISTS (
-         SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-          WHERE $ours AND r.prrelid = ANY (roots) AND r.prrelid IN (SELECT pg_partition_ancestors(c.oid)))
-       AND c.oid IN (
-         SELECT l.relation FROM pg_locks l
-          WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.granted)
-  LOOP
-    EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
-               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = leaf);
-  END LOOP;
-EXCEPTION WHEN OTHERS THEN
-  RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
-END
-""",
-    ours=_OURS,
-    **{"class": _CLASS},
-)
 
-
-def _function(name: str, arguments: str, returns: str, body: str, settings: str = _VALUES_AS_IN_THE_LOG) -> str:
+def _function(name: str, arguments: str, returns: str, body: str) -> str:
     lines = "\n".join(line for line in body.strip().splitlines() if line.strip())
     return (
         f"CREATE OR REPLACE FUNCTION {SCHEMA}.{name}({arguments}) RETURNS {returns} LANGUAGE plpgsql\n"
-        f"{settings}\nAS $function$\n{lines}\n$function$"
+        f"{_SETTINGS}\nAS $function$\n{lines}\n$function$"
     )
 
 
@@ -299,6 +263,5 @@ FUNCTIONS = {
     f"{SCHEMA}.{ANNOUNCE_CALL}(regclass[])": _function(
         ANNOUNCE_CALL, "VARIADIC tables regclass[]", "integer", _CALL_BODY
     ),
-    f"{SCHEMA}.{IDENTIFY}()": _function(IDENTIFY, "", "event_trigger", _IDENTIFY_BODY, _PLANNED_ONCE),
 }
 """The statements that create the functions, by the functions' signatures."""

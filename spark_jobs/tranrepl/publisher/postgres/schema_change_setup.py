@@ -14,11 +14,10 @@ from tranrepl.publisher.postgres.schema_change_functions import (
     ANNOUNCE_CALL,
     ANNOUNCE_EVENT,
     FUNCTIONS,
-    IDENTIFY,
     SCHEMA,
 )
 
-_VERSION = 7
+_VERSION = 8
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
 _TAGS = (
@@ -60,8 +59,9 @@ _EVENT_TRIGGERS = (
     _EventTrigger("tranrepl_ddl_end", "ddl_command_end", ANNOUNCE_EVENT, _TAGS),
     _EventTrigger("tranrepl_drop", "sql_drop", ANNOUNCE_EVENT),
     _EventTrigger("tranrepl_rewrite", "table_rewrite", ANNOUNCE_EVENT),
-    _EventTrigger("tranrepl_partition", "ddl_command_end", IDENTIFY, ("ALTER TABLE", "CREATE TABLE")),
 )
+# What versions before 8 made beside them.
+_FORMER_TRIGGER, _FORMER_FUNCTION = "tranrepl_partition", "identify_partitions"
 _RIGHTS = """
 SELECT n.oid IS NOT NULL,
        coalesce(pg_catalog.has_schema_privilege(n.oid, 'CREATE'),
@@ -118,6 +118,10 @@ class _Found:
     """By the functions' signatures."""
     owns_functions: bool = True
     triggers: dict[str, _FoundTrigger] = field(default_factory=dict)
+
+    def are_older(self) -> bool:
+        """Return whether some functions are not those of this version."""
+        return any(self.versions.get(it, 0) < _VERSION for it in FUNCTIONS)
 
 
 class SchemaChangeSetup:
@@ -208,7 +212,7 @@ class SchemaChangeSetup:
     def _missing(self) -> list[Step]:
         found = self._found()
         functions = [*self._schema_steps(found), *self._function_steps(found)]
-        return [*functions, *self._trigger_steps(found)]
+        return [*functions, *self._trigger_steps(found), *_former_steps(found)]
 
     def _schema_steps(self, found: _Found) -> Iterator[Step]:
         if not found.schema:
@@ -251,10 +255,8 @@ class SchemaChangeSetup:
         statements: list[sql.Composable] = []
         if not may:
             # Whoever replaces a function may act as whoever fires it: it goes to the owner of the triggers.
-            statements += [
-                sql.SQL("ALTER FUNCTION {}() OWNER TO CURRENT_USER").format(sql.Identifier(SCHEMA, name))
-                for name in (ANNOUNCE_EVENT, IDENTIFY)
-            ]
+            function = sql.Identifier(SCHEMA, ANNOUNCE_EVENT)
+            statements.append(sql.SQL("ALTER FUNCTION {}() OWNER TO CURRENT_USER").format(function))
         for trigger, there in lacking:
             if there is not None:
                 statements.append(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(trigger.name)))
@@ -288,14 +290,30 @@ class SchemaChangeSetup:
     def _found(self) -> _Found:
         rights = self._session.execute(_RIGHTS, [_SCHEMA_COMMENT, SCHEMA]).fetchone()
         found = _Found(*(rights or (False, False, False, False)))
-        names = [ANNOUNCE_EVENT, ANNOUNCE_CALL, IDENTIFY]
+        names = [ANNOUNCE_EVENT, ANNOUNCE_CALL, _FORMER_FUNCTION]
         for signature, comment, owned in self._session.execute(_FOUND_FUNCTIONS, [SCHEMA, names]):
             found.versions[signature] = _version(comment)
             found.owns_functions &= owned
-        triggers: Sequence[str] = [it.name for it in _EVENT_TRIGGERS]
+        triggers: Sequence[str] = [_FORMER_TRIGGER, *(it.name for it in _EVENT_TRIGGERS)]
         for name, enabled, tags, owned in self._session.execute(_FOUND_TRIGGERS, [list(triggers)]):
             found.triggers[name] = _FoundTrigger(enabled, tuple(sorted(tags)), owned)
         return found
+
+
+def _former_steps(found: _Found) -> Iterator[Step]:
+    """Yield the removal of what an earlier version made. Who may not is asked to only where there is more to do: it
+    does no harm.
+    """
+    trigger, function = found.triggers.get(_FORMER_TRIGGER), f"{SCHEMA}.{_FORMER_FUNCTION}()"
+    if function not in found.versions:
+        return
+    drop = [sql.SQL("DROP FUNCTION {}").format(sql.SQL(function))]
+    allowed = found.owns_functions
+    if trigger is not None:
+        drop.insert(0, sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(_FORMER_TRIGGER)))
+        allowed = allowed and trigger.owned
+    if allowed or found.are_older():
+        yield Step("removed what sets the replica identity of partitions by itself", tuple(drop), allowed)
 
 
 def _fits(wanted: _EventTrigger, found: _FoundTrigger | None) -> bool:

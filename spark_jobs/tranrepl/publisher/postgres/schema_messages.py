@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from operator import itemgetter
 from string import Template
 from typing import Any
 
@@ -35,6 +36,7 @@ from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_
 from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 
 PREFIX = b"tranrepl.schema\0"
+_VERSIONS = (1, 2)
 _EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
@@ -103,8 +105,8 @@ def read_collation(session: Session, oid: int) -> str | None:
 def read_announcements(content: bytes, publication: str, committed: Position) -> Iterator[Announcement]:
     """Yield what one message announces. `committed`: where its transaction commits. Raises ValueError where the message
     is none of those that this version's triggers write."""
-    told = json.loads(content)
-    if told["v"] != 1:
+    told = read_content(content)
+    if told["v"] not in _VERSIONS:
         raise ValueError(f"version {told['v']}")
     tag = told["tag"]
     if "failed" in told:
@@ -130,6 +132,31 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         own=_own(told),
         transaction=int(told["xact"]) if told.get("xact") else None,
     )
+
+
+def read_content(content: bytes) -> dict[str, Any]:
+    """Return what a message says, with each partition by itself, as versions before 2 tell them."""
+    told: dict[str, Any] = json.loads(content)
+    partitions, definitions = told.get("partitions"), told.pop("definitions", None)
+    if isinstance(partitions, dict):
+        defined = {it["oid"]: it for it in definitions or ()}
+        places, schemas, names = (partitions[it] or () for it in ("places", "schemas", "names"))
+        found = [_told_partition(*it, defined) for it in zip(places, schemas, names, strict=True)]
+        told["partitions"] = sorted(found, key=itemgetter("oid"))
+    return told
+
+
+def _told_partition(place: str, schema: str, name: str, defined: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    oid, parent, attached, kind = place.split(" ")
+    return {
+        "oid": int(oid),
+        "parent": int(parent),
+        "attached": attached,
+        "kind": kind,
+        "schema": schema,
+        "name": name,
+        **defined.get(int(oid), {"key": None, "empty": None, "bound": None}),
+    }
 
 
 def _own(told: Mapping[str, Any]) -> OwnChanges | None:

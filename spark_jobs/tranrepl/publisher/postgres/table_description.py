@@ -30,9 +30,12 @@ DECLARED = """
   missing jsonb;
   key text;
   partitions json;
+  defined_anew oid[];
+  definitions json;
   columns json;
   rewrite jsonb;
   message text;
+  identity text;
   told boolean;"""
 """The variables that the other parts use. Each value that is given here costs a plan."""
 
@@ -45,9 +48,10 @@ SELECT coalesce(array_agg(l.relation), '{}'),
  WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted AND l.database <> '0';
 """
 
-# Values of columns that were added are kept by the partitions, under their own numbers. Only a command that locks a
-# partition may have added one there. What bounds a partition, and whether it is empty, is news where it became one in
-# this transaction. A partition of no size has no row; `xmin` tells one attachment from the next.
+# Many partitions are told in few arrays, as an object each costs three times as much. The function looks up a schema
+# without a look into its table. What defines a partition is news where it became one in this transaction, and the key
+# of one that is divided wherever the names of its columns may be. A partition of no size has no row; `xmin` tells one
+# attachment from the next.
 _PARTITIONS = """
 level := ARRAY[published];
 leaves := '{}';
@@ -56,22 +60,38 @@ LOOP
   EXIT WHEN cardinality(level) = 0;
   leaves := array_cat(leaves, level);
 END LOOP;
-SELECT json_agg(json_build_object(
-      'oid', f.oid::bigint, 'schema', s.nspname, 'name', f.relname, 'kind', f.relkind, 'identity', f.relreplident,
-      'parent', h.inhparent::bigint, 'attached', h.xmin::text,
-      'key', CASE WHEN f.relkind = 'p' AND f.oid = ANY (locked) THEN pg_get_partkeydef(f.oid) END,
-      'empty', CASE WHEN n.is_new AND f.oid = ANY (locked) THEN pg_relation_size(f.oid) = '0' END,
-      'bound', CASE WHEN n.is_new AND f.oid = ANY (locked) THEN pg_get_expr(f.relpartbound, f.oid) END) ORDER BY f.oid)
-  INTO partitions
-  FROM pg_inherits h JOIN pg_class f ON f.oid = h.inhrelid JOIN pg_namespace s ON s.oid = f.relnamespace,
-       LATERAL (SELECT age(h.xmin) <= age(pg_current_xact_id()::xid)) n (is_new)
+SELECT json_build_object(
+         'places', array_agg(concat_ws(' ', f.oid, h.inhparent, h.xmin, f.relkind)),
+         'schemas', array_agg((pg_identify_object_as_address('2615', f.relnamespace, 0)).object_names[1]),
+         'names', array_agg(f.relname)),
+       array_agg(f.oid) FILTER (WHERE f.relkind = 'p' OR age(h.xmin) < '1')
+  INTO partitions, defined_anew
+  FROM pg_inherits h JOIN pg_class f ON f.oid = h.inhrelid
  WHERE h.inhrelid = ANY (leaves);
+IF defined_anew IS NOT NULL THEN
+  IF altered IS NULL THEN
+    $locked
+  END IF;
+  SELECT json_agg(json_build_object(
+           'oid', f.oid::bigint, 'key', pg_get_partkeydef(f.oid), 'empty', pg_relation_size(f.oid) = '0',
+           'bound', pg_get_expr(f.relpartbound, f.oid)))
+    INTO definitions
+    FROM pg_class f
+   WHERE f.oid = ANY (defined_anew) AND f.oid = ANY (locked);
+END IF;
 IF published = ANY (locked) THEN
   key := pg_get_partkeydef(published);
 END IF;
-SELECT jsonb_object_agg(f.attname, f.attmissingval::text) INTO missing
-  FROM pg_attribute f
- WHERE f.attrelid = ANY (altered) AND f.atthasmissing AND (f.attrelid = published OR f.attrelid = ANY (leaves));
+$missing
+"""
+
+# Values of columns that were added are kept by the partitions, under their own numbers. Their columns are of this
+# transaction's making.
+_MISSING = """
+IF $tag = 'ALTER TABLE' THEN
+  SELECT jsonb_object_agg(f.attname, f.attmissingval::text) INTO missing
+    FROM pg_attribute f WHERE f.attrelid = ANY (leaves) AND f.atthasmissing AND age(f.xmin) < '1';
+END IF;
 """
 
 # Where PostgreSQL's own types have their own collations, and lists of them commas, pg_type has no news. Literals take
@@ -132,7 +152,7 @@ _BEGAN = """, (
 
 _TABLE = """
 SELECT json_build_object(
-  'v', 1, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id()::text, 'snapshot', seen,
+  'v', 2, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id()::text, 'snapshot', seen,
   'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', $schema,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked), 'key', key, 'own', $own,
@@ -143,8 +163,8 @@ SELECT json_build_object(
       'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey::int2[]) ORDER BY i.indexrelid)
       FROM pg_index i, $index x
      WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND x.relname IS NOT NULL),
-  'partitions', partitions)::text
-  INTO message
+  'partitions', partitions, 'definitions', definitions)::text, c.relreplident
+  INTO message, identity
   FROM pg_class c$beside
  WHERE c.oid = published
 """
@@ -164,13 +184,12 @@ _TABLE_AS_ALL_SEE_IT = composed(
 _DESCRIBE = composed(
     """
 seen := pg_current_snapshot()::text;
+missing := NULL;
+key := NULL;
+partitions := NULL;
+definitions := NULL;
 IF has_partitions THEN
-  missing := NULL;
-  key := NULL;
-  partitions := NULL;
-  IF pg_partition_root(published) IS NOT NULL THEN
-    $partitions
-  END IF;
+  $partitions
 END IF;
 is_plain := sees_all AND missing IS NULL;
 IF is_plain THEN
@@ -187,7 +206,7 @@ END IF;
 PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
 told := true;
 """,
-    partitions=_PARTITIONS,
+    partitions=composed(_PARTITIONS, locked=LOCKED, missing=_MISSING),
     plain_columns=composed(
         _PLAIN_COLUMNS,
         box="'603'",
