@@ -140,7 +140,7 @@ _IDENTIFY = """
 BEGIN
   FOR it IN
     SELECT f.oid FROM pg_class f
-     WHERE f.oid = ANY (leaves) AND f.relkind = 'r' AND f.relreplident = 'd'
+     WHERE f.oid = ANY (holding_rows) AND f.relreplident = 'd'
        AND f.oid IN (
          SELECT l.relation FROM pg_lock_status() l
           WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.granted)

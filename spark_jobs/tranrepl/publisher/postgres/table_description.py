@@ -24,7 +24,10 @@ DECLARED = """
   has_partitions boolean;
   sees_all boolean := starts_with(current_setting('transaction_isolation'), 'read');
   level oid[];
-  leaves oid[];
+  places text[];
+  schemas text[];
+  names name[];
+  holding_rows oid[];
   locked oid[];
   altered oid[];
   missing jsonb;
@@ -54,20 +57,19 @@ SELECT coalesce(array_agg(l.relation), '{}'),
 # attachment from the next.
 _PARTITIONS = """
 level := ARRAY[published];
-leaves := '{}';
 LOOP
-  level := ARRAY(SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = ANY (level) AND NOT i.inhdetachpending);
-  EXIT WHEN cardinality(level) = 0;
-  leaves := array_cat(leaves, level);
+  SELECT array_cat(places, array_agg(concat_ws(' ', f.oid, h.inhparent, h.xmin, f.relkind))),
+         array_cat(schemas, array_agg((pg_identify_object_as_address('2615', f.relnamespace, 0)).object_names[1])),
+         array_cat(names, array_agg(f.relname)),
+         array_cat(defined_anew, array_agg(f.oid) FILTER (WHERE f.relkind = 'p' OR age(h.xmin) < '1')),
+         array_cat(holding_rows, array_agg(f.oid) FILTER (WHERE f.relkind = 'r')),
+         array_agg(f.oid) FILTER (WHERE f.relkind = 'p')
+    INTO places, schemas, names, defined_anew, holding_rows, level
+    FROM pg_inherits h JOIN pg_class f ON f.oid = h.inhrelid
+   WHERE h.inhparent = ANY (level) AND NOT h.inhdetachpending;
+  EXIT WHEN level IS NULL;
 END LOOP;
-SELECT json_build_object(
-         'places', array_agg(concat_ws(' ', f.oid, h.inhparent, h.xmin, f.relkind)),
-         'schemas', array_agg((pg_identify_object_as_address('2615', f.relnamespace, 0)).object_names[1]),
-         'names', array_agg(f.relname)),
-       array_agg(f.oid) FILTER (WHERE f.relkind = 'p' OR age(h.xmin) < '1')
-  INTO partitions, defined_anew
-  FROM pg_inherits h JOIN pg_class f ON f.oid = h.inhrelid
- WHERE h.inhrelid = ANY (leaves);
+partitions := json_build_object('places', places, 'schemas', schemas, 'names', names);
 IF defined_anew IS NOT NULL THEN
   IF altered IS NULL THEN
     $locked
@@ -85,12 +87,11 @@ END IF;
 $missing
 """
 
-# Values of columns that were added are kept by the partitions, under their own numbers. Their columns are of this
-# transaction's making.
+# The value of a column that was added is kept by each partition that holds rows, under its own number of the column.
 _MISSING = """
 IF $tag = 'ALTER TABLE' THEN
   SELECT jsonb_object_agg(f.attname, f.attmissingval::text) INTO missing
-    FROM pg_attribute f WHERE f.attrelid = ANY (leaves) AND f.atthasmissing AND age(f.xmin) < '1';
+    FROM pg_attribute f WHERE f.attrelid = holding_rows[1] AND f.atthasmissing AND age(f.xmin) < '1';
 END IF;
 """
 
@@ -186,6 +187,11 @@ _DESCRIBE = composed(
 seen := pg_current_snapshot()::text;
 missing := NULL;
 key := NULL;
+places := NULL;
+schemas := NULL;
+names := NULL;
+holding_rows := NULL;
+defined_anew := NULL;
 partitions := NULL;
 definitions := NULL;
 IF has_partitions THEN
