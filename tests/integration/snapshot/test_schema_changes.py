@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
+from support.child_job import ChildJob
+from support.killed_jobs import SiteJob
 from support.site import Site
 from support.spark_here import SparkHere
 from support.stored_history import StoredHistory
 from support.whole_run import whole_run
 from tranrepl.distributor.database import UnknownRows
 from tranrepl.errors import ConfigurationError, TransientError
+from tranrepl.failpoint import Failpoint
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 
@@ -159,3 +162,25 @@ def test_a_stopped_article_whose_table_is_dropped_stops_the_others_no_more(site:
     site.run()
     assert site.at_subscriber("SELECT * FROM beside ORDER BY id") == [(1,), (2,)]
     assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before
+
+
+def test_a_reinitialization_goes_on_where_streams_were_killed_between_their_commits(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    streams = {"subscription_streams": 2, "sync_type": "automatic"}
+    subscription = {"name": "reporting", "connection": "subscriber", **streams}
+    articles = [{"source": it, "pre_creation_cmd": "truncate"} for it in ("public.t", "public.beside")]
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
+    site.at_publisher(_TABLE, "CREATE TABLE beside (id integer PRIMARY KEY)", _ROWS)
+    site.set_up()
+    site.take_snapshot()
+    changes = [f"UPDATE t SET other = other + 100 WHERE id = {number}" for number in range(1, 10)]
+    site.at_publisher(*changes, *(f"INSERT INTO beside VALUES ({number})" for number in range(9)))
+    site.read_log().raise_error()
+    assert ChildJob(SiteJob("delivery", "reporting"), site, Failpoint.STREAM_COMMITTED).killed()
+    site.at_publisher("ALTER TABLE t ADD COLUMN more integer NOT NULL DEFAULT 7", "UPDATE t SET more = id")
+    site.read_log().raise_error()
+    SiteJob("reinitialization", "reporting")(site).raise_error()
+    for result in whole_run(site).values():
+        result.raise_error()
+    assert site.differences() == []
