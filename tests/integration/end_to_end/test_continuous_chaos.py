@@ -168,8 +168,8 @@ class _Agents:
         self.process = self._start(self.site, self.file, self.output)
 
     def end(self) -> None:
-        """End them as a person would. Nothing of them goes on."""
-        self.processes()
+        """End them as a person would. Nothing of them goes on. A command that is not up yet would die of the signal."""
+        wait_until(lambda: any(map(_is_lasting, self.processes())), self.run)
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(120) == 0, self.said()
         wait_until(lambda: not any(lives(it) for it in self.started))
@@ -230,7 +230,7 @@ class _Chaos:
         return self._random.choice(self._lasting())
 
     def _lasting(self) -> list[int]:
-        return [it for it in self._agents.processes() if any(word in command_of(it) for word in _LASTING)]
+        return list(filter(_is_lasting, self._agents.processes()))
 
     def _restart(self) -> str:
         return self._without(PostgresServer.stop)
@@ -261,6 +261,10 @@ class _Chaos:
                 assert error is None or error.kind in (ErrorKind.TRANSIENT, ErrorKind.FENCED), error
                 said.append("done" if error is None else str(error.kind))
         return ", ".join(said)
+
+
+def _is_lasting(pid: int) -> bool:
+    return any(word in command_of(pid) for word in _LASTING)
 
 
 def _name(pid: int) -> str:
