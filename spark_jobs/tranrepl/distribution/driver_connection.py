@@ -68,8 +68,11 @@ class DriverConnectionServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.cut()
+        self._socket.close()
 
     def cut(self) -> None:
-        """Let the task end. It can be done again."""
-        self._socket.close()
+        """Let the task end, where it has connected: one that found no driver would end by an error. It can be done
+        again.
+        """
+        if self._socket.fileno() >= 0 and select.select([self._socket], [], [], 0.0)[0]:
+            self._socket.close()

@@ -274,13 +274,12 @@ class _Resident:
             DriverConnectionServer(*driver_addresses(self._spark)) as server,
         ):
             ending = executor.submit(self._run, replace(task, driver=server.address))
-            # A task that finds no driver any more ends by an error.
-            wait([ending], _LOOKED_EVERY_SECONDS)
             with self._stay.woken_by(ending) as woken:
                 while not ending.done():
-                    if self._stay.asked_to_stop() or self._is_over():
+                    over = self._stay.asked_to_stop() or self._is_over()
+                    if over:
                         server.cut()
-                    if self._stay.is_over():
+                    if over or self._stay.is_over():
                         wait([ending], _LOOKED_EVERY_SECONDS)
                     else:
                         woken.wait(max(_LOOKED_EVERY_SECONDS, min(_TOLD_EVERY_SECONDS, self._stay.seconds_left())))

@@ -30,6 +30,7 @@ from tranrepl.admin.skip_and_retry import retry_from_transaction, skip_transacti
 from tranrepl.admin.trace import post_token
 from tranrepl.distribution import resident, resident_task
 from tranrepl.distribution.draining import DistributionJob
+from tranrepl.distribution.driver_connection import DriverAddress, DriverConnection
 from tranrepl.distribution.resident_task import Why
 from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ErrorKind
 from tranrepl.failpoint import Failpoint
@@ -150,6 +151,23 @@ def test_a_skipped_transaction_and_one_that_is_delivered_again_are_noticed(site:
     assert endings == [Why.CHANGED, Why.ASKED]
     assert bytes(last) > bytes(first)
     assert_each_change_was_made_once(site)
+
+
+def test_a_stop_before_its_task_has_found_its_driver_is_no_error(
+    site: Site, endings: list[Why], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join, begun = DriverAddress.join, Event()
+
+    def join_late(address: DriverAddress) -> DriverConnection:
+        begun.set()
+        time.sleep(1.0)
+        return join(address)
+
+    monkeypatch.setattr(DriverAddress, "join", join_late)
+    with delivering(site) as delivery:
+        assert begun.wait(60)
+        assert delivery.result().error is None
+    assert endings == [Why.ASKED]
 
 
 def test_a_lost_session_at_the_subscriber_is_met_once(site: Site, endings: list[Why]) -> None:
