@@ -51,7 +51,7 @@ SELECT coalesce(array_agg(l.relation), '{}'),
  WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted AND l.database <> '0';
 """
 
-# Many partitions are told in few arrays, as an object each costs three times as much. The function looks up a schema
+# Many partitions are told in few arrays: an object for each costs more. The function looks up the name of a schema
 # without a look into its table. What defines a partition is news where it became one in this transaction, and the key
 # of one that is divided wherever the names of its columns may be. A partition of no size has no row; `xmin` tells one
 # attachment from the next.
