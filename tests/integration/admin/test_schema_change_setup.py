@@ -108,7 +108,7 @@ def test_setup_removes_what_an_earlier_version_made_beside_it(made: Databases, t
         f"CREATE EVENT TRIGGER tranrepl_partition ON ddl_command_end EXECUTE FUNCTION {former}",
         f"COMMENT ON FUNCTION {former} IS {comment}",
     )
-    assert site.set_up() == [f"removed what sets the replica identity of partitions by itself {where}"]
+    assert site.set_up() == [f"removed event trigger tranrepl_partition, which nothing needs any more {where}"]
     assert _triggers(made) == _TRIGGERS
     assert execute(made.publisher, _FUNCTIONS) == [("announce",), ("announce_schema_change",)]
 

@@ -157,6 +157,25 @@ def test_a_partition_is_told_in_full_by_the_transaction_that_made_it_one(site: A
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_an_added_value_is_told_beside_a_partition_that_is_newer_than_it(site: Announcing) -> None:
+    # The new partition, which keeps no such value, takes the place of a dropped one in the catalogue.
+    bounds = "FOR VALUES FROM ('2026-0{}-01') TO ('2026-0{}-01')"
+    second, third = bounds.format(2, 3), bounds.format(3, 4)
+    site.drop_log()
+    site.execute(f"CREATE TABLE event_2 PARTITION OF event {second}", "DROP TABLE event_1", "VACUUM pg_inherits")
+    site.keep_log()
+    site.execute("DROP EVENT TRIGGER tranrepl_ddl_end")
+    (told,) = site.told_of(
+        "BEGIN",
+        "ALTER TABLE event ADD COLUMN more int DEFAULT 7",
+        f"CREATE TABLE event_3 PARTITION OF event {third}",
+        "SELECT tranrepl.announce('event')",
+        "COMMIT",
+    )
+    assert (_column(told, "more")["has_missing"], _column(told, "more")["missing"]) == (True, "7")
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
 def test_a_new_partition_gets_the_identity_of_its_root(site: Announcing) -> None:
     site.execute("ALTER TABLE ONLY event REPLICA IDENTITY FULL")
     site.execute(

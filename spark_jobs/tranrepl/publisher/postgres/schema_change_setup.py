@@ -119,9 +119,11 @@ class _Found:
     owns_functions: bool = True
     triggers: dict[str, _FoundTrigger] = field(default_factory=dict)
 
-    def are_older(self) -> bool:
-        """Return whether some functions are not those of this version."""
-        return any(self.versions.get(it, 0) < _VERSION for it in FUNCTIONS)
+    def older(self) -> dict[str, str]:
+        """Return the statements for functions that are missing or of an earlier version, by the functions'
+        signatures.
+        """
+        return {it: text for it, text in FUNCTIONS.items() if self.versions.get(it, 0) < _VERSION}
 
 
 class SchemaChangeSetup:
@@ -228,7 +230,7 @@ class SchemaChangeSetup:
             )
 
     def _function_steps(self, found: _Found) -> Iterator[Step]:
-        older = {it: text for it, text in FUNCTIONS.items() if found.versions.get(it, 0) < _VERSION}
+        older = found.older()
         if not older:
             return
         statements: list[sql.Composable] = []
@@ -301,8 +303,8 @@ class SchemaChangeSetup:
 
 
 def _former_steps(found: _Found) -> Iterator[Step]:
-    """Yield the removal of what an earlier version made. Who may not is asked to only where there is more to do: it
-    does no harm.
+    """Yield the removal of what an earlier version made and nothing needs any more. It does no harm: where the role may
+    not remove it, whoever replaces the functions does.
     """
     trigger, function = found.triggers.get(_FORMER_TRIGGER), f"{SCHEMA}.{_FORMER_FUNCTION}()"
     if function not in found.versions:
@@ -312,8 +314,8 @@ def _former_steps(found: _Found) -> Iterator[Step]:
     if trigger is not None:
         drop.insert(0, sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(_FORMER_TRIGGER)))
         allowed = allowed and trigger.owned
-    if allowed or found.are_older():
-        yield Step("removed what sets the replica identity of partitions by itself", tuple(drop), allowed)
+    if allowed or found.older():
+        yield Step(f"removed event trigger {_FORMER_TRIGGER}, which nothing needs any more", tuple(drop), allowed)
 
 
 def _fits(wanted: _EventTrigger, found: _FoundTrigger | None) -> bool:

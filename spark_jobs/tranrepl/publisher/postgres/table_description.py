@@ -87,11 +87,12 @@ END IF;
 $missing
 """
 
-# The value of a column that was added is kept by each partition that holds rows, under its own number of the column.
+# The value of a column that was added is kept by each partition that was there by then, under its own number of the
+# column. Others are newer, or were written again.
 _MISSING = """
 IF $tag = 'ALTER TABLE' THEN
   SELECT jsonb_object_agg(f.attname, f.attmissingval::text) INTO missing
-    FROM pg_attribute f WHERE f.attrelid = holding_rows[1] AND f.atthasmissing AND age(f.xmin) < '1';
+    FROM pg_attribute f WHERE f.attrelid = ANY (holding_rows) AND f.atthasmissing AND age(f.xmin) < '1';
 END IF;
 """
 
