@@ -91,6 +91,21 @@ class DefinedPartition(BaseModel):
     """The columns of that; None also where they are compared otherwise than their types are."""
     empty: bool = False
     """It had no row when it was defined so."""
+    attached_by: int | None = None
+    """The Publisher's number of the transaction that attached it; None where that was before the log was read."""
+    named_by: int | None = None
+    """Of the one that gave it its name; None as well."""
+
+
+class GonePartition(BaseModel):
+    """A partition that was detached or dropped."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    object_id: int
+    attached: str
+    gone_by: int
+    """The Publisher's number of the transaction that did it."""
 
 
 class TableDivision(BaseModel):
@@ -103,3 +118,5 @@ class TableDivision(BaseModel):
     key_columns: tuple[str, ...] | None
     """As a partition's."""
     partitions: tuple[DefinedPartition, ...]
+    gone: tuple[GonePartition, ...] = ()
+    """The latest ones that are none any more, in order."""

@@ -27,6 +27,7 @@ from tranrepl.publisher.partition_decision import PartitionDecisions
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
 from tranrepl.publisher.unseen_changes import with_unseen_changes
+from tranrepl.publisher.unseen_partitions import with_unseen_partitions
 
 _TABLE_TAGS = frozenset({"ALTER TABLE", "CREATE INDEX", "DROP INDEX"})
 
@@ -49,7 +50,7 @@ def decide(
     article: RegisteredArticle, before: TableDefinition, announced: TableAnnouncement, names: SchemaNames
 ) -> Decision:
     """Return what becomes of an article whose table was as `before`. Raises SchemaStop."""
-    announced = with_unseen_changes(article, before, announced)
+    announced = with_unseen_changes(article, before, with_unseen_partitions(before, announced))
     now = definition_after(before, announced)
     divided = PartitionDecisions(article, before.division, now.division)
     renamed = renamed_labels(before, now, announced.transaction)

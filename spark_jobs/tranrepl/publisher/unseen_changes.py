@@ -25,6 +25,8 @@ def with_unseen_changes(
         # Nothing but what the command itself can have changed is news.
         return announced
     told, own = announced.definition, announced.own
+    if _is_alike(before, told):
+        return announced
     if own is None:
         if _is_unseen(before, announced):
             raise _stop(article, announced)
@@ -45,6 +47,13 @@ def _is_unseen(before: TableDefinition, announced: TableAnnouncement) -> bool:
     if before.altered_by in (None, announced.definition.altered_by) or announced.seen is None:
         return False
     return not announced.seen.has(before.altered_by)
+
+
+def _is_alike(before: TableDefinition, told: TableDefinition) -> bool:
+    """Return whether nothing is news but partitions, which are told with those that the transaction did not see."""
+    unlike = ("holds_from", "altered_by", "division", "renamed_labels", "unread_labels")
+    now: dict[str, object] = {name: getattr(told, name) for name in unlike}
+    return told.division is not None and before.model_copy(update=now) == told
 
 
 def _stop(article: RegisteredArticle, announced: TableAnnouncement) -> SchemaStop:
