@@ -20,19 +20,40 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bounds import end_in_order
-from support.announced import Announcing
+from support.announced import PUBLICATION, Announcing
 from support.embedded_postgres import PostgresServer, ServerSettings
 
 PARTITIONS = 120
+_KINDS = (
+    "unpublished table",
+    "table of 20 columns",
+    "table with an enumerated type",
+    "new partition",
+    "partition dropped",
+    "partition renamed",
+    "root",
+    "column added to root",
+)
 _COLUMNS = ", ".join(f"c{n} text DEFAULT 'x'" for n in range(20))
+
+
+def _partitioned(name: str) -> list[str]:
+    """Return the statements that make a table of partitions."""
+    return [
+        f"CREATE TABLE {name} (id int PRIMARY KEY, v text, w text, x numeric) PARTITION BY RANGE (id)",
+        *(f"CREATE TABLE {name}_{n} PARTITION OF {name} FOR VALUES FROM ({n}) TO ({n + 1})" for n in range(PARTITIONS)),
+    ]
+
+
 _TABLES = (
     f"CREATE TABLE wide (id int PRIMARY KEY, {_COLUMNS})",
     "CREATE TABLE unpublished (id int PRIMARY KEY, v text)",
-    "CREATE TABLE root (id int PRIMARY KEY, v text, w text, x numeric) PARTITION BY RANGE (id)",
-    *(f"CREATE TABLE root_{n} PARTITION OF root FOR VALUES FROM ({n}) TO ({n + 1})" for n in range(PARTITIONS)),
+    "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+    "CREATE TABLE labelled (id int PRIMARY KEY, how mood, v text)",
+    *_partitioned("root"),
     *(f"CREATE TABLE other_{n} (id int PRIMARY KEY, v text)" for n in range(200)),
 )
-_PUBLISHED = ", ".join(["wide", "root", *(f"other_{n}" for n in range(200))])
+_PUBLISHED = ", ".join(["wide", "labelled", "root", *(f"other_{n}" for n in range(200))])
 _TRIGGERS = ("tranrepl_ddl_end", "tranrepl_drop", "tranrepl_rewrite")
 _CATALOGUES = ("attrdef", "attribute", "class", "constraint", "depend", "index", "inherits", "type")
 _FOLLOWING = 3
@@ -66,7 +87,11 @@ def _measured(site: Announcing, rounds: int) -> tuple[_Costs, _Costs]:
     for turn in range(rounds):
         for on in (False, True) if turn % 2 == 0 else (True, False):
             site.execute(*(f"ALTER EVENT TRIGGER {it} {'ENABLE ALWAYS' if on else 'DISABLE'}" for it in _TRIGGERS))
-            for kind in ("unpublished table", "table of 20 columns", "new partition", "partition dropped", "root"):
+            for kind in _KINDS:
+                if kind == "column added to root":
+                    # Columns that are dropped leave traces.
+                    site.execute("DROP TABLE IF EXISTS grown", *_partitioned("grown"))
+                    site.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE grown")
                 site.execute(*(f"VACUUM pg_{it}" for it in _CATALOGUES))
                 _run(site, kind, numbers, costs[on])
     return costs
@@ -89,6 +114,13 @@ def _command(kind: str, number: int) -> str:
             return f"ALTER TABLE unpublished ALTER v SET DEFAULT '{number}'"
         case "table of 20 columns":
             return f"ALTER TABLE wide ALTER c1 SET DEFAULT '{number}'"
+        case "table with an enumerated type":
+            return f"ALTER TABLE labelled ALTER v SET DEFAULT '{number}'"
+        case "partition renamed":
+            old, new = ("", "_renamed") if number % 2 == 0 else ("_renamed", "")
+            return f"ALTER TABLE root_0{old} RENAME TO root_0{new}"
+        case "column added to root":
+            return f"ALTER TABLE grown ADD COLUMN added_{number} int DEFAULT 7"
         case "new partition":
             return _new_partition(number)
         case "partition dropped":

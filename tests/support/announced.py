@@ -85,8 +85,13 @@ class Announcing:
         """Return the announcements since the log was last read, without the pads; columns that are not announced are
         left out.
         """
+        found = [read_content(it) for it in self.messages()]
+        return [{key: value for key, value in it.items() if value is not None} for it in found]
+
+    def messages(self) -> list[bytes]:
+        """Return the contents of our messages since the log was last read, without the pads."""
         found = [_content(it) for it in self._read() if it[:1] == b"M"]
-        return [{key: value for key, value in it.items() if value is not None} for it in found if it is not None]
+        return [it for it in found if it is not None]
 
     def kinds(self) -> list[str]:
         """Return the kinds of messages in the log since it was last read."""
@@ -120,7 +125,7 @@ def _parameters(connection: Connection) -> dict[str, Any]:
     return dict(connection.libpq_parameters("test"))
 
 
-def _content(message: bytes) -> Told | None:
+def _content(message: bytes) -> bytes | None:
     """Return the content of a message `M` of ours, which begins with kind, flags and position; None of a pad's."""
     prefix, rest = message[10:].split(b"\0", 1)
-    return read_content(rest[4:]) if prefix == b"tranrepl.schema" else None
+    return rest[4:] if prefix == b"tranrepl.schema" else None

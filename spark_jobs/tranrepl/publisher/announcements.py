@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Flag
 
 from tranrepl.model.names import TableName
+from tranrepl.model.partition_rows import TableDivision
+from tranrepl.model.position import Position
 from tranrepl.model.table_definition import TableDefinition
 
 
@@ -70,6 +72,31 @@ class TableAnnouncement:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsAnnouncement:
+    """The partitions of a published table, of which partitions were made or dropped and nothing else was changed."""
+
+    object_id: int
+    tag: str
+    division: TableDivision
+    """Without the key that the table itself is divided by."""
+    holds_from: Position
+    """Where its transaction commits."""
+    seen: SeenTransactions
+    transaction: int
+
+    def of(self, table: TableDefinition) -> TableAnnouncement:
+        """Return the announcement of the whole table, from what it was before: as it was where it is not known how it
+        was divided."""
+        told = {
+            "holds_from": self.holds_from,
+            "altered_by": self.transaction,
+            "division": None if table.division is None else self.division,
+        }
+        definition = table.model_copy(update=told)
+        return TableAnnouncement(self.object_id, self.tag, definition, seen=self.seen, transaction=self.transaction)
+
+
+@dataclass(frozen=True, slots=True)
 class UnpublishedTable:
     """A table that was dropped, or taken out of the publication."""
 
@@ -87,4 +114,5 @@ class FailedAnnouncement:
     message: str
 
 
-Announcement = TableAnnouncement | UnpublishedTable | FailedAnnouncement
+DefinedAnew = TableAnnouncement | PartitionsAnnouncement
+Announcement = DefinedAnew | UnpublishedTable | FailedAnnouncement

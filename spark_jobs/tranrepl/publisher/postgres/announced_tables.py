@@ -16,7 +16,9 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.publisher.announcements import (
     Announcement,
+    DefinedAnew,
     FailedAnnouncement,
+    PartitionsAnnouncement,
     Rewrite,
     TableAnnouncement,
     UnpublishedTable,
@@ -215,7 +217,7 @@ class _BatchReading:
                 self._refuse_failed(announced, commit_lsn)
             case UnpublishedTable():
                 self._end_article(index, announced, commit_lsn)
-            case TableAnnouncement():
+            case TableAnnouncement() | PartitionsAnnouncement():
                 self._change_article(index, announced, commit_lsn, schema)
 
     def _refuse_failed(self, failed: FailedAnnouncement, commit_lsn: int) -> None:
@@ -243,13 +245,13 @@ class _BatchReading:
             self._use(index, Layout(article, object_id, 0, _NOWHERE, passed_over_to=_FOREVER))
         self.tables.articles.remove(article)
 
-    def _change_article(
-        self, index: int, announced: TableAnnouncement, commit_lsn: int, schema: SchemaMessages
-    ) -> None:
+    def _change_article(self, index: int, announced: DefinedAnew, commit_lsn: int, schema: SchemaMessages) -> None:
         article = self.tables.articles.article(announced.object_id)
         if article is None or article.definition is None:
             return
         before = article.definition
+        if isinstance(announced, PartitionsAnnouncement):
+            announced = announced.of(before)
         if not _is_news(article, commit_lsn):
             of_labels = labels_alone(before, announced)
             if of_labels is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from tranrepl.model.partition_rows import Edge, PartitionLimits
+from tranrepl.publisher.postgres.written_values import unquoted
 
 _VALUE = r"(?:'(?:[^']|'')*'|[^\s,()']+)"
 _VALUES = rf"\(({_VALUE}(?:, {_VALUE})*)\)"
@@ -39,7 +40,7 @@ def read_key_columns(key: str | None) -> tuple[str, ...] | None:
     plain = None if key is None else _PLAIN_KEY.fullmatch(key)
     if plain is None:
         return None
-    return tuple(it[1:-1].replace('""', '"') if it[0] == '"' else it for it in re.findall(_NAME, plain[1]))
+    return tuple(map(unquoted, re.findall(_NAME, plain[1])))
 
 
 def _edge(values: list[str], *, upper: bool) -> Edge | None:

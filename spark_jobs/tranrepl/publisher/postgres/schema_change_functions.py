@@ -26,6 +26,7 @@ SET extra_float_digits = '3'
 SET bytea_output = 'hex'
 SET lc_monetary = 'C'
 SET array_nulls = 'on'
+SET quote_all_identifiers = 'off'
 SET standard_conforming_strings = 'on'"""
 
 # The oids of pg_class, pg_constraint and pg_publication_rel.
@@ -34,7 +35,7 @@ _CLASS, _CONSTRAINT, _PUBLICATION_RELATION = "'1259'", "'2606'", "'6106'"
 # Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
 _PUBLISHED = """
 SELECT DISTINCT r.prrelid FROM pg_publication_rel r
- WHERE r.prrelid = ANY (touched || ARRAY(SELECT pg_partition_ancestors(below) FROM unnest(touched) below))
+ WHERE r.prrelid = ANY (array_cat(touched, ARRAY(SELECT pg_partition_ancestors(t)::oid FROM unnest(touched) t)))
    AND starts_with((pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1], 'tranrepl_')
 """
 
@@ -55,26 +56,20 @@ END IF;
 """
 
 # Of a dropped partition or index no event names the table, but its transaction has locked it; unless the index was
-# dropped concurrently: then it is told where it was the replica identity. A default or a constraint that goes with its
-# own table is no news.
+# dropped concurrently: then it is told where it was the replica identity. A default, a constraint or an index that goes
+# with its own table is no news.
 _DROPPED = composed(
     """
-FOR it, kind, from_outside IN
-  SELECT d.objid, d.object_type, d.original OR d.normal
-    FROM pg_event_trigger_dropped_objects() d WHERE NOT d.is_temporary
-LOOP
-  CASE kind
-    WHEN 'table column' THEN touched := array_append(touched, it);
-    WHEN 'table' THEN partition_dropped := true;
-    WHEN 'index' THEN index_dropped := true;
-    WHEN 'publication relation' THEN taken_out := true;
-    WHEN 'default value', 'table constraint' THEN part_dropped := from_outside OR coalesce(part_dropped, false);
-    ELSE NULL;
-  END CASE;
-END LOOP;
-IF taken_out THEN
+SELECT array_agg(d.object_type),
+       array_agg(d.objid) FILTER (WHERE d.object_type = 'table column'),
+       bool_or((d.original OR d.normal) AND d.object_type = 'index'),
+       bool_or((d.original OR d.normal) AND d.object_type IN ('default value', 'table constraint'))
+  INTO dropped, touched, index_dropped, part_dropped
+  FROM pg_event_trigger_dropped_objects() d WHERE NOT d.is_temporary;
+IF 'publication relation' = ANY (dropped) THEN
   $unpublished
 END IF;
+drops_partitions := tg_tag = 'DROP TABLE' AND touched IS NULL AND NOT index_dropped AND NOT part_dropped;
 IF part_dropped THEN
   touched := array_cat(touched, ARRAY(
     SELECT c.oid
@@ -83,7 +78,7 @@ IF part_dropped THEN
       JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = d.address_names[2]::name
      WHERE d.object_type IN ('default value', 'table constraint') AND NOT d.is_temporary));
 END IF;
-IF partition_dropped OR index_dropped THEN
+IF index_dropped OR 'table' = ANY (dropped) THEN
   $locked
   IF index_dropped THEN
     touched := array_cat(touched, altered);
@@ -123,11 +118,12 @@ IF tg_tag = 'ALTER SCHEMA' THEN
   touched := array_cat(touched, ARRAY(
     SELECT c.oid FROM pg_event_trigger_ddl_commands() d JOIN pg_class c ON c.relnamespace = d.objid));
 ELSIF tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN') THEN
-  touched := array_cat(touched, ARRAY(
-    SELECT x.oid FROM pg_event_trigger_ddl_commands() d, LATERAL (
+  EXECUTE $sql$
+    SELECT array_cat($1, array_agg(x.oid)) FROM pg_event_trigger_ddl_commands() d, LATERAL (
       SELECT c.oid FROM pg_class c
        WHERE c.reloftype <> 0 AND c.reloftype IN (d.objid, (SELECT k.reltype FROM pg_class k WHERE k.oid = d.objid))
-      UNION ALL SELECT a.attrelid FROM pg_attribute a WHERE a.atttypid IN ($altered)) x (oid)));
+      UNION ALL SELECT a.attrelid FROM pg_attribute a WHERE a.atttypid IN ($altered)) x (oid)
+  $sql$ INTO touched USING touched;
 END IF;
 """,
     altered=ALTERED_TYPES,
@@ -137,10 +133,15 @@ END IF;
 # A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it. The
 # command that sets the identity is announced in its turn.
 _IDENTIFY = """
+IF oids IS NOT NULL AND tg_event = 'ddl_command_end' AND tg_tag IN ('ALTER TABLE', 'CREATE TABLE') THEN
+IF partitions_alone THEN
+  SELECT c.relreplident INTO identity FROM pg_class c WHERE c.oid = published;
+END IF;
+IF identity = 'f' THEN
 BEGIN
   FOR it IN
     SELECT f.oid FROM pg_class f
-     WHERE f.oid = ANY (holding_rows) AND f.relreplident = 'd'
+     WHERE f.oid = ANY (oids) AND f.relkind = 'r' AND f.relreplident = 'd'
        AND f.oid IN (
          SELECT l.relation FROM pg_lock_status() l
           WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.granted)
@@ -151,13 +152,31 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
   RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
 END;
+END IF;
+END IF;
 """
 
 # The pad ends with no row: a message that is written in a subtransaction is decoded behind a row that follows it
 # directly, and this one stands between them.
 _PAD = "PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');"
 
-# ALTER TABLE has locked what it names, and what it drops parts of: no need to ask. An index may be named in its place.
+# A command that does not name the table itself can change nothing of it but its partitions.
+_ALONE = "drops_partitions OR tg_event = 'ddl_command_end' AND published <> ALL (touched)"
+
+# CREATE TABLE and ALTER TABLE have locked what they name, and what they drop parts of: no need to ask, unless an index
+# is named in its table's place, or a table became a partition, which is not named.
+_LOCKED = composed(
+    """
+IF altered IS NULL AND tg_tag <> 'CREATE TABLE' AND (
+   defined_anew IS NOT NULL
+   OR partitions_alone IS NOT TRUE AND (tg_tag <> 'ALTER TABLE' OR has_indexes OR published <> ALL (touched))) THEN
+  $locked
+END IF;
+locked := coalesce(locked, touched);
+""",
+    locked=LOCKED,
+)
+
 _EVENT_BODY = composed(
     """
 DECLARE
@@ -166,12 +185,11 @@ DECLARE
   kind text;
   touched oid[];
   has_indexes boolean;
+  dropped text[];
   unpublished jsonb;
-  from_outside boolean;
   part_dropped boolean;
-  partition_dropped boolean;
   index_dropped boolean;
-  taken_out boolean;$declared
+  drops_partitions boolean;$declared
 BEGIN
   BEGIN
     IF tg_event = 'ddl_command_end' THEN
@@ -184,19 +202,7 @@ BEGIN
         'oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
     END IF;
     FOR published IN $published LOOP
-      has_partitions := pg_partition_root(published) IS NOT NULL;
-      IF altered IS NULL THEN
-        IF tg_tag = 'ALTER TABLE' AND has_indexes IS NULL AND published = ANY (touched) THEN
-          locked := touched;
-        ELSE
-          $locked
-        END IF;
-      END IF;
       $describe
-      IF has_partitions AND identity = 'f' AND tg_event = 'ddl_command_end'
-         AND tg_tag IN ('ALTER TABLE', 'CREATE TABLE') THEN
-        $identify
-      END IF;
     END LOOP;
   EXCEPTION WHEN OTHERS THEN
     told := true;
@@ -212,10 +218,8 @@ END
 """,
     commanded=_COMMANDED,
     declared=DECLARED,
-    describe=describe("tg_event", "tg_tag"),
+    describe=describe("tg_event", "tg_tag", alone=_ALONE, locked=_LOCKED, then=_IDENTIFY),
     dropped=_DROPPED,
-    identify=_IDENTIFY,
-    locked=LOCKED,
     pad=_PAD,
     published=_PUBLISHED,
 )
@@ -229,7 +233,6 @@ DECLARE
 BEGIN
   $locked
   FOR published IN $published LOOP
-    has_partitions := pg_partition_root(published) IS NOT NULL;
     IF EXISTS (SELECT FROM unnest(altered) a (oid) WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = a.oid)) THEN
       rewrite := jsonb_build_object('oid', published::bigint, 'reason', 6);
     END IF;

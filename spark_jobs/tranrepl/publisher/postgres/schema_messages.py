@@ -6,7 +6,8 @@ Setup itself describes tables in the same form, so that the two can be compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from string import Template
 from typing import Any
@@ -15,6 +16,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.partition_rows import DefinedPartition, TableDivision
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import (
+    FIRST_OWN_TYPE,
     DefinedColumn,
     DefinedType,
     Generation,
@@ -27,19 +29,25 @@ from tranrepl.publisher.announcements import (
     Announcement,
     FailedAnnouncement,
     OwnChanges,
+    PartitionsAnnouncement,
     Rewrite,
     SeenTransactions,
     TableAnnouncement,
     UnpublishedTable,
 )
 from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits
-from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
+from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM, TYPES_OF_COLUMN
+from tranrepl.publisher.postgres.written_values import only_element, unquoted
 
 PREFIX = b"tranrepl.schema\0"
-_VERSIONS = (1, 2)
+_VERSIONS = (1, 2, 3)
 _EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
+_VERSION_OF_PLACES = 2
+_DEFAULT_COLLATION = 100
+_COLLATIONS = {19: 950, 1003: 950}
+"""The collations of PostgreSQL's own types that have another one: `name`, and lists of it."""
 _PERSISTENCE = {"p": "permanent", "u": "unlogged", "t": "temporary"}
 
 # Rows of the catalogue have the lower half of a transaction's number: the newest one that is not after now.
@@ -117,6 +125,11 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
             if it["publication"] == publication:
                 yield UnpublishedTable(tag, TableName(it["schema"], it["name"]), it["oid"])
         return
+    seen = _seen(told["snapshot"]) if "snapshot" in told else None
+    if "columns" not in told and seen is not None:
+        division = TableDivision(key=None, key_columns=None, partitions=tuple(map(_partition, told["partitions"])))
+        yield PartitionsAnnouncement(told["oid"], tag, division, committed, seen, int(told["xact"]))
+        return
     columns = told["columns"] or []
     rewrite = told.get("rewrite")
     yield TableAnnouncement(
@@ -128,35 +141,85 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         rewrite=Rewrite(rewrite["reason"]) if rewrite else Rewrite.NONE,
         existing_values={it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
         untold_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
-        seen=_seen(told["snapshot"]) if "snapshot" in told else None,
+        seen=seen,
         own=_own(told),
         transaction=int(told["xact"]) if told.get("xact") else None,
     )
 
 
 def read_content(content: bytes) -> dict[str, Any]:
-    """Return what a message says, with each partition by itself, as versions before 2 tell them."""
+    """Return what a message says, in the form of version 1: each partition by itself, and values read from texts."""
     told: dict[str, Any] = json.loads(content)
-    partitions, definitions = told.get("partitions"), told.pop("definitions", None)
-    if isinstance(partitions, dict):
-        defined = {it["oid"]: it for it in definitions or ()}
-        places, schemas, names = (partitions[it] or () for it in ("places", "schemas", "names"))
-        found = [_told_partition(*it, defined) for it in zip(places, schemas, names, strict=True)]
-        told["partitions"] = sorted(found, key=itemgetter("oid"))
-    return told
+    if "definitions" not in told:
+        return told
+    definitions = {int(it["oid"]): it for it in told.pop("definitions") or ()}
+    if told["v"] == _VERSION_OF_PLACES:
+        told["partitions"] = _with_definitions(_by_places(told["partitions"] or {}), definitions)
+        return told
+    told |= {"oid": int(told["oid"]), "partitions": _with_definitions(_by_arrays(told), definitions)}
+    return told | _read_values(told) if "columns" in told else told
 
 
-def _told_partition(place: str, schema: str, name: str, defined: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    oid, parent, attached, kind = place.split(" ")
+def _read_values(told: dict[str, Any]) -> dict[str, Any]:
+    kept: Mapping[str, str] = told.pop("kept_values") or {}
+    labels = _labels(told.pop("labels"))
+    columns = [_told_column(it, kept, labels) for it in told["columns"] or ()]
+    unique = [it | {"oid": int(it["oid"])} for it in told["unique"] or () if it["name"] is not None]
     return {
-        "oid": int(oid),
-        "parent": int(parent),
-        "attached": attached,
-        "kind": kind,
-        "schema": schema,
-        "name": name,
-        **defined.get(int(oid), {"key": None, "empty": None, "bound": None}),
+        "columns": sorted(columns, key=itemgetter("num")),
+        "unique": sorted(unique, key=itemgetter("oid")),
     }
+
+
+def _by_arrays(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    attachments = (told[it] or () for it in ("children", "parents", "attached"))
+    attached = {child: (parent, xid) for child, parent, xid in zip(*attachments, strict=True)}
+    tables = (told[it] or () for it in ("oids", "kinds", "schemas", "names"))
+    for oid, kind, schema, name in zip(*tables, strict=True):
+        parent, xid = attached[oid]
+        yield _partition_as_told(oid, parent, xid, kind, unquoted(schema), name)
+
+
+def _by_places(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield partitions as version 2 tells them."""
+    arrays = (told.get(it) or () for it in ("places", "schemas", "names"))
+    for place, schema, name in zip(*arrays, strict=True):
+        oid, parent, attached, kind = place.split(" ")
+        yield _partition_as_told(oid, parent, attached, kind, schema, name)
+
+
+def _partition_as_told(oid: str, parent: str, attached: str, kind: str, schema: str, name: str) -> dict[str, Any]:
+    told = {"oid": int(oid), "parent": int(parent), "attached": attached, "kind": kind, "schema": schema, "name": name}
+    return told | {"key": None, "empty": None, "bound": None}
+
+
+def _with_definitions(
+    partitions: Iterable[dict[str, Any]], definitions: Mapping[int, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the partitions by their oids, each once: at REPEATABLE READ one may be seen twice."""
+    defined = {it["oid"]: {**it, **definitions.get(it["oid"], {}), "oid": it["oid"]} for it in partitions}
+    return sorted(defined.values(), key=itemgetter("oid"))
+
+
+def _labels(told: Iterable[tuple[str, float, str]] | None) -> Mapping[int, list[str]]:
+    """Return the labels of enumerated types in their order, by the types' oids."""
+    labels: dict[int, list[str]] = defaultdict(list)
+    for oid, _, label in sorted(told or (), key=itemgetter(1)):
+        labels[int(oid)].append(label)
+    return labels
+
+
+def _told_column(told: Mapping[str, Any], kept: Mapping[str, str], labels: Mapping[int, list[str]]) -> dict[str, Any]:
+    """Return a column as version 1 tells it. `kept`: the values that partitions keep of a column that was added."""
+    value = told["missing"] or kept.get(told["name"])
+    column = dict(told, oid=int(told["oid"]), missing=only_element(value), has_missing=value is not None)
+    if "attcollation" in told:
+        number, collation = column["oid"], int(column.pop("attcollation"))
+        usual = _COLLATIONS.get(number, _DEFAULT_COLLATION)
+        enumerated = {"oid": number, "name": told["type"], "labels": labels.get(number, []), "form": ENUMERATED_FORM}
+        column["collation"] = collation if collation not in (0, usual) else None
+        column["types"] = [enumerated] if number >= FIRST_OWN_TYPE else []
+    return column
 
 
 def _own(told: Mapping[str, Any]) -> OwnChanges | None:

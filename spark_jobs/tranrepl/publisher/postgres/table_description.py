@@ -19,28 +19,11 @@ def composed(text: str, **parts: str) -> str:
 
 DECLARED = """
   published oid;
-  seen text;
-  is_plain boolean;
-  has_partitions boolean;
-  sees_all boolean := starts_with(current_setting('transaction_isolation'), 'read');
-  level oid[];
-  places text[];
-  schemas text[];
-  names name[];
-  holding_rows oid[];
   locked oid[];
   altered oid[];
-  missing jsonb;
-  key text;
-  partitions json;
-  defined_anew oid[];
-  definitions json;
-  columns json;
   rewrite jsonb;
-  message text;
-  identity text;
   told boolean;"""
-"""The variables that the other parts use. Each value that is given here costs a plan."""
+"""The variables that all parts use. Each value that is given here costs a plan."""
 
 LOCKED = """
 SELECT coalesce(array_agg(l.relation), '{}'),
@@ -51,87 +34,98 @@ SELECT coalesce(array_agg(l.relation), '{}'),
  WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted AND l.database <> '0';
 """
 
-# Many partitions are told in few arrays: an object for each costs more. The function looks up the name of a schema
-# without a look into its table. What defines a partition is news where it became one in this transaction, and the key
-# of one that is divided wherever the names of its columns may be. A partition of no size has no row; `xmin` tells one
-# attachment from the next.
+# Many partitions are told in few arrays: an object for each costs more, and planning a join more than two queries.
+# `xmin` tells one attachment from the next.
 _PARTITIONS = """
-level := ARRAY[published];
 LOOP
-  SELECT array_cat(places, array_agg(concat_ws(' ', f.oid, h.inhparent, h.xmin, f.relkind))),
-         array_cat(schemas, array_agg((pg_identify_object_as_address('2615', f.relnamespace, 0)).object_names[1])),
+  SELECT array_agg(h.inhrelid), array_cat(children, array_agg(h.inhrelid)),
+         array_cat(parents, array_agg(h.inhparent)), array_cat(attached, array_agg(h.xmin)),
+         array_cat(defined_anew, array_agg(h.inhrelid) FILTER (WHERE age(h.xmin) < '1'))
+    INTO level, children, parents, attached, defined_anew
+    FROM pg_inherits h WHERE h.inhparent = ANY (level) AND NOT h.inhdetachpending;
+  SELECT array_cat(oids, array_agg(f.oid)), array_cat(kinds, array_agg(f.relkind)),
+         array_cat(schemas, array_agg(f.relnamespace::regnamespace)),
          array_cat(names, array_agg(f.relname)),
-         array_cat(defined_anew, array_agg(f.oid) FILTER (WHERE f.relkind = 'p' OR age(h.xmin) < '1')),
-         array_cat(holding_rows, array_agg(f.oid) FILTER (WHERE f.relkind = 'r')),
-         array_agg(f.oid) FILTER (WHERE f.relkind = 'p')
-    INTO places, schemas, names, defined_anew, holding_rows, level
-    FROM pg_inherits h JOIN pg_class f ON f.oid = h.inhrelid
-   WHERE h.inhparent = ANY (level) AND NOT h.inhdetachpending;
+         array_agg(f.oid) FILTER (WHERE f.relkind = 'p'),
+         array_cat(defined_anew, array_agg(f.oid) FILTER (WHERE f.relkind = 'p'))
+    INTO oids, kinds, schemas, names, level, defined_anew
+    FROM pg_class f
+   WHERE f.oid = ANY (level);
   EXIT WHEN level IS NULL;
 END LOOP;
-partitions := json_build_object('places', places, 'schemas', schemas, 'names', names);
-IF defined_anew IS NOT NULL THEN
-  IF altered IS NULL THEN
-    $locked
-  END IF;
-  SELECT json_agg(json_build_object(
-           'oid', f.oid::bigint, 'key', pg_get_partkeydef(f.oid), 'empty', pg_relation_size(f.oid) = '0',
-           'bound', pg_get_expr(f.relpartbound, f.oid)))
-    INTO definitions
-    FROM pg_class f
-   WHERE f.oid = ANY (defined_anew) AND f.oid = ANY (locked);
-END IF;
-IF published = ANY (locked) THEN
-  key := pg_get_partkeydef(published);
-END IF;
-$missing
+"""
+
+_ARRAYS = ("children", "parents", "attached", "oids", "kinds", "schemas", "names")
+_TOLD_ARRAYS = ", ".join(f"'{it}', {it}" for it in _ARRAYS)
+
+# What defines a partition is news where it became one in this transaction, and the key of one that is divided wherever
+# the names of its columns may be. A partition of no size has no row.
+_DEFINITIONS = """
+SELECT json_agg(json_build_object(
+         'oid', f.oid, 'key', pg_get_partkeydef(f.oid), 'empty', pg_relation_size(f.oid) = '0',
+         'bound', pg_get_expr(f.relpartbound, f.oid)))
+  INTO definitions
+  FROM pg_class f
+ WHERE f.oid = ANY (defined_anew) AND f.oid = ANY (locked);
 """
 
 # The value of a column that was added is kept by each partition that was there by then, under its own number of the
 # column. Others are newer, or were written again.
-_MISSING = """
-IF $tag = 'ALTER TABLE' THEN
-  SELECT jsonb_object_agg(f.attname, f.attmissingval::text) INTO missing
-    FROM pg_attribute f WHERE f.attrelid = ANY (holding_rows) AND f.atthasmissing AND age(f.xmin) < '1';
-END IF;
+_KEPT_VALUES = """
+SELECT json_object_agg(a.attname, (
+         SELECT f.attmissingval::text FROM pg_attribute f
+          WHERE f.attrelid = ANY (oids) AND f.attname = a.attname AND f.atthasmissing LIMIT 1))
+  INTO kept_values
+  FROM pg_attribute a WHERE a.attrelid = published AND age(a.xmin) < '1';
 """
 
-# Where PostgreSQL's own types have their own collations, and lists of them commas, pg_type has no news. Literals take
-# the type of what they are compared with: another operator would be looked for among all of its name.
+# Of PostgreSQL's own types, pg_type has no news. Literals take the type of what they are compared with: another
+# operator would be looked for among all of its name. A condition in WHERE makes the planner read statistics, and an
+# order all the operator classes there are: who reads the message puts the columns in order. A column that was added is
+# the last one.
 _PLAIN_COLUMNS = """
 SELECT json_agg(json_build_object(
-      'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
-      'mod', a.atttypmod, 'collation', NULL, 'notnull', a.attnotnull, 'generated', a.attgenerated,
-      'ident', a.attidentity, 'types', '[]'::json,
+      'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid,
+      'mod', a.atttypmod, 'attcollation', a.attcollation, 'notnull', a.attnotnull, 'generated', a.attgenerated,
+      'ident', a.attidentity,
       'default', CASE WHEN a.atthasdef AND published = ANY (locked) THEN (
         SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum)
       END,
-      'has_missing', a.atthasmissing, 'missing', (a.attmissingval::text::text[])[1]) ORDER BY a.attnum),
-       bool_and(a.atttypid < '16384' AND a.atttypid NOT IN ($box, $boxes)
-                AND (a.attcollation = '0' OR a.attcollation = $default_collation AND a.atttypid IN ($texts)))
-  INTO columns, is_plain
+      'has_missing', a.atthasmissing, 'missing', a.attmissingval::text))
+       FILTER (WHERE a.attnum > '0' AND NOT a.attisdropped),
+       array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '16384'),
+       max(a.attnum) FILTER (WHERE age(a.xmin) < '1') = max(a.attnum)
+  INTO columns, own_types, may_be_added
   FROM pg_attribute a
- WHERE a.attrelid = published AND a.attnum > '0' AND NOT a.attisdropped;
+ WHERE a.attrelid = published;
 """
 
-# At REPEATABLE READ a row is seen twice that another transaction has altered meanwhile, and then this one: as it was,
-# and as this transaction left it, which is the younger one.
+# Enumerated types are told by their labels alone.
+_LABELS = """
+SELECT json_agg(json_build_array(e.enumtypid, e.enumsortorder, e.enumlabel)),
+       coalesce(own_types <@ array_agg(e.enumtypid), false)
+  INTO labels, are_labels
+  FROM pg_enum e WHERE e.enumtypid = ANY (own_types);
+"""
+
+# What few tables need is text until then: PL/pgSQL reads all else before it runs anything. At REPEATABLE READ a row is
+# seen twice that another transaction has altered meanwhile, and then this one: as it was, and as this transaction left
+# it, which is the younger one.
 _COLUMNS = """
-SELECT json_agg(json_build_object(
-      'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid::bigint,
+EXECUTE $sql$
+  SELECT json_agg(json_build_object(
+      'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid,
       'mod', a.atttypmod, 'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
       'generated', a.attgenerated, 'ident', a.attidentity,
       'types', $types,
-      'default', CASE WHEN published = ANY (locked) THEN pg_get_expr(d.adbin, d.adrelid) END,
-      'has_missing', a.atthasmissing OR coalesce(missing ? a.attname::text, false),
-      'missing', CASE t.typdelim WHEN ',' THEN (
-        coalesce(a.attmissingval::text, missing ->> a.attname::text)::text[])[1] END)
+      'default', CASE WHEN a.attrelid = ANY ($1) THEN pg_get_expr(d.adbin, d.adrelid) END,
+      'has_missing', a.atthasmissing, 'missing', a.attmissingval::text)
     ORDER BY a.attnum, age(a.xmin) DESC)
-  INTO columns
   FROM pg_attribute a
   JOIN pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
- WHERE a.attrelid = published AND a.attnum > 0 AND NOT a.attisdropped;
+ WHERE a.attrelid = $2 AND a.attnum > 0 AND NOT a.attisdropped
+$sql$ INTO columns USING locked, published;
 """
 
 # Whether a row of the catalogue is of its transaction's own making, where that sees no other's that began later: it has
@@ -148,92 +142,145 @@ def _own(row: str) -> str:
 _OWN_CHANGES = """CASE WHEN s.began IS NOT NULL THEN to_json(ARRAY(
     SELECT o.attnum FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND $own_column
     UNION ALL SELECT 0 WHERE $own_table)) END"""
-_BEGAN = """, (
+_BEGAN = """(
     SELECT CASE WHEN pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
       FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) x (xmax)) s (began)"""
 
 _TABLE = """
 SELECT json_build_object(
-  'v', 2, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id()::text, 'snapshot', seen,
-  'rewrite', rewrite, 'oid', c.oid::bigint, 'schema', $schema,
+  'v', 3, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen,
+  'rewrite', rewrite, 'oid', c.oid, 'schema', $schema,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
-  'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked), 'key', key, 'own', $own,
-  'columns', columns,
+  'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked), 'own', $own,
+  'key', CASE WHEN c.relkind = 'p' AND c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,
+  'columns', columns, 'labels', labels, 'kept_values', kept_values,
   'unique', (
     SELECT json_agg(json_build_object(
-      'name', x.relname, 'primary', i.indisprimary, 'identity', i.indisreplident, 'immediate', i.indimmediate,
-      'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey::int2[]) ORDER BY i.indexrelid)
-      FROM pg_index i, $index x
-     WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND x.relname IS NOT NULL),
-  'partitions', partitions, 'definitions', definitions)::text, c.relreplident
-  INTO message, identity
-  FROM pg_class c$beside
- WHERE c.oid = published
+      'oid', i.indexrelid, 'name', $index, 'primary', i.indisprimary, 'identity', i.indisreplident,
+      'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey))
+        FILTER (WHERE i.indisunique AND i.indisvalid)
+      FROM pg_index i WHERE i.indrelid = c.oid),
+  $partitions, 'definitions', definitions)::text, c.relreplident
 """
 
 # What sees all that is committed needs no other catalogue for names: this function looks in no table, and takes no
-# lock. Another transaction sees indexes that are dropped, of which it has none.
-_NAMES = {
-    "schema": "(pg_identify_object_as_address('2615', c.relnamespace, 0)).object_names[1]",
-    "index": "LATERAL (SELECT (pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2])",
-}
-_TABLE_AS_ALL_SEE_IT = composed(
-    _TABLE.replace(" x\n", " x (relname)\n") + ";", own="NULL", own_index="NULL", beside="", **_NAMES
+# lock. It knows no index that another transaction has dropped.
+_AS_ALL_SEE_IT = composed(
+    _TABLE + "  INTO message, identity FROM pg_class c WHERE c.oid = published;",
+    schema="(pg_identify_object_as_address('2615', c.relnamespace, 0)).object_names[1]",
+    index="(pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2]",
+    own="NULL",
+    own_index="NULL",
+    partitions=_TOLD_ARRAYS,
+)
+_GIVEN = f"seen, rewrite, published, locked, columns, labels, kept_values, {', '.join(_ARRAYS)}, definitions"
+_WITH_OWN_CHANGES = composed(
+    "EXECUTE $sql$"
+    + _TABLE
+    + """
+  FROM pg_class c, pg_namespace n, (SELECT $places) given (event, tag, $given), $began
+ WHERE c.oid = published AND n.oid = c.relnamespace ORDER BY age(c.xmin) LIMIT 1
+$sql$ INTO message, identity USING $event_and_tag, $given;
+""",
+    schema="n.nspname",
+    index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
+    own=composed(_OWN_CHANGES, own_column=_own("o"), own_table=_own("c")),
+    own_index=_own("i"),
+    began=_BEGAN,
+    event="given.event",
+    tag="given.tag",
+    given=_GIVEN,
+    partitions=_TOLD_ARRAYS,
+    places=", ".join(f"${number}" for number in range(1, _GIVEN.count(",") + 4)),
 )
 
+# A partitioned table of which nothing else was changed is told without all else.
+_PARTITIONS_ALONE = """
+message := json_build_object(
+  'v', 3, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen, 'oid', published,
+  $partitions, 'definitions', definitions)::text;
+"""
 
-# Each query may see more than the one before it. What is told to be seen is what all of them have seen.
+# Each query may see more than the one before it. What is told to be seen is what all of them have seen. Variables of a
+# block are empty whenever it begins, which costs nothing.
 _DESCRIBE = composed(
     """
-seen := pg_current_snapshot()::text;
-missing := NULL;
-key := NULL;
-places := NULL;
-schemas := NULL;
-names := NULL;
-holding_rows := NULL;
-defined_anew := NULL;
-partitions := NULL;
-definitions := NULL;
-IF has_partitions THEN
-  $partitions
-END IF;
-is_plain := sees_all AND missing IS NULL;
-IF is_plain THEN
-  $plain_columns
-END IF;
-IF NOT is_plain THEN
-  $columns
-END IF;
-IF sees_all THEN
-  $table
-ELSE
-  $table_with_own_changes
-END IF;
-PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
-told := true;
+DECLARE
+  seen pg_snapshot := pg_current_snapshot();
+  sees_all boolean;
+  level oid[];
+  children oid[];
+  parents oid[];
+  attached xid[];
+  kinds "char"[];
+  oids oid[];
+  schemas regnamespace[];
+  names name[];
+  defined_anew oid[];
+  definitions json;
+  partitions_alone boolean;
+  columns json;
+  own_types oid[];
+  labels json;
+  are_labels boolean;
+  may_be_added boolean;
+  kept_values json;
+  message text;
+  identity text;
+BEGIN
+  IF pg_partition_root(published) IS NOT NULL THEN
+    level := ARRAY[published];
+    $partitions
+    partitions_alone := $alone;
+  END IF;
+  $locked
+  IF defined_anew IS NOT NULL THEN
+    $definitions
+  END IF;
+  IF partitions_alone THEN
+    $partitions_alone
+  ELSE
+    sees_all := starts_with(current_setting('transaction_isolation'), 'read');
+    IF sees_all THEN
+      $plain_columns
+      IF own_types IS NOT NULL THEN
+        $labels
+      END IF;
+    END IF;
+    IF NOT sees_all OR NOT are_labels THEN
+      $columns
+    END IF;
+    IF oids IS NOT NULL AND may_be_added IS NOT FALSE AND $tag = 'ALTER TABLE' THEN
+      $kept_values
+    END IF;
+    IF sees_all THEN
+      $as_all_see_it
+    ELSE
+      $with_own_changes
+    END IF;
+  END IF;
+  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
+  told := true;
+  $then
+END;
 """,
-    partitions=composed(_PARTITIONS, locked=LOCKED, missing=_MISSING),
-    plain_columns=composed(
-        _PLAIN_COLUMNS,
-        box="'603'",
-        boxes="'1020'",
-        default_collation="'100'",
-        texts="'25', '1042', '1043', '1009', '1014', '1015'",
-    ),
+    partitions=_PARTITIONS,
+    partitions_alone=composed(_PARTITIONS_ALONE, partitions=_TOLD_ARRAYS),
+    definitions=_DEFINITIONS,
+    plain_columns=_PLAIN_COLUMNS,
+    labels=_LABELS,
     columns=composed(_COLUMNS, types=TYPES_OF_COLUMN),
-    table=_TABLE_AS_ALL_SEE_IT,
-    table_with_own_changes=composed(
-        _TABLE + "   AND n.oid = c.relnamespace\n ORDER BY age(c.xmin) LIMIT 1;",
-        schema="n.nspname",
-        index="LATERAL (SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid)",
-        own=composed(_OWN_CHANGES, own_column=_own("o"), own_table=_own("c")),
-        own_index=_own("i"),
-        beside=", pg_namespace n" + _BEGAN,
-    ),
+    kept_values=_KEPT_VALUES,
+    as_all_see_it=_AS_ALL_SEE_IT,
+    with_own_changes=_WITH_OWN_CHANGES,
 )
 
 
-def describe(event: str, tag: str) -> str:
-    """Return what announces the table `published`; `locked` and `altered` say what its transaction has locked."""
-    return composed(_DESCRIBE, event=event, tag=tag)
+def describe(event: str, tag: str, *, alone: str = "false", locked: str = "", then: str = "") -> str:
+    """Return what announces the table `published`. `locked` and `altered` say what its transaction has locked.
+
+    Of the arguments, `alone` is whether nothing of the table was changed but its partitions, `locked` what asks for
+    locks where they are not known, and `then` what follows at the end.
+    """
+    parts = {"alone": alone, "locked": locked, "then": then}
+    return composed(_DESCRIBE, event=event, tag=tag, event_and_tag=f"{event}, {tag}", **parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import md5
+
 # Enumerated types have labels. Of any other type, `form` is another one where values may be written otherwise than
 # before, or others may be refused: the types of its attributes count, and not their names.
 TYPES_OF_COLUMN = """CASE WHEN a.atttypid < 16384 THEN '[]' ELSE (
@@ -26,11 +28,13 @@ TYPES_OF_COLUMN = """CASE WHEN a.atttypid < 16384 THEN '[]' ELSE (
           FROM made_of m JOIN pg_catalog.pg_type u ON u.oid = m.oid) END"""
 """JSON of the types of a column `a` of pg_attribute. Takes no lock."""
 
+ENUMERATED_FORM = md5(b"e|0|-1|f", usedforsecurity=False).hexdigest()
+"""The form that this gives to every enumerated type."""
+
 ALTERED_TYPES = """
       WITH RECURSIVE altered AS (
         SELECT coalesce((SELECT k.reltype FROM pg_class k WHERE d.classid = 'pg_class'::regclass AND k.oid = d.objid),
                         d.objid) AS oid
-         WHERE tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN')
         UNION SELECT u.oid FROM altered t JOIN pg_type u
           ON t.oid IN (u.typelem, u.typbasetype)
           OR EXISTS (SELECT FROM pg_range r WHERE r.rngsubtype = t.oid AND u.oid IN (r.rngtypid, r.rngmultitypid))
