@@ -94,7 +94,7 @@ class DefinedPartition(BaseModel):
     attached_by: int | None = None
     """The Publisher's number of the transaction that attached it; None where that was before the log was read."""
     named_by: int | None = None
-    """The number of the one that gave it its name; None as well."""
+    """The number of the one that gave it its name; None where that was before, too."""
 
 
 class GonePartition(BaseModel):

@@ -73,7 +73,7 @@ class TableAnnouncement:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAnnouncement:
-    """The partitions of a published table, of which partitions were made or dropped and nothing else was changed."""
+    """The partitions of a published table of which nothing else was changed: they were made, dropped or altered."""
 
     object_id: int
     tag: str
@@ -85,8 +85,8 @@ class PartitionsAnnouncement:
     transaction: int
 
     def of(self, table: TableDefinition) -> TableAnnouncement:
-        """Return the announcement of the whole table, from what it was before: as it was where it is not known how it
-        was divided."""
+        """Return the announcement of the whole table, which else is as it was before. Where nobody knows how that was
+        divided, it is as it was altogether."""
         told = {
             "holds_from": self.holds_from,
             "altered_by": self.transaction,

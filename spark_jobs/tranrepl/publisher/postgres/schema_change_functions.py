@@ -134,25 +134,26 @@ END IF;
 # command that sets the identity is announced in its turn.
 _IDENTIFY = """
 IF oids IS NOT NULL AND tg_event = 'ddl_command_end' AND tg_tag IN ('ALTER TABLE', 'CREATE TABLE') THEN
-IF partitions_alone THEN
-  SELECT c.relreplident INTO identity FROM pg_class c WHERE c.oid = published;
-END IF;
-IF identity = 'f' THEN
-BEGIN
-  FOR it IN
-    SELECT f.oid FROM pg_class f
-     WHERE f.oid = ANY (oids) AND f.relkind = 'r' AND f.relreplident = 'd'
-       AND f.oid IN (
-         SELECT l.relation FROM pg_lock_status() l
-          WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.granted)
-  LOOP
-    EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
-               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = it);
-  END LOOP;
-EXCEPTION WHEN OTHERS THEN
-  RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
-END;
-END IF;
+  IF partitions_alone THEN
+    SELECT c.relreplident INTO identity FROM pg_class c WHERE c.oid = published;
+  END IF;
+  IF identity = 'f' THEN
+    BEGIN
+      FOR it IN
+        SELECT f.oid FROM pg_class f
+         WHERE f.oid = ANY (oids) AND f.relkind = 'r' AND f.relreplident = 'd'
+           AND f.oid IN (
+             SELECT l.relation FROM pg_lock_status() l
+              WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted
+                AND l.mode = 'AccessExclusiveLock')
+      LOOP
+        EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
+                   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = it);
+      END LOOP;
+    EXCEPTION WHEN OTHERS THEN
+      RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
+    END;
+  END IF;
 END IF;
 """
 
