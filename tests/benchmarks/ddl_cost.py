@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,6 @@ from support.announced import PUBLICATION, Announcing
 from support.embedded_postgres import PostgresServer, ServerSettings
 
 PARTITIONS = 120
-_KINDS = (
-    "unpublished table",
-    "table of 20 columns",
-    "table with an enumerated type",
-    "new partition",
-    "partition dropped",
-    "partition renamed",
-    "root",
-    "column added to root",
-)
 _COLUMNS = ", ".join(f"c{n} text DEFAULT 'x'" for n in range(20))
 
 
@@ -50,15 +41,73 @@ _TABLES = (
     "CREATE TABLE unpublished (id int PRIMARY KEY, v text)",
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",
     "CREATE TABLE labelled (id int PRIMARY KEY, how mood, v text)",
+    "CREATE DOMAIN amount AS numeric CHECK (VALUE >= 0)",
+    "CREATE TABLE priced (id int PRIMARY KEY, price amount, v text)",
+    "CREATE TYPE pair AS (a int, b text)",
+    "CREATE TABLE paired (id int PRIMARY KEY, both_ends pair, v text)",
+    "CREATE TABLE indexed (id int PRIMARY KEY, v text)",
     *_partitioned("root"),
     *(f"CREATE TABLE other_{n} (id int PRIMARY KEY, v text)" for n in range(200)),
 )
-_PUBLISHED = ", ".join(["wide", "labelled", "root", *(f"other_{n}" for n in range(200))])
+_PUBLISHED = ", ".join(["wide", "labelled", "priced", "paired", "indexed", "root", *(f"other_{n}" for n in range(200))])
 _TRIGGERS = ("tranrepl_ddl_end", "tranrepl_drop", "tranrepl_rewrite")
 _CATALOGUES = ("attrdef", "attribute", "class", "constraint", "depend", "index", "inherits", "type")
 _FOLLOWING = 3
 _Costs = dict[str, list[float]]
 """Milliseconds, by what was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of command; `{n}` in it is another number each time, and `{m}` the one after it."""
+
+    command: str
+    before: tuple[str, ...] = ()
+    """What another session does before each command."""
+    after: tuple[str, ...] = ()
+    at_first: tuple[str, ...] = ()
+    """What another session does before the first command of a round."""
+
+
+def _published(table: str) -> str:
+    return f"ALTER PUBLICATION {PUBLICATION} ADD TABLE {table}"
+
+
+_NEW_PARTITION = "CREATE TABLE root_{n} PARTITION OF root FOR VALUES FROM ({n}) TO ({m})"
+# Columns that were added and dropped leave traces, so such tables are made anew.
+_KINDS = {
+    "unpublished table": _Kind("ALTER TABLE unpublished ALTER v SET DEFAULT '{n}'"),
+    "table of 20 columns": _Kind("ALTER TABLE wide ALTER c1 SET DEFAULT '{n}'"),
+    "table with an enumerated type": _Kind("ALTER TABLE labelled ALTER v SET DEFAULT '{n}'"),
+    "table with a domain": _Kind("ALTER TABLE priced ALTER v SET DEFAULT '{n}'"),
+    "table with a composite type": _Kind("ALTER TABLE paired ALTER v SET DEFAULT '{n}'"),
+    "at REPEATABLE READ": _Kind(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; ALTER TABLE wide ALTER c1 SET DEFAULT '{n}'; COMMIT"
+    ),
+    "type altered": _Kind(
+        "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'", after=("ALTER TYPE mood RENAME VALUE 'fine' TO 'ok'",)
+    ),
+    "column dropped": _Kind(
+        "ALTER TABLE shrunk DROP COLUMN w",
+        before=(
+            "DROP TABLE IF EXISTS shrunk",
+            "CREATE TABLE shrunk (id int PRIMARY KEY, v text, w text)",
+            _published("shrunk"),
+        ),
+    ),
+    "index created": _Kind("CREATE INDEX indexed_{n} ON indexed (v)", after=("DROP INDEX indexed_{n}",)),
+    "index dropped": _Kind("DROP INDEX indexed_{n}", before=("CREATE INDEX indexed_{n} ON indexed (v)",)),
+    "new partition": _Kind(_NEW_PARTITION, after=("DROP TABLE root_{n}",)),
+    "partition dropped": _Kind("DROP TABLE root_{n}", before=(_NEW_PARTITION,)),
+    "partition renamed": _Kind(
+        "ALTER TABLE root_0 RENAME TO root_renamed", after=("ALTER TABLE root_renamed RENAME TO root_0",)
+    ),
+    "root": _Kind("ALTER TABLE root ALTER v SET DEFAULT '{n}'"),
+    "column added to root": _Kind(
+        "ALTER TABLE grown ADD COLUMN added_{n} int DEFAULT 7",
+        at_first=("DROP TABLE IF EXISTS grown", *_partitioned("grown"), _published("grown")),
+    ),
+}
 
 
 def main() -> None:
@@ -87,50 +136,24 @@ def _measured(site: Announcing, rounds: int) -> tuple[_Costs, _Costs]:
     for turn in range(rounds):
         for on in (False, True) if turn % 2 == 0 else (True, False):
             site.execute(*(f"ALTER EVENT TRIGGER {it} {'ENABLE ALWAYS' if on else 'DISABLE'}" for it in _TRIGGERS))
-            for kind in _KINDS:
-                if kind == "column added to root":
-                    # Columns that are dropped leave traces.
-                    site.execute("DROP TABLE IF EXISTS grown", *_partitioned("grown"))
-                    site.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE grown")
-                site.execute(*(f"VACUUM pg_{it}" for it in _CATALOGUES))
-                _run(site, kind, numbers, costs[on])
+            for name, kind in _KINDS.items():
+                site.execute(*kind.at_first, *(f"VACUUM pg_{it}" for it in _CATALOGUES))
+                _run(site, name, numbers, costs[on])
     return costs
 
 
-def _run(site: Announcing, kind: str, numbers: Iterator[int], costs: _Costs) -> None:
+def _run(site: Announcing, name: str, numbers: Iterator[int], costs: _Costs) -> None:
+    kind = _KINDS[name]
     with site.user() as session:
         for place in range(1 + _FOLLOWING):
             number = next(numbers)
-            if kind == "partition dropped":
-                site.execute(_new_partition(number))
-            costs[f"{kind}, {'following' if place else 'first'}"].append(_cost(session, _command(kind, number)))
-            if kind == "new partition":
-                site.execute(f"DROP TABLE root_{number}")
 
+            def numbered(command: str, n: int = number) -> str:
+                return command.format(n=n, m=n + 1)
 
-def _command(kind: str, number: int) -> str:
-    match kind:
-        case "unpublished table":
-            return f"ALTER TABLE unpublished ALTER v SET DEFAULT '{number}'"
-        case "table of 20 columns":
-            return f"ALTER TABLE wide ALTER c1 SET DEFAULT '{number}'"
-        case "table with an enumerated type":
-            return f"ALTER TABLE labelled ALTER v SET DEFAULT '{number}'"
-        case "partition renamed":
-            old, new = ("", "_renamed") if number % 2 == 0 else ("_renamed", "")
-            return f"ALTER TABLE root_0{old} RENAME TO root_0{new}"
-        case "column added to root":
-            return f"ALTER TABLE grown ADD COLUMN added_{number} int DEFAULT 7"
-        case "new partition":
-            return _new_partition(number)
-        case "partition dropped":
-            return f"DROP TABLE root_{number}"
-        case _:
-            return f"ALTER TABLE root ALTER v SET DEFAULT '{number}'"
-
-
-def _new_partition(number: int) -> str:
-    return f"CREATE TABLE root_{number} PARTITION OF root FOR VALUES FROM ({number}) TO ({number + 1})"
+            site.execute(*map(numbered, kind.before))
+            costs[f"{name}, {'following' if place else 'first'}"].append(_cost(session, numbered(kind.command)))
+            site.execute(*map(numbered, kind.after))
 
 
 def _cost(session: psycopg.Connection[Any], command: str) -> float:

@@ -123,6 +123,7 @@ _ADDED = "ALTER TABLE item ADD COLUMN price int DEFAULT 5"
             "SAVEPOINT s; ALTER TABLE item DROP COLUMN note; ROLLBACK TO s; CREATE UNIQUE INDEX ON item (price, id)",
         ),
         (_ADDED, "ALTER TABLE item ADD CHECK (id > 0)"),
+        ("ALTER TABLE item ALTER note SET DEFAULT 'a'", "ALTER TABLE item DROP COLUMN note"),
         (_ADDED, "CREATE INDEX ON item (note)"),
         (_ADDED, "ALTER TABLE item ALTER note SET DEFAULT 'a', ALTER note SET NOT NULL"),
         (_ADDED, "ALTER TABLE item RENAME TO thing; ALTER TABLE thing RENAME TO item"),

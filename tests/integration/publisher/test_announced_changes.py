@@ -85,13 +85,25 @@ def test_added_values_are_told_as_they_are_written(site: Announcing) -> None:
 
 _OF_OTHER_COLLATIONS = ("a text", 'b text COLLATE "C"', "c name", 'd name COLLATE "POSIX"', "e varchar(9)[]", "f int[]")
 _OF_OWN_TYPES = ("g mood", "h mood[]", "i pair", "j amount")
+_TYPES = (
+    "CREATE DOMAIN tag AS text COLLATE \"C\" CHECK (VALUE <> '') CHECK (length(VALUE) < 9)",
+    "CREATE DOMAIN moods AS mood[] NOT NULL DEFAULT '{}'",
+    "CREATE TYPE span AS RANGE (subtype = amount)",
+    "CREATE TYPE hue AS ENUM ('red', 'blue')",
+    "CREATE TYPE nested AS (gone int, hue hue, tags tag[], pairs pair[], spans span, price numeric(9, 2))",
+    "ALTER TYPE nested DROP ATTRIBUTE gone",
+)
+_NESTED = (*_OF_OWN_TYPES, 'k tag COLLATE "POSIX"', "l tag", "m moods DEFAULT '{}'", "n nested[]")
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
-@pytest.mark.parametrize("own", [_OF_OWN_TYPES[:1], _OF_OWN_TYPES], ids=["enumerated", "of all kinds"])
+@pytest.mark.parametrize(
+    "own", [(), _OF_OWN_TYPES[:1], _OF_OWN_TYPES[3:], _NESTED], ids=["none", "enumerated", "domain", "of all kinds"]
+)
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 def test_a_table_is_told_as_setup_describes_it(site: Announcing, own: tuple[str, ...], level: str) -> None:
     columns = ", ".join(f"ADD COLUMN {it}" for it in (*_OF_OTHER_COLLATIONS, *own))
+    site.execute(*_TYPES, "ALTER TABLE orders DROP COLUMN how")
     site.execute(f"ALTER TABLE orders {columns}, DROP COLUMN note, DROP COLUMN code")
     site.execute("CREATE UNIQUE INDEX orders_a ON orders (b, a)", "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'")
     site.told()
@@ -128,6 +140,39 @@ def test_a_rewrite_is_told_with_its_reason_before_the_table(site: Announcing) ->
 )
 def test_a_command_that_does_not_name_the_table_is_told_of_it(site: Announcing, command: str) -> None:
     assert "orders" in _tables(site.told_of(command))
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    ("command", "tables"),
+    [
+        ("ALTER TYPE mood ADD VALUE 'glad'", {"of_enumerated", "of_list", "of_composite"}),
+        ("ALTER DOMAIN amount SET DEFAULT 1", {"of_domain", "of_range"}),
+        ("ALTER TYPE inner_one ADD ATTRIBUTE more int", {"of_composite"}),
+        ("ALTER TYPE form RENAME ATTRIBUTE a TO b CASCADE", {"of_form"}),
+        ("ALTER TYPE span RENAME TO extent", {"of_range"}),
+    ],
+)
+def test_an_altered_type_is_told_of_all_tables_that_are_made_of_it(
+    site: Announcing, command: str, tables: set[str]
+) -> None:
+    site.execute(
+        "CREATE TABLE of_enumerated (id int, a mood)",
+        "CREATE DOMAIN moods AS mood[]",
+        "CREATE TABLE of_list (id int, a moods)",
+        "CREATE TYPE inner_one AS (how mood)",
+        "CREATE TYPE outer_one AS (inner_ones inner_one[])",
+        "CREATE TABLE of_composite (id int, a outer_one[])",
+        "CREATE TABLE of_domain (id int, a amount)",
+        "CREATE TYPE span AS RANGE (subtype = amount)",
+        "CREATE TABLE of_range (id int, a span)",
+        "CREATE TYPE form AS (a int)",
+        "CREATE TABLE of_form OF form",
+        "ALTER TABLE orders DROP COLUMN how, DROP COLUMN price",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE of_enumerated, of_list, of_composite, of_domain, of_range, of_form",
+    )
+    assert set(_tables(site.told_of(command))) == tables
+    assert site.warnings() == []
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)

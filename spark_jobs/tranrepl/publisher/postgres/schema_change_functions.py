@@ -29,8 +29,8 @@ SET array_nulls = 'on'
 SET quote_all_identifiers = 'off'
 SET standard_conforming_strings = 'on'"""
 
-# The oids of pg_class, pg_constraint and pg_publication_rel.
-_CLASS, _CONSTRAINT, _PUBLICATION_RELATION = "'1259'", "'2606'", "'6106'"
+# The oids of pg_class, pg_type, pg_constraint and pg_publication_rel.
+_CLASS, _TYPE, _CONSTRAINT, _PUBLICATION_RELATION = "'1259'", "'1247'", "'2606'", "'6106'"
 
 # Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
 _PUBLISHED = """
@@ -71,12 +71,15 @@ IF 'publication relation' = ANY (dropped) THEN
 END IF;
 drops_partitions := tg_tag = 'DROP TABLE' AND touched IS NULL AND NOT index_dropped AND NOT part_dropped;
 IF part_dropped THEN
-  touched := array_cat(touched, ARRAY(
-    SELECT c.oid
-      FROM pg_event_trigger_dropped_objects() d
-      JOIN pg_namespace n ON n.nspname = d.address_names[1]::name
-      JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = d.address_names[2]::name
-     WHERE d.object_type IN ('default value', 'table constraint') AND NOT d.is_temporary));
+  FOR parts_of IN
+    SELECT d.address_names FROM pg_event_trigger_dropped_objects() d
+     WHERE d.object_type IN ('default value', 'table constraint') AND NOT d.is_temporary
+  LOOP
+    touched := array_cat(touched, ARRAY(
+      SELECT c.oid FROM pg_class c
+       WHERE c.relname = parts_of[2]
+         AND c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = parts_of[1])));
+  END LOOP;
 END IF;
 IF index_dropped OR 'table' = ANY (dropped) THEN
   $locked
@@ -97,8 +100,8 @@ END IF;
     unpublished=_UNPUBLISHED,
 )
 
-# Most commands name tables and indexes alone; the indexes that CREATE TABLE makes are of its own table. Of a type, and
-# of types that are made of it: the published columns that have it.
+# Most commands name tables and indexes alone; the indexes that CREATE TABLE makes are of its own table. A composite
+# type is named as its relation. Any other changes nothing but itself, and so it does not matter what is locked.
 _COMMANDED = composed(
     """
 FOR class, it, kind IN SELECT d.classid, d.objid, d.object_type FROM pg_event_trigger_ddl_commands() d LOOP
@@ -108,6 +111,8 @@ FOR class, it, kind IN SELECT d.classid, d.objid, d.object_type FROM pg_event_tr
       has_indexes := true;
       touched := array_cat(touched, ARRAY(SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = it));
     END IF;
+  ELSIF class = $type THEN
+    found_types := array_append(found_types, it);
   ELSIF class = $constraint THEN
     touched := array_cat(touched, ARRAY(SELECT k.conrelid FROM pg_constraint k WHERE k.oid = it));
   ELSIF class = $publication_relation THEN
@@ -118,16 +123,18 @@ IF tg_tag = 'ALTER SCHEMA' THEN
   touched := array_cat(touched, ARRAY(
     SELECT c.oid FROM pg_event_trigger_ddl_commands() d JOIN pg_class c ON c.relnamespace = d.objid));
 ELSIF tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN') THEN
-  EXECUTE $sql$
-    SELECT array_cat($1, array_agg(x.oid)) FROM pg_event_trigger_ddl_commands() d, LATERAL (
-      SELECT c.oid FROM pg_class c
-       WHERE c.reloftype <> 0 AND c.reloftype IN (d.objid, (SELECT k.reltype FROM pg_class k WHERE k.oid = d.objid))
-      UNION ALL SELECT a.attrelid FROM pg_attribute a WHERE a.atttypid IN ($altered)) x (oid)
-  $sql$ INTO touched USING touched;
+  altered_types := '{}';
+  IF found_types IS NOT NULL THEN
+    altered := '{}';
+    locked := altered;
+  ELSE
+    made_of_them := touched;
+  END IF;
+  $altered_types
 END IF;
 """,
-    altered=ALTERED_TYPES,
-    **{"class": _CLASS, "constraint": _CONSTRAINT, "publication_relation": _PUBLICATION_RELATION},
+    altered_types=ALTERED_TYPES,
+    **{"class": _CLASS, "type": _TYPE, "constraint": _CONSTRAINT, "publication_relation": _PUBLICATION_RELATION},
 )
 
 # A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it. The
@@ -186,8 +193,12 @@ DECLARE
   kind text;
   touched oid[];
   has_indexes boolean;
+  altered_types oid[];
+  found_types oid[];
+  made_of_them oid[];
   dropped text[];
   unpublished jsonb;
+  parts_of name[];
   part_dropped boolean;
   index_dropped boolean;
   drops_partitions boolean;$declared

@@ -6,7 +6,6 @@ Setup itself describes tables in the same form, so that the two can be compared.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from string import Template
@@ -36,7 +35,8 @@ from tranrepl.publisher.announcements import (
     UnpublishedTable,
 )
 from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits
-from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM, TYPES_OF_COLUMN
+from tranrepl.publisher.postgres.told_types import ToldTypes, read_types
+from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 from tranrepl.publisher.postgres.written_values import only_element, unquoted
 
 PREFIX = b"tranrepl.schema\0"
@@ -150,6 +150,7 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
 def read_content(content: bytes) -> dict[str, Any]:
     """Return what a message says, in the form of version 1: each partition by itself, and values read from texts."""
     told: dict[str, Any] = json.loads(content)
+    told |= told.pop("read_before", {})
     if "definitions" not in told:
         return told
     definitions = {int(it["oid"]): it for it in told.pop("definitions") or ()}
@@ -162,13 +163,22 @@ def read_content(content: bytes) -> dict[str, Any]:
 
 def _read_values(told: dict[str, Any]) -> dict[str, Any]:
     kept: Mapping[str, str] = told.pop("kept_values") or {}
-    labels = _labels(told.pop("labels"))
-    columns = [_told_column(it, kept, labels) for it in told["columns"] or ()]
+    types = read_types(told)
+    columns = [_told_column(it, kept, types) for it in _youngest(told["columns"] or ())]
     unique = [it | {"oid": int(it["oid"])} for it in told["unique"] or () if it["name"] is not None]
     return {
         "columns": sorted(columns, key=itemgetter("num")),
         "unique": sorted(unique, key=itemgetter("oid")),
     }
+
+
+def _youngest(columns: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield each column once, of which a transaction at REPEATABLE READ may see more rows of the catalogue."""
+    ages = ("dropped", "age", "default_age")
+    by_age = sorted(columns, key=lambda it: (it.get("age", 0), it.get("default_age") or 0), reverse=True)
+    for it in {column["num"]: column for column in by_age}.values():
+        if not it.get("dropped"):
+            yield {key: value for key, value in it.items() if key not in ages}
 
 
 def _by_arrays(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -201,24 +211,15 @@ def _with_definitions(
     return sorted(defined.values(), key=itemgetter("oid"))
 
 
-def _labels(told: Iterable[tuple[str, float, str]] | None) -> Mapping[int, list[str]]:
-    """Return the labels of enumerated types in their order, by the types' oids."""
-    labels: dict[int, list[str]] = defaultdict(list)
-    for oid, _, label in sorted(told or (), key=itemgetter(1)):
-        labels[int(oid)].append(label)
-    return labels
-
-
-def _told_column(told: Mapping[str, Any], kept: Mapping[str, str], labels: Mapping[int, list[str]]) -> dict[str, Any]:
+def _told_column(told: Mapping[str, Any], kept: Mapping[str, str], types: ToldTypes) -> dict[str, Any]:
     """Return a column as version 1 tells it. `kept`: the values that partitions keep of a column that was added."""
     value = told["missing"] or kept.get(told["name"])
     column = dict(told, oid=int(told["oid"]), missing=only_element(value), has_missing=value is not None)
     if "attcollation" in told:
         number, collation = column["oid"], int(column.pop("attcollation"))
-        usual = _COLLATIONS.get(number, _DEFAULT_COLLATION)
-        enumerated = {"oid": number, "name": told["type"], "labels": labels.get(number, []), "form": ENUMERATED_FORM}
+        usual = types.collation_of(number) if number >= FIRST_OWN_TYPE else _COLLATIONS.get(number, _DEFAULT_COLLATION)
         column["collation"] = collation if collation not in (0, usual) else None
-        column["types"] = [enumerated] if number >= FIRST_OWN_TYPE else []
+        column["types"] = types.of_column(number, told["type"])
     return column
 
 

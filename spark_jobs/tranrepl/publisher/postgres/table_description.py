@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from string import Template
 
-from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
+from tranrepl.publisher.postgres.user_types import USER_TYPES
 
 
 def composed(text: str, **parts: str) -> str:
@@ -56,6 +56,8 @@ END LOOP;
 """
 
 _ARRAYS = ("children", "parents", "attached", "oids", "kinds", "schemas", "names")
+_TYPES = ("labels", "made_of", "checks", "attributes", "ranges")
+_TOLD_TYPES = ", ".join(f"'{it}', {it}" for it in _TYPES)
 _TOLD_ARRAYS = ", ".join(f"'{it}', {it}" for it in _ARRAYS)
 
 # What defines a partition is news where it became one in this transaction, and the key of one that is divided wherever
@@ -100,32 +102,24 @@ SELECT json_agg(json_build_object(
  WHERE a.attrelid = published;
 """
 
-# Enumerated types are told by their labels alone.
-_LABELS = """
-SELECT json_agg(json_build_array(e.enumtypid, e.enumsortorder, e.enumlabel)),
-       coalesce(own_types <@ array_agg(e.enumtypid), false)
-  INTO labels, are_labels
-  FROM pg_enum e WHERE e.enumtypid = ANY (own_types);
-"""
-
-# What few tables need is text until then: PL/pgSQL reads all else before it runs anything. At REPEATABLE READ a row is
-# seen twice that another transaction has altered meanwhile, and then this one: as it was, and as this transaction left
-# it, which is the younger one.
+# What few transactions need is text until then: PL/pgSQL reads all else before it runs anything. At REPEATABLE READ a
+# row is seen twice that another transaction has altered meanwhile, and then this one: as it was, and as this
+# transaction left it, which is the younger one.
 _COLUMNS = """
 EXECUTE $sql$
   SELECT json_agg(json_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid,
-      'mod', a.atttypmod, 'collation', nullif(a.attcollation, t.typcollation)::bigint, 'notnull', a.attnotnull,
-      'generated', a.attgenerated, 'ident', a.attidentity,
-      'types', $types,
-      'default', CASE WHEN a.attrelid = ANY ($1) THEN pg_get_expr(d.adbin, d.adrelid) END,
-      'has_missing', a.atthasmissing, 'missing', a.attmissingval::text)
-    ORDER BY a.attnum, age(a.xmin) DESC)
-  FROM pg_attribute a
-  JOIN pg_type t ON t.oid = a.atttypid
-  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
- WHERE a.attrelid = $2 AND a.attnum > 0 AND NOT a.attisdropped
-$sql$ INTO columns USING locked, published;
+      'mod', a.atttypmod, 'attcollation', a.attcollation, 'notnull', a.attnotnull, 'generated', a.attgenerated,
+      'ident', a.attidentity,
+      'default', CASE WHEN a.atthasdef AND a.attrelid = ANY ($1) THEN pg_get_expr(d.adbin, d.adrelid) END,
+      'has_missing', a.atthasmissing, 'missing', a.attmissingval::text,
+      'dropped', a.attisdropped, 'age', age(a.xmin), 'default_age', age(d.xmin)))
+         FILTER (WHERE a.attnum > '0'),
+         array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '16384')
+    FROM pg_attribute a
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+   WHERE a.attrelid = $2
+$sql$ INTO columns, own_types USING locked, published;
 """
 
 # Whether a row of the catalogue is of its transaction's own making, where that sees no other's that began later: it has
@@ -146,21 +140,21 @@ _BEGAN = """(
     SELECT CASE WHEN pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
       FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) x (xmax)) s (began)"""
 
+_OF_THE_EVENT = f"""'v', 3, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen,
+  {_TOLD_ARRAYS}, 'definitions', definitions"""
+_READ_BEFORE = f"{_OF_THE_EVENT}, 'rewrite', rewrite, 'columns', columns, {_TOLD_TYPES}, 'kept_values', kept_values"
 _TABLE = """
 SELECT json_build_object(
-  'v', 3, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen,
-  'rewrite', rewrite, 'oid', c.oid, 'schema', $schema,
+  $read_before, 'oid', c.oid, 'schema', $schema,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked), 'own', $own,
   'key', CASE WHEN c.relkind = 'p' AND c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,
-  'columns', columns, 'labels', labels, 'kept_values', kept_values,
   'unique', (
     SELECT json_agg(json_build_object(
       'oid', i.indexrelid, 'name', $index, 'primary', i.indisprimary, 'identity', i.indisreplident,
       'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey))
         FILTER (WHERE i.indisunique AND i.indisvalid)
-      FROM pg_index i WHERE i.indrelid = c.oid),
-  $partitions, 'definitions', definitions)::text, c.relreplident
+      FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident
 """
 
 # What sees all that is committed needs no other catalogue for names: this function looks in no table, and takes no
@@ -171,35 +165,28 @@ _AS_ALL_SEE_IT = composed(
     index="(pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2]",
     own="NULL",
     own_index="NULL",
-    partitions=_TOLD_ARRAYS,
+    read_before=_READ_BEFORE,
 )
-_GIVEN = f"seen, rewrite, published, locked, columns, labels, kept_values, {', '.join(_ARRAYS)}, definitions"
+# Each value that is given to such a text costs a plan.
 _WITH_OWN_CHANGES = composed(
     "EXECUTE $sql$"
     + _TABLE
     + """
-  FROM pg_class c, pg_namespace n, (SELECT $places) given (event, tag, $given), $began
+  FROM pg_class c, pg_namespace n, (SELECT $1, $2, $3) given (published, locked, read_before), $began
  WHERE c.oid = published AND n.oid = c.relnamespace ORDER BY age(c.xmin) LIMIT 1
-$sql$ INTO message, identity USING $event_and_tag, $given;
+$sql$ INTO message, identity USING published, locked, json_build_object($given);
 """,
     schema="n.nspname",
     index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
     own=composed(_OWN_CHANGES, own_column=_own("o"), own_table=_own("c")),
     own_index=_own("i"),
     began=_BEGAN,
-    event="given.event",
-    tag="given.tag",
-    given=_GIVEN,
-    partitions=_TOLD_ARRAYS,
-    places=", ".join(f"${number}" for number in range(1, _GIVEN.count(",") + 4)),
+    given=_READ_BEFORE,
+    read_before="'read_before', read_before",
 )
 
 # A partitioned table of which nothing else was changed is told without all else.
-_PARTITIONS_ALONE = """
-message := json_build_object(
-  'v', 3, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen, 'oid', published,
-  $partitions, 'definitions', definitions)::text;
-"""
+_PARTITIONS_ALONE = f"message := json_build_object({_OF_THE_EVENT}, 'oid', published)::text;"
 
 # Each query may see more than the one before it. What is told to be seen is what all of them have seen. Variables of a
 # block are empty whenever it begins, which costs nothing.
@@ -221,8 +208,15 @@ DECLARE
   partitions_alone boolean;
   columns json;
   own_types oid[];
+  all_told boolean;
   labels json;
-  are_labels boolean;
+  relations oid[];
+  domains oid[];
+  range_types oid[];
+  made_of json[];
+  checks json[];
+  attributes json[];
+  ranges json[];
   may_be_added boolean;
   kept_values json;
   message text;
@@ -243,12 +237,11 @@ BEGIN
     sees_all := starts_with(current_setting('transaction_isolation'), 'read');
     IF sees_all THEN
       $plain_columns
-      IF own_types IS NOT NULL THEN
-        $labels
-      END IF;
-    END IF;
-    IF NOT sees_all OR NOT are_labels THEN
+    ELSE
       $columns
+    END IF;
+    IF own_types IS NOT NULL THEN
+      $user_types
     END IF;
     IF oids IS NOT NULL AND may_be_added IS NOT FALSE AND $tag = 'ALTER TABLE' THEN
       $kept_values
@@ -259,17 +252,16 @@ BEGIN
       $with_own_changes
     END IF;
   END IF;
-  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
-  told := true;
+  told := pg_logical_emit_message(true, 'tranrepl.schema', message) IS NOT NULL;
   $then
 END;
 """,
     partitions=_PARTITIONS,
-    partitions_alone=composed(_PARTITIONS_ALONE, partitions=_TOLD_ARRAYS),
+    partitions_alone=_PARTITIONS_ALONE,
     definitions=_DEFINITIONS,
     plain_columns=_PLAIN_COLUMNS,
-    labels=_LABELS,
-    columns=composed(_COLUMNS, types=TYPES_OF_COLUMN),
+    user_types=USER_TYPES,
+    columns=_COLUMNS,
     kept_values=_KEPT_VALUES,
     as_all_see_it=_AS_ALL_SEE_IT,
     with_own_changes=_WITH_OWN_CHANGES,
@@ -283,4 +275,4 @@ def describe(event: str, tag: str, *, alone: str = "false", locked: str = "", th
     locks where they are not known, and `then` what follows at the end.
     """
     parts = {"alone": alone, "locked": locked, "then": then}
-    return composed(_DESCRIBE, event=event, tag=tag, event_and_tag=f"{event}, {tag}", **parts)
+    return composed(_DESCRIBE, event=event, tag=tag, **parts)

@@ -32,12 +32,70 @@ ENUMERATED_FORM = md5(b"e|0|-1|f", usedforsecurity=False).hexdigest()
 """The form that this gives to every enumerated type."""
 
 ALTERED_TYPES = """
-      WITH RECURSIVE altered AS (
-        SELECT coalesce((SELECT k.reltype FROM pg_class k WHERE d.classid = 'pg_class'::regclass AND k.oid = d.objid),
-                        d.objid) AS oid
-        UNION SELECT u.oid FROM altered t JOIN pg_type u
-          ON t.oid IN (u.typelem, u.typbasetype)
-          OR EXISTS (SELECT FROM pg_range r WHERE r.rngsubtype = t.oid AND u.oid IN (r.rngtypid, r.rngmultitypid))
-          OR EXISTS (SELECT FROM pg_attribute p WHERE p.attrelid = u.typrelid AND p.attnum > 0 AND p.atttypid = t.oid))
-      SELECT oid FROM altered"""
-"""Types that a command `d` of pg_event_trigger_ddl_commands() alters, and those that are made of them."""
+      LOOP
+        IF made_of_them IS NOT NULL THEN
+          SELECT array_cat(found_types, array_agg(c.reltype) FILTER (WHERE c.reltype <> ALL (altered_types)))
+            INTO found_types
+            FROM pg_class c WHERE c.oid = ANY (made_of_them);
+        END IF;
+        EXIT WHEN found_types IS NULL;
+        altered_types := array_cat(altered_types, found_types);
+        SELECT array_cat(touched, array_agg(p.objid) FILTER (WHERE p.classid = '1259')),
+               array_agg(p.objid) FILTER (WHERE p.classid = '1259'),
+               array_agg(p.objid) FILTER (WHERE p.classid = '1247' AND p.objid <> ALL (altered_types))
+          INTO touched, made_of_them, found_types
+          FROM pg_depend p WHERE p.refclassid = '1247' AND p.refobjid = ANY (found_types);
+      END LOOP;
+"""
+"""PL/pgSQL that adds the relations that are made of altered types, `found_types` and those of `made_of_them`, to
+`touched`.
+
+A column, a domain, a list and a range depend on what they are made of, and a composite type is a relation's, which
+depends on the type again. 1247 is pg_type, and 1259 pg_class.
+"""
+
+USER_TYPES = """
+  LOOP
+    SELECT json_agg(json_build_array(e.enumtypid, e.enumsortorder, e.enumlabel)),
+           coalesce(own_types <@ array_agg(e.enumtypid), false) OR made_of IS NOT NULL
+      INTO labels, all_told
+      FROM pg_enum e WHERE e.enumtypid = ANY (own_types);
+    EXIT WHEN all_told;
+    level := own_types;
+    LOOP
+      SELECT array_cat(made_of, array_agg(json_build_object(
+               'oid', t.oid, 'name', format_type(t.oid, NULL), 'kind', t.typtype, 'base', t.typbasetype,
+               'mod', t.typtypmod, 'notnull', t.typnotnull, 'element', t.typelem, 'relation', t.typrelid,
+               'typcollation', t.typcollation))),
+             array_cat(array_agg(t.typelem) FILTER (WHERE t.typelem >= '16384'),
+                       array_agg(t.typbasetype) FILTER (WHERE t.typbasetype >= '16384')),
+             array_agg(t.typrelid) FILTER (WHERE t.typtype = 'c'),
+             array_agg(t.oid) FILTER (WHERE t.typtype = 'd'),
+             array_agg(t.oid) FILTER (WHERE t.typtype IN ('r', 'm'))
+        INTO made_of, level, relations, domains, range_types
+        FROM pg_type t WHERE t.oid = ANY (level);
+      IF domains IS NOT NULL THEN
+        SELECT array_cat(checks, array_agg(json_build_array(k.contypid, md5(k.conbin::text))))
+          INTO checks
+          FROM pg_constraint k WHERE k.contypid = ANY (domains) AND k.contype = 'c';
+      END IF;
+      IF relations IS NOT NULL THEN
+        SELECT array_cat(attributes, array_agg(json_build_array(p.attrelid, p.attnum, p.atttypid, p.atttypmod))),
+               array_cat(level, array_agg(p.atttypid) FILTER (WHERE p.atttypid >= '16384'))
+          INTO attributes, level
+          FROM pg_attribute p WHERE p.attrelid = ANY (relations) AND p.attnum > '0' AND NOT p.attisdropped;
+      END IF;
+      IF range_types IS NOT NULL THEN
+        SELECT array_cat(ranges, array_agg(json_build_array(r.rngtypid, r.rngmultitypid, r.rngsubtype))),
+               array_cat(level, array_agg(r.rngsubtype) FILTER (WHERE r.rngsubtype >= '16384'))
+          INTO ranges, level
+          FROM pg_range r WHERE r.rngtypid = ANY (range_types) OR r.rngmultitypid = ANY (range_types);
+      END IF;
+      EXIT WHEN level IS NULL;
+      SELECT array_agg(f) INTO level FROM unnest(level) f WHERE f <> ALL (own_types);
+      EXIT WHEN level IS NULL;
+      own_types := array_cat(own_types, level);
+    END LOOP;
+  END LOOP;
+"""
+"""PL/pgSQL that reads what types `own_types` are made of; where all of them are enumerated, their labels alone."""
