@@ -76,6 +76,14 @@ _HISTORIES = {
         "CREATE TABLE item_low PARTITION OF item FOR VALUES FROM (-100) TO (0)",
         "INSERT INTO item VALUES (-5, 'a', 'x'), (5, 'c', 'y')",
     ),
+    "in other schemas": (
+        "CREATE SCHEMA parts",
+        "CREATE TABLE parts.item_600 PARTITION OF item FOR VALUES FROM (600) TO (700)",
+        "INSERT INTO item VALUES (600, 'a', 'x')",
+        "ALTER SCHEMA parts RENAME TO pieces",
+        "CREATE TABLE pieces.item_700 PARTITION OF item FOR VALUES FROM (700) TO (800)",
+        "INSERT INTO item VALUES (601, 'a', 'x'), (700, 'a', 'x')",
+    ),
     "divided anew": (
         "ALTER TABLE item DETACH PARTITION item_deep",
         "CREATE TABLE item_deeper PARTITION OF item FOR VALUES FROM (200) TO (300)",

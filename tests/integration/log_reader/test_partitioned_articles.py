@@ -68,6 +68,32 @@ def test_partitions_follow_whatever_the_article_is(
     assert division(site.databases.subscriber) == division(site.databases.publisher)
 
 
+def test_articles_follow_what_alters_the_tables_above_them(databases: DatabasesFactory, tmp_path: Path) -> None:
+    articles = [{"source": f"public.{it}"} for it in ("leaf", "heir")]
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [AUTOMATIC], replicate_ddl=True)
+    site.at_publisher(
+        "CREATE TABLE root (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)",
+        "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
+        "CREATE TABLE ancestor (id int, note text)",
+        "CREATE TABLE heir (PRIMARY KEY (id)) INHERITS (ancestor)",
+        *(f"INSERT INTO {it} VALUES (1, 'a'), (2, 'b')" for it in ("leaf", "heir")),
+    )
+    site.set_up()
+    good_run(site)
+    for above, table in (("root", "leaf"), ("ancestor", "heir")):
+        site.at_publisher(
+            f"ALTER TABLE {above} ADD COLUMN added int DEFAULT 5",
+            f"ALTER TABLE {above} RENAME note TO remark",
+            f"INSERT INTO {table} VALUES (3, 'c', 6)",
+            f"UPDATE {table} SET id = 4 WHERE id = 1",
+        )
+    good_run(site)
+    for table in ("leaf", "heir"):
+        rows = f"SELECT id, remark, added FROM {table} ORDER BY id"
+        assert site.at_subscriber(rows) == site.at_publisher(rows)
+
+
 def test_partitions_follow_over_streams(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
     subscription = {**AUTOMATIC, "subscription_streams": 2}
     item = {"source": "public.item", "partitions": "same"}

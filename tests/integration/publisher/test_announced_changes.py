@@ -176,6 +176,32 @@ def test_an_altered_type_is_told_of_all_tables_that_are_made_of_it(
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    ("command", "tables"),
+    [
+        ("ALTER TABLE root ADD COLUMN more int", {"leaf"}),
+        ("ALTER TABLE branch ALTER note SET NOT NULL", {"leaf"}),
+        ("CREATE UNIQUE INDEX ON root (id)", {"leaf"}),
+        ("ALTER TABLE event ADD COLUMN more int", {"event", "event_1"}),
+        ("ALTER TABLE ancestor ADD COLUMN more int", {"ancestor", "heir"}),
+        ("ALTER TABLE ancestor DROP COLUMN note", {"ancestor", "heir"}),
+        ("ALTER TABLE heir ADD COLUMN more int", {"heir"}),
+    ],
+)
+def test_what_is_done_to_a_table_is_told_of_those_below_it(site: Announcing, command: str, tables: set[str]) -> None:
+    site.execute(
+        "CREATE TABLE root (id int, note text) PARTITION BY RANGE (id)",
+        "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
+        "CREATE TABLE ancestor (id int, note text)",
+        "CREATE TABLE heir () INHERITS (ancestor)",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE leaf, ONLY ancestor, heir, event_1",
+    )
+    assert set(_tables(site.told_of(command))) == tables
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
 @pytest.mark.parametrize("how", ["", "CONCURRENTLY "])
 def test_a_dropped_index_is_told_of_its_table_alone(site: Announcing, how: str) -> None:
     site.execute("CREATE TABLE more (id int PRIMARY KEY)", f"ALTER PUBLICATION {PUBLICATION} ADD TABLE more")

@@ -141,11 +141,16 @@ def test_a_standby_that_was_promoted_announces(own_server: PostgresServer, tmp_p
 
 
 def test_no_command_waits_for_a_lock_that_it_would_not_take(site: Announcing) -> None:
+    site.execute(
+        "CREATE TABLE ancestor (id int, note text)",
+        "CREATE TABLE heir (note text DEFAULT 'a') INHERITS (ancestor)",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE heir",
+    )
     site.set_up()
     with site.user() as other, site.user() as session:
         # Deparsing a default or a bound locks its table.
         other.execute("BEGIN")
-        other.execute("LOCK TABLE orders, event, event_1 IN ACCESS EXCLUSIVE MODE")
+        other.execute("LOCK TABLE orders, event, event_1, heir IN ACCESS EXCLUSIVE MODE")
         session.execute("SET lock_timeout = '1s'")
         for command in (
             "ALTER TYPE mood ADD VALUE 'happy'",
@@ -155,6 +160,7 @@ def test_no_command_waits_for_a_lock_that_it_would_not_take(site: Announcing) ->
             "DROP TABLE more",
             "ALTER DOMAIN amount SET DEFAULT 1",
             "ALTER TABLE orders_pkey RENAME TO orders_key",
+            "ALTER TABLE ONLY ancestor ALTER note SET DEFAULT 'b'",
         ):
             session.execute(command.encode())
         other.execute("ROLLBACK")
@@ -166,6 +172,7 @@ def test_no_command_waits_for_a_lock_that_it_would_not_take(site: Announcing) ->
         ("ALTER DOMAIN", False),
         ("ALTER TABLE", False),
     ]
+    assert [(it["tag"], it["defaults_told"]) for it in told if it["name"] == "heir"][-1] == ("ALTER TABLE", False)
     assert site.warnings() == []
 
 

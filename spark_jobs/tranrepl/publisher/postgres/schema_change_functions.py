@@ -35,7 +35,7 @@ _CLASS, _TYPE, _CONSTRAINT, _PUBLICATION_RELATION = "'1259'", "'1247'", "'2606'"
 # Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
 _PUBLISHED = """
 SELECT DISTINCT r.prrelid FROM pg_publication_rel r
- WHERE r.prrelid = ANY (array_cat(touched, ARRAY(SELECT pg_partition_ancestors(t)::oid FROM unnest(touched) t)))
+ WHERE r.prrelid = ANY (array_cat(touched, ARRAY(SELECT pg_partition_ancestors(t)::oid FROM unnest($named) t)))
    AND starts_with((pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1], 'tranrepl_')
 """
 
@@ -172,12 +172,13 @@ _PAD = "PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');"
 _ALONE = "drops_partitions OR tg_event = 'ddl_command_end' AND published <> ALL (touched)"
 
 # CREATE TABLE and ALTER TABLE have locked what they name, and what they drop parts of: no need to ask, unless an index
-# is named in its table's place, or a table became a partition, which is not named.
+# is named in its table's place, or a table became a partition, which is not named, or is below what is named.
 _LOCKED = composed(
     """
 IF altered IS NULL AND tg_tag <> 'CREATE TABLE' AND (
    defined_anew IS NOT NULL
-   OR partitions_alone IS NOT TRUE AND (tg_tag <> 'ALTER TABLE' OR has_indexes OR published <> ALL (touched))) THEN
+   OR partitions_alone IS NOT TRUE
+      AND (tg_tag <> 'ALTER TABLE' OR has_indexes OR named IS NULL OR published <> ALL (touched))) THEN
   $locked
 END IF;
 locked := coalesce(locked, touched);
@@ -185,6 +186,8 @@ locked := coalesce(locked, touched);
     locked=LOCKED,
 )
 
+# What a command does to a table, it does to those below it: to partitions, and to those that inherit from it. Of a
+# published table's partitions it is known what they are.
 _EVENT_BODY = composed(
     """
 DECLARE
@@ -192,6 +195,8 @@ DECLARE
   it oid;
   kind text;
   touched oid[];
+  named oid[];
+  all_below boolean;
   has_indexes boolean;
   altered_types oid[];
   found_types oid[];
@@ -213,8 +218,20 @@ BEGIN
       rewrite := jsonb_build_object(
         'oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
     END IF;
-    FOR published IN $published LOOP
-      $describe
+    named := touched;
+    LOOP
+      FOR published IN $published LOOP
+        $describe
+      END LOOP;
+      EXIT WHEN tg_event <> 'ddl_command_end' OR told AND has_children IS NOT TRUE OR all_below;
+      all_below := named IS NOT NULL AND partitions IS NOT NULL;
+      IF all_below THEN
+        touched := partitions;
+      ELSE
+        SELECT array_agg(h.inhrelid) INTO touched FROM pg_inherits h WHERE h.inhparent = ANY (touched);
+        EXIT WHEN touched IS NULL;
+      END IF;
+      named := NULL;
     END LOOP;
   EXCEPTION WHEN OTHERS THEN
     told := true;
@@ -233,7 +250,7 @@ END
     describe=describe("tg_event", "tg_tag", alone=_ALONE, locked=_LOCKED, then=_IDENTIFY),
     dropped=_DROPPED,
     pad=_PAD,
-    published=_PUBLISHED,
+    published=composed(_PUBLISHED, named="named"),
 )
 
 # A rewrite makes a relation for the new rows, and drops it: its lock is held, but it is in no catalogue any more.
@@ -261,7 +278,7 @@ END
     describe=describe("'call'", "'ALTER TABLE'"),
     locked=LOCKED,
     pad=_PAD,
-    published=_PUBLISHED,
+    published=composed(_PUBLISHED, named="touched"),
 )
 
 

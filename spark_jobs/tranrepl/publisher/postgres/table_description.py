@@ -22,7 +22,9 @@ DECLARED = """
   locked oid[];
   altered oid[];
   rewrite jsonb;
-  told boolean;"""
+  told boolean;
+  has_children boolean;
+  partitions oid[];"""
 """The variables that all parts use. Each value that is given here costs a plan."""
 
 LOCKED = """
@@ -154,13 +156,13 @@ SELECT json_build_object(
       'oid', i.indexrelid, 'name', $index, 'primary', i.indisprimary, 'identity', i.indisreplident,
       'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey))
         FILTER (WHERE i.indisunique AND i.indisvalid)
-      FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident
+      FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident, c.relhassubclass
 """
 
 # What sees all that is committed needs no other catalogue for names: this function looks in no table, and takes no
 # lock. It knows no index that another transaction has dropped.
 _AS_ALL_SEE_IT = composed(
-    _TABLE + "  INTO message, identity FROM pg_class c WHERE c.oid = published;",
+    _TABLE + "  INTO message, identity, has_children FROM pg_class c WHERE c.oid = published;",
     schema="(pg_identify_object_as_address('2615', c.relnamespace, 0)).object_names[1]",
     index="(pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2]",
     own="NULL",
@@ -174,7 +176,7 @@ _WITH_OWN_CHANGES = composed(
     + """
   FROM pg_class c, pg_namespace n, (SELECT $1, $2, $3) given (published, locked, read_before), $began
  WHERE c.oid = published AND n.oid = c.relnamespace ORDER BY age(c.xmin) LIMIT 1
-$sql$ INTO message, identity USING published, locked, json_build_object($given);
+$sql$ INTO message, identity, has_children USING published, locked, json_build_object($given);
 """,
     schema="n.nspname",
     index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
@@ -225,6 +227,7 @@ BEGIN
   IF pg_partition_root(published) IS NOT NULL THEN
     level := ARRAY[published];
     $partitions
+    partitions := oids;
     partitions_alone := $alone;
   END IF;
   $locked

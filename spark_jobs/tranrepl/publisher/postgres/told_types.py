@@ -18,7 +18,7 @@ class ToldTypes:
     """What a message tells of the types of a table's columns."""
 
     labels: Mapping[int, list[str]]
-    """Of enumerated types, in their order, by the types' oids."""
+    """The labels of enumerated types in their order, by the types' oids."""
     types: Mapping[int, Mapping[str, Any]]
     """Rows of pg_type by their oids. None of them where all of the columns' own types are enumerated."""
     checks: Mapping[int, list[str]]

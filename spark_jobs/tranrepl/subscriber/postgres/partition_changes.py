@@ -20,6 +20,7 @@ from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import create_partition, partition_destination
+from tranrepl.subscriber.postgres.schemas import create_missing_schema
 
 _BELOW = """
 SELECT n.nspname, c.relname
@@ -63,6 +64,7 @@ class PartitionsApply:
         if place is None or parent is None or not self._is_divided(parent, place):
             yield f"{self._where}: partition {table} was not created: the table is partitioned differently here"
         elif self._find(change.path) is None:
+            yield from self._schema_for(table)
             yield self._execute(create_partition(table, parent, place.bound, change.key))
 
     def _rename(self, change: PartitionChange) -> Iterator[str]:
@@ -71,6 +73,7 @@ class PartitionsApply:
         if found is None or found != self._destination(change.table):
             return
         if found.schema != wanted.schema:
+            yield from self._schema_for(wanted)
             move = sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(qualified(found), sql.Identifier(wanted.schema))
             yield self._execute(move)
         if found.table != wanted.table:
@@ -114,6 +117,9 @@ class PartitionsApply:
                 return None
             at = TableName(*row)
         return at
+
+    def _schema_for(self, table: TableName) -> Iterator[str]:
+        yield from (f"{self._where}: {it}" for it in create_missing_schema(self._session, table.schema))
 
     def _is_divided(self, table: TableName, place: PartitionPlace) -> bool:
         return self._session.execute(_DIVIDED, [table.schema, table.table, place.key]).fetchone() == (True,)

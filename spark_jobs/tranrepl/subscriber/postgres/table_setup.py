@@ -16,6 +16,7 @@ from tranrepl.subscriber.postgres.destination import find_destination, has_desti
 from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
 from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS, key_values
+from tranrepl.subscriber.postgres.schemas import create_missing_schema
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
@@ -35,7 +36,7 @@ def create_destination(
     with translated_errors(f"{where}, table {name}"), session.transaction():
         if has_destination(session, where, name):
             return _create_partitions(session, where, article, source)
-        _create_schema(session, name.schema)
+        create_missing_schema(session, name.schema)
         session.execute(_create_table(session, name, article, source))
         # A snapshot may build the indexes of such a table after it is loaded.
         session.execute(
@@ -53,17 +54,10 @@ def create_destination(
 def _create_partitions(session: Session, where: str, article: Article, source: TableDescription) -> list[str]:
     done = []
     for partition, statement in missing_partitions(session, article, source):
-        _create_schema(session, partition.schema)
+        create_missing_schema(session, partition.schema)
         session.execute(statement)
         done.append(f"created partition {partition} of table {article.destination_table} at {where}")
     return done
-
-
-def _create_schema(session: Session, name: str) -> None:
-    """Create a schema that is missing: IF NOT EXISTS asks for CREATE on the database also where the schema is there."""
-    found = session.execute("SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)", [name]).fetchone()
-    if found == (False,):
-        session.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
 
 
 def _create_table(session: Session, name: TableName, article: Article, source: TableDescription) -> sql.Composed:
