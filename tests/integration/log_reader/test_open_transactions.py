@@ -136,6 +136,16 @@ def test_what_a_transaction_did_not_see_stays(site: Site, first: str, second: st
     _alter_unseen_and_compare(site, first, second, IsolationLevel.REPEATABLE_READ)
 
 
+def test_a_column_is_added_of_a_type_that_its_transaction_does_not_see(site: Site) -> None:
+    tag = "CREATE DOMAIN tag AS text"
+    site.at_subscriber(tag)
+    _alter_unseen_and_compare(site, tag, "ALTER TABLE item ADD COLUMN t tag", IsolationLevel.REPEATABLE_READ)
+    site.at_publisher("ALTER TABLE item ADD COLUMN u tag DEFAULT 'u'", "UPDATE item SET t = 't' WHERE id = 7")
+    site.read_log().raise_error()
+    site.deliver().raise_error()
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
 def test_what_a_serializable_transaction_did_not_see_stays(site: Site) -> None:
     _alter_unseen_and_compare(site, _ADDED, "ALTER TABLE item ADD COLUMN size int", IsolationLevel.SERIALIZABLE)
 

@@ -43,7 +43,7 @@ def test_an_added_column_comes_with_the_value_of_rows_that_exist(site: Announcin
         session.execute("ALTER TABLE orders ADD COLUMN at timestamptz DEFAULT '2026-01-02 03:04:05+00'")
     (told,) = site.told()
     assert {key: told[key] for key in ("v", "event", "tag", "schema", "name", "kind", "identity", "defaults_told")} == {
-        "v": 3,
+        "v": 4,
         "event": "ddl_command_end",
         "tag": "ALTER TABLE",
         "schema": "public",
@@ -179,25 +179,38 @@ def test_an_altered_type_is_told_of_all_tables_that_are_made_of_it(
 @pytest.mark.parametrize(
     ("command", "tables"),
     [
-        ("ALTER TABLE root ADD COLUMN more int", {"leaf"}),
-        ("ALTER TABLE branch ALTER note SET NOT NULL", {"leaf"}),
-        ("CREATE UNIQUE INDEX ON root (id)", {"leaf"}),
-        ("ALTER TABLE event ADD COLUMN more int", {"event", "event_1"}),
-        ("ALTER TABLE ancestor ADD COLUMN more int", {"ancestor", "heir"}),
-        ("ALTER TABLE ancestor DROP COLUMN note", {"ancestor", "heir"}),
-        ("ALTER TABLE heir ADD COLUMN more int", {"heir"}),
+        ("ALTER TABLE root ADD COLUMN more int", ["leaf", "near"]),
+        ("ALTER TABLE branch ALTER note SET NOT NULL", ["leaf"]),
+        ("CREATE UNIQUE INDEX ON root (id)", ["leaf", "near"]),
+        ("CREATE TABLE other PARTITION OF root FOR VALUES FROM (500) TO (600)", []),
+        ("ALTER TABLE root RENAME TO trunk", []),
+        ("ALTER TABLE low ALTER note SET NOT NULL", ["high", "low"]),
+        ("ALTER TABLE event ADD COLUMN more int", ["event", "event_1"]),
+        ("ALTER TABLE event_1 ALTER note SET NOT NULL", ["event", "event_1"]),
+        ("ALTER TABLE ancestor ADD COLUMN more int", ["ancestor", "heir", "next_heir"]),
+        ("ALTER TABLE middle ADD COLUMN more int", ["next_heir"]),
+        ("ALTER TABLE heir ADD COLUMN more int", ["heir"]),
     ],
 )
-def test_what_is_done_to_a_table_is_told_of_those_below_it(site: Announcing, command: str, tables: set[str]) -> None:
+def test_what_is_done_to_a_table_is_told_of_those_below_it(site: Announcing, command: str, tables: list[str]) -> None:
     site.execute(
         "CREATE TABLE root (id int, note text) PARTITION BY RANGE (id)",
         "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
         "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
+        "CREATE TABLE near PARTITION OF root FOR VALUES FROM (100) TO (200)",
+        "CREATE TABLE low (id int, note text) PARTITION BY LIST (id)",
+        "CREATE TABLE lowest PARTITION OF low FOR VALUES IN (1)",
+        "CREATE TABLE high (id int, note text) PARTITION BY RANGE (id)",
+        "ALTER TABLE high ATTACH PARTITION low FOR VALUES FROM (0) TO (100)",
         "CREATE TABLE ancestor (id int, note text)",
         "CREATE TABLE heir () INHERITS (ancestor)",
-        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE leaf, ONLY ancestor, heir, event_1",
+        "CREATE TABLE middle () INHERITS (ancestor)",
+        "CREATE TABLE next_heir () INHERITS (middle)",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE leaf, near, low, high, ONLY ancestor, heir, next_heir, event_1",
     )
-    assert set(_tables(site.told_of(command))) == tables
+    with site.user() as session:
+        names = dict(session.execute("SELECT oid::bigint, relname::text FROM pg_class").fetchall())
+    assert sorted(names[it["oid"]] for it in site.told_of(command)) == tables
     assert site.warnings() == []
 
 

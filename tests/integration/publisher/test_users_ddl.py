@@ -172,7 +172,51 @@ def test_no_command_waits_for_a_lock_that_it_would_not_take(site: Announcing) ->
         ("ALTER DOMAIN", False),
         ("ALTER TABLE", False),
     ]
-    assert [(it["tag"], it["defaults_told"]) for it in told if it["name"] == "heir"][-1] == ("ALTER TABLE", False)
+    assert {it["tag"] for it in told if it["name"] == "heir"} == {"ALTER SCHEMA"}
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    ("made", "others", "own"),
+    [
+        ((), "CREATE DOMAIN tag AS text", "ALTER TABLE event ADD COLUMN t tag"),
+        ((), "CREATE DOMAIN tag AS text", "ALTER TABLE orders ADD COLUMN t tag"),
+        (
+            ("CREATE TABLE a (id int)", "CREATE TABLE b (id int) INHERITS (a)"),
+            "ALTER TABLE b NO INHERIT a",
+            "ALTER TABLE a INHERIT b",
+        ),
+        (
+            (
+                "CREATE TABLE a (id int) PARTITION BY RANGE (id)",
+                "CREATE TABLE b PARTITION OF a FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (id)",
+                f"ALTER PUBLICATION {PUBLICATION} ADD TABLE a, b",
+            ),
+            "ALTER TABLE a DETACH PARTITION b",
+            "ALTER TABLE b ATTACH PARTITION a FOR VALUES FROM (0) TO (9)",
+        ),
+        (("CREATE ROLE x",), "GRANT USAGE ON SCHEMA public TO x", "ALTER TABLE orders ALTER code DROP DEFAULT"),
+    ],
+    ids=["only type is unseen", "one type is unseen", "circle of heirs", "circle of partitions", "schema seen twice"],
+)
+def test_a_command_ends_whatever_its_transaction_sees_of_others(
+    site: Announcing, made: tuple[str, ...], others: str, own: str
+) -> None:
+    site.set_up()
+    site.execute(*made)
+    site.told()
+    with site.user() as session:
+        session.execute("SET statement_timeout = '20s'")
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1")
+        site.execute(others)
+        if "GRANT" in others:
+            session.execute("REVOKE USAGE ON SCHEMA public FROM x; GRANT CREATE ON SCHEMA public TO x")
+        session.execute(own.encode())
+        session.execute("COMMIT")
+        if made and "ROLE" in made[0]:
+            session.execute("DROP OWNED BY x; DROP ROLE x")
+    assert [it for it in site.told() if "failed" in it] == []
     assert site.warnings() == []
 
 

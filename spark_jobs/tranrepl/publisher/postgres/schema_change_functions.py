@@ -7,7 +7,7 @@ read of relations alone that their transaction has locked, since reading them lo
 
 from __future__ import annotations
 
-from tranrepl.publisher.postgres.table_description import DECLARED, LOCKED, composed, describe
+from tranrepl.publisher.postgres.table_description import DECLARED, LEVELS, LOCKED, composed, describe
 from tranrepl.publisher.postgres.user_types import ALTERED_TYPES
 
 SCHEMA = "tranrepl"
@@ -78,7 +78,7 @@ IF part_dropped THEN
     touched := array_cat(touched, ARRAY(
       SELECT c.oid FROM pg_class c
        WHERE c.relname = parts_of[2]
-         AND c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = parts_of[1])));
+         AND c.relnamespace = ANY (ARRAY(SELECT n.oid FROM pg_namespace n WHERE n.nspname = parts_of[1]))));
   END LOOP;
 END IF;
 IF index_dropped OR 'table' = ANY (dropped) THEN
@@ -101,7 +101,8 @@ END IF;
 )
 
 # Most commands name tables and indexes alone; the indexes that CREATE TABLE makes are of its own table. A composite
-# type is named as its relation. Any other changes nothing but itself, and so it does not matter what is locked.
+# type is named as its relation, and what is done to it may be done to tables of that type. A command that names another
+# type alters no table, and has locked none for that.
 _COMMANDED = composed(
     """
 FOR class, it, kind IN SELECT d.classid, d.objid, d.object_type FROM pg_event_trigger_ddl_commands() d LOOP
@@ -172,22 +173,25 @@ _PAD = "PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');"
 _ALONE = "drops_partitions OR tg_event = 'ddl_command_end' AND published <> ALL (touched)"
 
 # CREATE TABLE and ALTER TABLE have locked what they name, and what they drop parts of: no need to ask, unless an index
-# is named in its table's place, or a table became a partition, which is not named, or is below what is named.
+# is named in its table's place, or a table became a partition, which is not named. Of the tables below, the command has
+# altered none that it has not locked.
 _LOCKED = composed(
     """
 IF altered IS NULL AND tg_tag <> 'CREATE TABLE' AND (
-   defined_anew IS NOT NULL
-   OR partitions_alone IS NOT TRUE
-      AND (tg_tag <> 'ALTER TABLE' OR has_indexes OR named IS NULL OR published <> ALL (touched))) THEN
+   above IS NOT NULL OR defined_anew IS NOT NULL
+   OR partitions_alone IS NOT TRUE AND (tg_tag <> 'ALTER TABLE' OR has_indexes OR published <> ALL (touched))) THEN
   $locked
 END IF;
 locked := coalesce(locked, touched);
+IF above IS NOT NULL THEN
+  CONTINUE WHEN published <> ALL (locked) OR published = ANY (above);
+END IF;
 """,
     locked=LOCKED,
 )
 
-# What a command does to a table, it does to those below it: to partitions, and to those that inherit from it. Of a
-# published table's partitions it is known what they are.
+# What a command does to a table, it may do to those below it: to partitions, and to those that inherit from it. At
+# REPEATABLE READ a table may be seen below one that is below it.
 _EVENT_BODY = composed(
     """
 DECLARE
@@ -196,7 +200,7 @@ DECLARE
   kind text;
   touched oid[];
   named oid[];
-  all_below boolean;
+  above oid[];
   has_indexes boolean;
   altered_types oid[];
   found_types oid[];
@@ -223,14 +227,17 @@ BEGIN
       FOR published IN $published LOOP
         $describe
       END LOOP;
-      EXIT WHEN tg_event <> 'ddl_command_end' OR told AND has_children IS NOT TRUE OR all_below;
-      all_below := named IS NOT NULL AND partitions IS NOT NULL;
-      IF all_below THEN
-        touched := partitions;
-      ELSE
-        SELECT array_agg(h.inhrelid) INTO touched FROM pg_inherits h WHERE h.inhparent = ANY (touched);
-        EXIT WHEN touched IS NULL;
+      EXIT WHEN above IS NOT NULL OR tg_event <> 'ddl_command_end' OR NOT has_children;
+      IF tables_below IS NULL THEN
+        FOR depth IN 1 .. $levels LOOP
+          SELECT array_agg(h.inhrelid) INTO touched FROM pg_inherits h WHERE h.inhparent = ANY (touched);
+          EXIT WHEN touched IS NULL;
+          tables_below := array_cat(tables_below, touched);
+        END LOOP;
+        EXIT WHEN tables_below IS NULL;
       END IF;
+      touched := tables_below;
+      above := named;
       named := NULL;
     END LOOP;
   EXCEPTION WHEN OTHERS THEN
@@ -249,6 +256,7 @@ END
     declared=DECLARED,
     describe=describe("tg_event", "tg_tag", alone=_ALONE, locked=_LOCKED, then=_IDENTIFY),
     dropped=_DROPPED,
+    levels=LEVELS,
     pad=_PAD,
     published=composed(_PUBLISHED, named="named"),
 )

@@ -15,7 +15,6 @@ from tranrepl.model.names import TableName
 from tranrepl.model.partition_rows import DefinedPartition, TableDivision
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import (
-    FIRST_OWN_TYPE,
     DefinedColumn,
     DefinedType,
     Generation,
@@ -40,7 +39,7 @@ from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 from tranrepl.publisher.postgres.written_values import only_element, unquoted
 
 PREFIX = b"tranrepl.schema\0"
-_VERSIONS = (1, 2, 3)
+_VERSIONS = (1, 2, 3, 4)
 _EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
@@ -217,7 +216,7 @@ def _told_column(told: Mapping[str, Any], kept: Mapping[str, str], types: ToldTy
     column = dict(told, oid=int(told["oid"]), missing=only_element(value), has_missing=value is not None)
     if "attcollation" in told:
         number, collation = column["oid"], int(column.pop("attcollation"))
-        usual = types.collation_of(number) if number >= FIRST_OWN_TYPE else _COLLATIONS.get(number, _DEFAULT_COLLATION)
+        usual = types.collation_of(number, _COLLATIONS.get(number, _DEFAULT_COLLATION))
         column["collation"] = collation if collation not in (0, usual) else None
         column["types"] = types.of_column(number, told["type"])
     return column
@@ -296,9 +295,10 @@ def _column(told: Mapping[str, Any]) -> DefinedColumn:
 
 
 def _types(told: Mapping[str, Any]) -> tuple[DefinedType, ...] | None:
-    """Return a column's own types; as functions of an earlier version tell them where they are those."""
+    """Return a column's own types; as functions of an earlier version tell them where they are those. None where they
+    are not told."""
     if "types" in told:
-        return tuple(_type(it) for it in told["types"])
+        return None if told["types"] is None else tuple(_type(it) for it in told["types"])
     return types_by_labels(told["oid"], told["type"], told["labels"])
 
 

@@ -24,8 +24,15 @@ DECLARED = """
   rewrite jsonb;
   told boolean;
   has_children boolean;
-  partitions oid[];"""
-"""The variables that all parts use. Each value that is given here costs a plan."""
+  tables_below oid[];"""
+"""The variables that functions share with the parts. Each value that is given here costs a plan.
+
+What describes a table sets `told`, and of that table `has_children` and, where it is partitioned, `tables_below`.
+"""
+
+LEVELS = "100"
+"""How many levels of partitions or of tables that inherit are followed: a circle of them has no end. It is seen at
+REPEATABLE READ where another transaction has turned two tables round."""
 
 LOCKED = """
 SELECT coalesce(array_agg(l.relation), '{}'),
@@ -39,7 +46,7 @@ SELECT coalesce(array_agg(l.relation), '{}'),
 # Many partitions are told in few arrays: an object for each costs more, and planning a join more than two queries.
 # `xmin` tells one attachment from the next.
 _PARTITIONS = """
-LOOP
+FOR depth IN 1 .. $levels LOOP
   SELECT array_agg(h.inhrelid), array_cat(children, array_agg(h.inhrelid)),
          array_cat(parents, array_agg(h.inhparent)), array_cat(attached, array_agg(h.xmin)),
          array_cat(defined_anew, array_agg(h.inhrelid) FILTER (WHERE age(h.xmin) < '1'))
@@ -97,7 +104,7 @@ SELECT json_agg(json_build_object(
       END,
       'has_missing', a.atthasmissing, 'missing', a.attmissingval::text))
        FILTER (WHERE a.attnum > '0' AND NOT a.attisdropped),
-       array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '16384'),
+       array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '12000'),
        max(a.attnum) FILTER (WHERE age(a.xmin) < '1') = max(a.attnum)
   INTO columns, own_types, may_be_added
   FROM pg_attribute a
@@ -117,7 +124,7 @@ EXECUTE $sql$
       'has_missing', a.atthasmissing, 'missing', a.attmissingval::text,
       'dropped', a.attisdropped, 'age', age(a.xmin), 'default_age', age(d.xmin)))
          FILTER (WHERE a.attnum > '0'),
-         array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '16384')
+         array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '12000')
     FROM pg_attribute a
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
    WHERE a.attrelid = $2
@@ -142,12 +149,12 @@ _BEGAN = """(
     SELECT CASE WHEN pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
       FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) x (xmax)) s (began)"""
 
-_OF_THE_EVENT = f"""'v', 3, 'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen,
+_OF_THE_EVENT = f"""'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen,
   {_TOLD_ARRAYS}, 'definitions', definitions"""
 _READ_BEFORE = f"{_OF_THE_EVENT}, 'rewrite', rewrite, 'columns', columns, {_TOLD_TYPES}, 'kept_values', kept_values"
 _TABLE = """
 SELECT json_build_object(
-  $read_before, 'oid', c.oid, 'schema', $schema,
+  'v', 4, $read_before, 'oid', c.oid, 'schema', $schema,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked), 'own', $own,
   'key', CASE WHEN c.relkind = 'p' AND c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,
@@ -188,7 +195,7 @@ $sql$ INTO message, identity, has_children USING published, locked, json_build_o
 )
 
 # A partitioned table of which nothing else was changed is told without all else.
-_PARTITIONS_ALONE = f"message := json_build_object({_OF_THE_EVENT}, 'oid', published)::text;"
+_PARTITIONS_ALONE = f"message := json_build_object('v', 4, {_OF_THE_EVENT}, 'oid', published)::text;"
 
 # Each query may see more than the one before it. What is told to be seen is what all of them have seen. Variables of a
 # block are empty whenever it begins, which costs nothing.
@@ -227,7 +234,7 @@ BEGIN
   IF pg_partition_root(published) IS NOT NULL THEN
     level := ARRAY[published];
     $partitions
-    partitions := oids;
+    tables_below := oids;
     partitions_alone := $alone;
   END IF;
   $locked
@@ -255,11 +262,11 @@ BEGIN
       $with_own_changes
     END IF;
   END IF;
-  told := pg_logical_emit_message(true, 'tranrepl.schema', message) IS NOT NULL;
+  told := pg_logical_emit_message(true, 'tranrepl.schema', message) IS NOT NULL OR told;
   $then
 END;
 """,
-    partitions=_PARTITIONS,
+    partitions=composed(_PARTITIONS, levels=LEVELS),
     partitions_alone=_PARTITIONS_ALONE,
     definitions=_DEFINITIONS,
     plain_columns=_PLAIN_COLUMNS,

@@ -28,19 +28,23 @@ class ToldTypes:
     subtypes: Mapping[int, int]
     """What ranges and multiranges are of, by their oids."""
 
-    def collation_of(self, oid: int) -> int:
-        """Return the collation that columns of one's own type have unless they name one."""
-        return int(self.types[oid]["typcollation"]) if oid in self.types else 0
+    def collation_of(self, oid: int, usual: int) -> int:
+        """Return the collation of a type whose columns name none: `usual` where the type is not told."""
+        return int(self.types[oid]["typcollation"]) if oid in self.types else usual
 
-    def of_column(self, oid: int, name: str) -> list[dict[str, Any]]:
-        """Return what a column's type is made of, by the types' oids: itself too, and none of PostgreSQL's own."""
+    def of_column(self, oid: int, name: str) -> list[dict[str, Any]] | None:
+        """Return what a column's type is made of, by the types' oids: itself too, and none of PostgreSQL's own. None
+        where it is not told, as of a type that a transaction at REPEATABLE READ does not see."""
         if oid < FIRST_OWN_TYPE:
             return []
-        if not self.types:
+        if not self.types and oid in self.labels:
             return [{"oid": oid, "name": name, "labels": self.labels[oid], "form": ENUMERATED_FORM}]
         made_of, found = {oid}, [oid]
         while found:
-            found = [it for it in self._parts(found.pop()) if it >= FIRST_OWN_TYPE and it not in made_of] + found
+            at = found.pop()
+            if at not in self.types:
+                return None
+            found += [it for it in self._parts(at) if it >= FIRST_OWN_TYPE and it not in made_of]
             made_of.update(found)
         return [self._as_described(it) for it in sorted(made_of)]
 
@@ -70,7 +74,7 @@ class ToldTypes:
 
 
 def read_types(told: dict[str, Any]) -> ToldTypes:
-    """Take what is told of types out of a message."""
+    """Return what is told of types, and remove it from the message."""
     checks: dict[int, list[str]] = defaultdict(list)
     for oid, check in told.pop("checks", None) or ():
         checks[int(oid)].append(check)
@@ -86,4 +90,4 @@ def _labels(told: Iterable[tuple[str, float, str]]) -> Mapping[int, list[str]]:
     labels: dict[int, list[str]] = defaultdict(list)
     for oid, _, label in sorted(told, key=itemgetter(1)):
         labels[int(oid)].append(label)
-    return labels
+    return dict(labels)

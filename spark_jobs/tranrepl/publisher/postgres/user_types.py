@@ -47,11 +47,11 @@ ALTERED_TYPES = """
           FROM pg_depend p WHERE p.refclassid = '1247' AND p.refobjid = ANY (found_types);
       END LOOP;
 """
-"""PL/pgSQL that adds the relations that are made of altered types, `found_types` and those of `made_of_them`, to
-`touched`.
+"""PL/pgSQL that adds what is made of altered types to `touched`.
 
-A column, a domain, a list and a range depend on what they are made of, and a composite type is a relation's, which
-depends on the type again. 1247 is pg_type, and 1259 pg_class.
+The types are `found_types`, or composite ones by their relations: `made_of_them` is these at first, and then what each
+round finds. Columns, domains, lists and ranges depend on their types; a composite type has a relation, whose columns
+depend on theirs, and which depends on its type itself. 1247 is pg_type, and 1259 pg_class.
 """
 
 USER_TYPES = """
@@ -63,10 +63,10 @@ USER_TYPES = """
     EXIT WHEN all_told;
     level := own_types;
     LOOP
-      SELECT array_cat(made_of, array_agg(json_build_object(
+      SELECT coalesce(array_cat(made_of, array_agg(json_build_object(
                'oid', t.oid, 'name', format_type(t.oid, NULL), 'kind', t.typtype, 'base', t.typbasetype,
                'mod', t.typtypmod, 'notnull', t.typnotnull, 'element', t.typelem, 'relation', t.typrelid,
-               'typcollation', t.typcollation))),
+               'typcollation', t.typcollation))), '{}'),
              array_cat(array_agg(t.typelem) FILTER (WHERE t.typelem >= '16384'),
                        array_agg(t.typbasetype) FILTER (WHERE t.typbasetype >= '16384')),
              array_agg(t.typrelid) FILTER (WHERE t.typtype = 'c'),
@@ -98,4 +98,7 @@ USER_TYPES = """
     END LOOP;
   END LOOP;
 """
-"""PL/pgSQL that reads what types `own_types` are made of; where all of them are enumerated, their labels alone."""
+"""PL/pgSQL that reads what types `own_types` are made of; where all of them are enumerated, their labels alone.
+
+It ends also where none of them is there any more: at REPEATABLE READ a column is seen as it was.
+"""
