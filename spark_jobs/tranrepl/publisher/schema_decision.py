@@ -141,7 +141,7 @@ def _refuse_altered_type(
 ) -> None:
     """Raise SchemaStop where values of a published column may be written otherwise than before, or others be refused,
     though its type is the same: what it is made of was altered."""
-    seen = announced.tag not in TYPE_TAGS or before.columns != now.columns
+    seen = announced.tag not in TYPE_TAGS or before.columns != _with_types_of(before, now)
     columns = [(before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)) for it in article.columns]
     altered = [
         new.name
@@ -155,6 +155,12 @@ def _refuse_altered_type(
             f"the type of column {', '.join(altered)}, or one that it is made of, was altered",
             "alter the type at the Subscribers too",
         )
+
+
+def _with_types_of(before: TableDefinition, now: TableDefinition) -> tuple[DefinedColumn, ...]:
+    """Return the columns of now, without types that were not known before: that they are known is no change."""
+    unknown = {it.ordinal for it in before.columns if it.types is None}
+    return tuple(it.model_copy(update={"types": None}) if it.ordinal in unknown else it for it in now.columns)
 
 
 def _is_altered_inside(old: DefinedColumn, new: DefinedColumn, *, seen: bool) -> bool:

@@ -11,6 +11,7 @@ from psycopg import IsolationLevel
 from conftest import DatabasesFactory
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.errors import ConfigurationError
 
 _MOOD = "CREATE TYPE mood AS ENUM ('sad', 'glad')"
 _ROWS = "SELECT * FROM item ORDER BY id"
@@ -144,6 +145,15 @@ def test_a_column_is_added_of_a_type_that_its_transaction_does_not_see(site: Sit
     site.read_log().raise_error()
     site.deliver().raise_error()
     assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+def test_a_type_that_is_altered_after_it_was_not_seen_stops_its_article(site: Site) -> None:
+    tag = "CREATE DOMAIN tag AS text"
+    site.at_subscriber(tag)
+    _alter_unseen_and_compare(site, tag, "ALTER TABLE item ADD COLUMN t tag", IsolationLevel.REPEATABLE_READ)
+    site.at_publisher("ALTER DOMAIN tag ADD CHECK (VALUE <> 'x')", "UPDATE item SET t = 'y'")
+    with pytest.raises(ConfigurationError, match="the type of column t, or one that it is made of, was altered"):
+        site.read_log().raise_error()
 
 
 def test_what_a_serializable_transaction_did_not_see_stays(site: Site) -> None:

@@ -116,6 +116,40 @@ def test_a_table_is_told_as_setup_describes_it(site: Announcing, own: tuple[str,
     assert announced.definition == described
 
 
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    ("others", "own"),
+    [
+        ("ALTER TABLE item ALTER note SET STATISTICS 8", "ALTER TABLE item ALTER note TYPE varchar(30)"),
+        ("ALTER TABLE item ALTER note SET DEFAULT 'a'", "ALTER TABLE item ALTER note SET DEFAULT 'b'"),
+        ("ALTER TABLE item SET (fillfactor = 90)", "ALTER TABLE item REPLICA IDENTITY FULL"),
+    ],
+)
+def test_what_two_have_altered_is_told_as_the_last_one_left_it(site: Announcing, others: str, own: str) -> None:
+    # The catalogues get pages with room for what is altered twice.
+    spare = [f"spare_{n}" for n in range(40)]
+    site.drop_log()
+    site.execute(*(f"CREATE TABLE {it} (a int, b int, c int, d int)" for it in spare))
+    site.execute("DROP TABLE " + ", ".join(spare), "VACUUM pg_attribute", "VACUUM pg_class")
+    site.keep_log()
+    table = "CREATE TABLE item (id int PRIMARY KEY, note varchar(20))"
+    site.execute(table, f"ALTER PUBLICATION {PUBLICATION} ADD TABLE item")
+    with site.user() as session:
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1")
+        site.execute(others)
+        site.told()
+        session.execute(own.encode())
+        session.execute("COMMIT")
+    (announced,) = [it for message in site.messages() for it in read_announcements(message, PUBLICATION, _HERE)]
+    assert isinstance(announced, TableAnnouncement)
+    assert announced.own is not None
+    assert announced.own.columns or announced.own.table
+    with connect(site.connection, "test") as session:
+        session.execute("SET search_path = pg_catalog")
+        (described,) = read_definitions(session, [announced.object_id], _HERE).values()
+    assert announced.definition == described
+
+
 def test_a_rewrite_is_told_with_its_reason_before_the_table(site: Announcing) -> None:
     site.execute("INSERT INTO orders VALUES (1, 'x', 'ok', 1, 1)")
     told = site.told_of("ALTER TABLE orders ADD COLUMN chance float8 DEFAULT random()")
@@ -183,7 +217,7 @@ def test_an_altered_type_is_told_of_all_tables_that_are_made_of_it(
         ("ALTER TABLE branch ALTER note SET NOT NULL", ["leaf"]),
         ("CREATE UNIQUE INDEX ON root (id)", ["leaf", "near"]),
         ("CREATE TABLE other PARTITION OF root FOR VALUES FROM (500) TO (600)", []),
-        ("ALTER TABLE root RENAME TO trunk", []),
+        ("BEGIN; SELECT FROM root; ALTER TABLE root RENAME TO trunk; COMMIT", []),
         ("ALTER TABLE low ALTER note SET NOT NULL", ["high", "low"]),
         ("ALTER TABLE event ADD COLUMN more int", ["event", "event_1"]),
         ("ALTER TABLE event_1 ALTER note SET NOT NULL", ["event", "event_1"]),
@@ -212,6 +246,33 @@ def test_what_is_done_to_a_table_is_told_of_those_below_it(site: Announcing, com
         names = dict(session.execute("SELECT oid::bigint, relname::text FROM pg_class").fetchall())
     assert sorted(names[it["oid"]] for it in site.told_of(command)) == tables
     assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_an_altered_type_is_told_of_what_is_below_the_tables_of_that_type(site: Announcing) -> None:
+    site.execute(
+        "CREATE TYPE form AS (id int, note text)",
+        "CREATE TABLE divided OF form PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF divided FOR VALUES FROM (0) TO (100)",
+        "CREATE TABLE plain OF form",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE part, plain, divided",
+    )
+    told = site.told_of("ALTER TYPE form ADD ATTRIBUTE more int CASCADE")
+    assert {it["name"] for it in told if "columns" in it} == {"divided", "part", "plain"}
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_an_index_that_becomes_valid_with_its_last_partition_is_told(site: Announcing) -> None:
+    site.execute(
+        "CREATE TABLE root (id int NOT NULL) PARTITION BY RANGE (id)",
+        "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE root",
+        *(f"CREATE UNIQUE INDEX {it}_id ON ONLY {it} (id)" for it in ("root", "branch", "leaf")),
+        "ALTER INDEX root_id ATTACH PARTITION branch_id",
+    )
+    (told,) = site.told_of("ALTER INDEX branch_id ATTACH PARTITION leaf_id")
+    assert [it["name"] for it in told["unique"]] == ["root_id"]
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
@@ -318,6 +379,8 @@ def test_a_new_partition_gets_the_identity_of_its_root(site: Announcing) -> None
         "CREATE TABLE event_4 (note text, at date NOT NULL, id int NOT NULL) PARTITION BY LIST (id)",
         "CREATE TABLE event_4_1 PARTITION OF event_4 FOR VALUES IN (1)",
         "ALTER TABLE event ATTACH PARTITION event_4 FOR VALUES FROM ('2026-04-01') TO ('2026-05-01')",
+        "CREATE SCHEMA more CREATE TABLE event_5 PARTITION OF public.event "
+        "FOR VALUES FROM ('2026-05-01') TO ('2026-06-01')",
     )
     identities = (
         "SELECT relname::text, relreplident::text FROM pg_class WHERE relname ~ '^event_[0-9_]+$' AND relkind = 'r'"
@@ -327,6 +390,7 @@ def test_a_new_partition_gets_the_identity_of_its_root(site: Announcing) -> None
         "event_2": "f",
         "event_3": "f",
         "event_4_1": "f",
+        "event_5": "f",
     }
     assert site.warnings() == []
 

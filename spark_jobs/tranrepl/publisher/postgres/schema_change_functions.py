@@ -141,7 +141,7 @@ END IF;
 # A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it. The
 # command that sets the identity is announced in its turn.
 _IDENTIFY = """
-IF oids IS NOT NULL AND tg_event = 'ddl_command_end' AND tg_tag IN ('ALTER TABLE', 'CREATE TABLE') THEN
+IF oids IS NOT NULL AND tg_event = 'ddl_command_end' AND tg_tag IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE SCHEMA') THEN
   IF partitions_alone THEN
     SELECT c.relreplident INTO identity FROM pg_class c WHERE c.oid = published;
   END IF;
@@ -169,8 +169,9 @@ END IF;
 # directly, and this one stands between them.
 _PAD = "PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');"
 
-# A command that does not name the table itself can change nothing of it but its partitions.
-_ALONE = "drops_partitions OR tg_event = 'ddl_command_end' AND published <> ALL (touched)"
+# A command that does not name the table itself can change nothing of it but its partitions, and make an index valid
+# whose last partition's is attached.
+_ALONE = "drops_partitions OR tg_event = 'ddl_command_end' AND tg_tag <> 'ALTER INDEX' AND published <> ALL (touched)"
 
 # CREATE TABLE and ALTER TABLE have locked what they name, and what they drop parts of: no need to ask, unless an index
 # is named in its table's place, or a table became a partition, which is not named. Of the tables below, the command has
@@ -184,7 +185,7 @@ IF altered IS NULL AND tg_tag <> 'CREATE TABLE' AND (
 END IF;
 locked := coalesce(locked, touched);
 IF above IS NOT NULL THEN
-  CONTINUE WHEN published <> ALL (locked) OR published = ANY (above);
+  CONTINUE WHEN published <> ALL (altered) OR published = ANY (above);
 END IF;
 """,
     locked=LOCKED,
@@ -227,7 +228,7 @@ BEGIN
       FOR published IN $published LOOP
         $describe
       END LOOP;
-      EXIT WHEN above IS NOT NULL OR tg_event <> 'ddl_command_end' OR NOT has_children;
+      EXIT WHEN above IS NOT NULL OR NOT has_children OR tg_event <> 'ddl_command_end' OR tg_tag = 'CREATE TABLE';
       IF tables_below IS NULL THEN
         FOR depth IN 1 .. $levels LOOP
           SELECT array_agg(h.inhrelid) INTO touched FROM pg_inherits h WHERE h.inhparent = ANY (touched);

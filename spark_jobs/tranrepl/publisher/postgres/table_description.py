@@ -27,7 +27,8 @@ DECLARED = """
   tables_below oid[];"""
 """The variables that functions share with the parts. Each value that is given here costs a plan.
 
-What describes a table sets `told`, and of that table `has_children` and, where it is partitioned, `tables_below`.
+What describes tables sets `told`, `has_children` where any of them may have tables below it, and `tables_below`, the
+partitions of all of them.
 """
 
 LEVELS = "100"
@@ -37,7 +38,7 @@ REPEATABLE READ where another transaction has turned two tables round."""
 LOCKED = """
 SELECT coalesce(array_agg(l.relation), '{}'),
        coalesce(array_agg(l.relation)
-                  FILTER (WHERE l.mode IN ('AccessExclusiveLock', 'ShareUpdateExclusiveLock')), '{}')
+                  FILTER (WHERE l.mode <> ALL ('{AccessShareLock,RowShareLock,RowExclusiveLock}')), '{}')
   INTO locked, altered
   FROM pg_lock_status() l
  WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted AND l.database <> '0';
@@ -111,9 +112,23 @@ SELECT json_agg(json_build_object(
  WHERE a.attrelid = published;
 """
 
-# What few transactions need is text until then: PL/pgSQL reads all else before it runs anything. At REPEATABLE READ a
-# row is seen twice that another transaction has altered meanwhile, and then this one: as it was, and as this
-# transaction left it, which is the younger one.
+# At REPEATABLE READ a row is seen twice that another transaction has altered meanwhile, and then this one: as it was,
+# and as this transaction left it, which is the younger one. Where both are on one page, an index leads to the older one
+# alone: so all rows of that page are looked at. That another one has altered it is seen by its `xmax`.
+_BY_INDEX = "$row.$key = $oid"
+_ON_PAGES = """$row.ctid = ANY (ARRAY(
+     SELECT concat('(', pages.number, ',', place, ')')::tid
+       FROM (SELECT DISTINCT (x.ctid::text::point)[0]::bigint FROM $catalogue x WHERE x.$key = $oid) pages (number),
+            generate_series(1, current_setting('block_size')::int / 28) place))
+   AND $row.$key::bigint = $oid::bigint"""
+
+
+def _rows(found: str, catalogue: str, row: str, key: str, oid: str) -> str:
+    """Return the condition for the rows of a catalogue that have this oid as their key."""
+    return composed(found, catalogue=catalogue, row=row, key=key, oid=oid)
+
+
+# What few transactions need is text until then: PL/pgSQL reads all else before it runs anything.
 _COLUMNS = """
 EXECUTE $sql$
   SELECT json_agg(json_build_object(
@@ -124,12 +139,27 @@ EXECUTE $sql$
       'has_missing', a.atthasmissing, 'missing', a.attmissingval::text,
       'dropped', a.attisdropped, 'age', age(a.xmin), 'default_age', age(d.xmin)))
          FILTER (WHERE a.attnum > '0'),
-         array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '12000')
+         array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '12000'),
+         bool_or(a.xmax <> '0')
     FROM pg_attribute a
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-   WHERE a.attrelid = $2
-$sql$ INTO columns, own_types USING locked, published;
+   WHERE $rows
+$sql$ INTO columns, own_types, altered_twice USING locked, published;
 """
+_COLUMNS_AS_SEEN = composed(
+    """
+$by_index
+IF NOT altered_twice THEN
+  SELECT c.xmax <> '0' INTO altered_twice FROM pg_class c WHERE c.oid = published;
+END IF;
+IF altered_twice THEN
+  $on_pages
+  altered_twice := true;
+END IF;
+""",
+    by_index=composed(_COLUMNS, rows=_rows(_BY_INDEX, "pg_attribute", "a", "attrelid", "$2")),
+    on_pages=composed(_COLUMNS, rows=_rows(_ON_PAGES, "pg_attribute", "a", "attrelid", "$2")),
+)
 
 # Whether a row of the catalogue is of its transaction's own making, where that sees no other's that began later: it has
 # the lower half of the transaction's number.
@@ -143,7 +173,7 @@ def _own(row: str) -> str:
 # What is its transaction's own is told where that may not see what others have committed since it began; 0 stands for
 # the table.
 _OWN_CHANGES = """CASE WHEN s.began IS NOT NULL THEN to_json(ARRAY(
-    SELECT o.attnum FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND $own_column
+    SELECT o.attnum FROM pg_attribute o WHERE o.attnum > 0 AND $own_column AND $rows
     UNION ALL SELECT 0 WHERE $own_table)) END"""
 _BEGAN = """(
     SELECT CASE WHEN pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
@@ -163,7 +193,7 @@ SELECT json_build_object(
       'oid', i.indexrelid, 'name', $index, 'primary', i.indisprimary, 'identity', i.indisreplident,
       'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey))
         FILTER (WHERE i.indisunique AND i.indisvalid)
-      FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident, c.relhassubclass
+      FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident, $has_children
 """
 
 # What sees all that is committed needs no other catalogue for names: this function looks in no table, and takes no
@@ -174,25 +204,38 @@ _AS_ALL_SEE_IT = composed(
     index="(pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2]",
     own="NULL",
     own_index="NULL",
+    has_children="c.relhassubclass OR has_children IS TRUE",
     read_before=_READ_BEFORE,
 )
-# Each value that is given to such a text costs a plan.
-_WITH_OWN_CHANGES = composed(
-    "EXECUTE $sql$"
-    + _TABLE
-    + """
+
+
+def _with_own_changes(found: str) -> str:
+    """Return what composes the message of a transaction that may not see what others have committed."""
+    # Each value that is given to such a text costs a plan.
+    return composed(
+        "EXECUTE $sql$"
+        + _TABLE
+        + """
   FROM pg_class c, pg_namespace n, (SELECT $1, $2, $3) given (published, locked, read_before), $began
- WHERE c.oid = published AND n.oid = c.relnamespace ORDER BY age(c.xmin) LIMIT 1
+ WHERE $rows AND n.oid = c.relnamespace ORDER BY age(c.xmin) LIMIT 1
 $sql$ INTO message, identity, has_children USING published, locked, json_build_object($given);
 """,
-    schema="n.nspname",
-    index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
-    own=composed(_OWN_CHANGES, own_column=_own("o"), own_table=_own("c")),
-    own_index=_own("i"),
-    began=_BEGAN,
-    given=_READ_BEFORE,
-    read_before="'read_before', read_before",
-)
+        schema="n.nspname",
+        index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
+        own=composed(
+            _OWN_CHANGES,
+            own_column=_own("o"),
+            own_table=_own("c"),
+            rows=_rows(found, "pg_attribute", "o", "attrelid", "$1"),
+        ),
+        rows=_rows(found, "pg_class", "c", "oid", "$1"),
+        own_index=_own("i"),
+        has_children="true",
+        began=_BEGAN,
+        given=_READ_BEFORE,
+        read_before="'read_before', read_before",
+    )
+
 
 # A partitioned table of which nothing else was changed is told without all else.
 _PARTITIONS_ALONE = f"message := json_build_object('v', 4, {_OF_THE_EVENT}, 'oid', published)::text;"
@@ -217,6 +260,7 @@ DECLARE
   partitions_alone boolean;
   columns json;
   own_types oid[];
+  altered_twice boolean;
   all_told boolean;
   labels json;
   relations oid[];
@@ -234,7 +278,7 @@ BEGIN
   IF pg_partition_root(published) IS NOT NULL THEN
     level := ARRAY[published];
     $partitions
-    tables_below := oids;
+    tables_below := array_cat(tables_below, oids);
     partitions_alone := $alone;
   END IF;
   $locked
@@ -248,7 +292,7 @@ BEGIN
     IF sees_all THEN
       $plain_columns
     ELSE
-      $columns
+      $columns_as_seen
     END IF;
     IF own_types IS NOT NULL THEN
       $user_types
@@ -258,6 +302,8 @@ BEGIN
     END IF;
     IF sees_all THEN
       $as_all_see_it
+    ELSIF altered_twice THEN
+      $with_changes_on_pages
     ELSE
       $with_own_changes
     END IF;
@@ -271,10 +317,11 @@ END;
     definitions=_DEFINITIONS,
     plain_columns=_PLAIN_COLUMNS,
     user_types=USER_TYPES,
-    columns=_COLUMNS,
+    columns_as_seen=_COLUMNS_AS_SEEN,
     kept_values=_KEPT_VALUES,
     as_all_see_it=_AS_ALL_SEE_IT,
-    with_own_changes=_WITH_OWN_CHANGES,
+    with_own_changes=_with_own_changes(_BY_INDEX),
+    with_changes_on_pages=_with_own_changes(_ON_PAGES),
 )
 
 
