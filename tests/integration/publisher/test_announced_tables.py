@@ -1,0 +1,218 @@
+"""Published tables are announced as setup describes them, also those that a command does not name."""
+
+from __future__ import annotations
+
+import pytest
+
+from conftest import DatabaseFactory
+from support.announced import PUBLICATION, Announcing, Told
+from tranrepl.model.position import FIRST_POSITION
+from tranrepl.postgres.session import connect
+from tranrepl.publisher.announcements import TableAnnouncement
+from tranrepl.publisher.postgres.schema_messages import read_announcements, read_definitions
+
+_SERVERS = ["postgres", "debian_postgres"]
+_HERE = FIRST_POSITION
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Announcing:
+    site = Announcing(database("publisher", request.getfixturevalue(getattr(request, "param", "postgres")))).create()
+    site.set_up()
+    return site
+
+
+def _tables(told: list[Told]) -> list[str]:
+    return [it["name"] for it in told]
+
+
+_OF_OTHER_COLLATIONS = ("a text", 'b text COLLATE "C"', "c name", 'd name COLLATE "POSIX"', "e varchar(9)[]", "f int[]")
+_OF_OWN_TYPES = ("g mood", "h mood[]", "i pair", "j amount")
+_TYPES = (
+    "CREATE DOMAIN tag AS text COLLATE \"C\" CHECK (VALUE <> '') CHECK (length(VALUE) < 9)",
+    "CREATE DOMAIN moods AS mood[] NOT NULL DEFAULT '{}'",
+    "CREATE TYPE span AS RANGE (subtype = amount)",
+    "CREATE TYPE hue AS ENUM ('red', 'blue')",
+    "CREATE TYPE nested AS (gone int, hue hue, tags tag[], pairs pair[], spans span, price numeric(9, 2))",
+    "ALTER TYPE nested DROP ATTRIBUTE gone",
+)
+_NESTED = (*_OF_OWN_TYPES, 'k tag COLLATE "POSIX"', "l tag", "m moods DEFAULT '{}'", "n nested[]")
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    "own", [(), _OF_OWN_TYPES[:1], _OF_OWN_TYPES[3:], _NESTED], ids=["none", "enumerated", "domain", "of all kinds"]
+)
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_table_is_told_as_setup_describes_it(site: Announcing, own: tuple[str, ...], level: str) -> None:
+    columns = ", ".join(f"ADD COLUMN {it}" for it in (*_OF_OTHER_COLLATIONS, *own))
+    site.execute(*_TYPES, "ALTER TABLE orders DROP COLUMN how")
+    site.execute(f"ALTER TABLE orders {columns}, DROP COLUMN note, DROP COLUMN code")
+    site.execute("CREATE UNIQUE INDEX orders_a ON orders (b, a)", "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'")
+    site.told()
+    site.execute(f"BEGIN ISOLATION LEVEL {level}; ALTER TABLE orders ALTER price SET DEFAULT 1; COMMIT")
+    (announced,) = [it for message in site.messages() for it in read_announcements(message, PUBLICATION, _HERE)]
+    assert isinstance(announced, TableAnnouncement)
+    with connect(site.connection, "test") as session:
+        session.execute("SET search_path = pg_catalog")
+        (described,) = read_definitions(session, [announced.object_id], _HERE).values()
+    assert announced.definition == described
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    ("others", "own"),
+    [
+        ("ALTER TABLE item ALTER note SET STATISTICS 8", "ALTER TABLE item ALTER note TYPE varchar(30)"),
+        ("ALTER TABLE item ALTER note SET DEFAULT 'a'", "ALTER TABLE item ALTER note SET DEFAULT 'b'"),
+        ("ALTER TABLE item SET (fillfactor = 90)", "ALTER TABLE item REPLICA IDENTITY FULL"),
+    ],
+)
+def test_what_two_have_altered_is_told_as_the_last_one_left_it(site: Announcing, others: str, own: str) -> None:
+    # The catalogues get pages with room for what is altered twice.
+    spare = [f"spare_{n}" for n in range(40)]
+    site.drop_log()
+    site.execute(*(f"CREATE TABLE {it} (a int, b int, c int, d int)" for it in spare))
+    site.execute("DROP TABLE " + ", ".join(spare), "VACUUM pg_attribute", "VACUUM pg_class")
+    site.keep_log()
+    table = "CREATE TABLE item (id int PRIMARY KEY, note varchar(20))"
+    site.execute(table, f"ALTER PUBLICATION {PUBLICATION} ADD TABLE item")
+    with site.user() as session:
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1")
+        site.execute(others)
+        site.told()
+        session.execute(own.encode())
+        session.execute("COMMIT")
+    (announced,) = [it for message in site.messages() for it in read_announcements(message, PUBLICATION, _HERE)]
+    assert isinstance(announced, TableAnnouncement)
+    assert announced.own is not None
+    assert announced.own.columns or announced.own.table
+    with connect(site.connection, "test") as session:
+        session.execute("SET search_path = pg_catalog")
+        (described,) = read_definitions(session, [announced.object_id], _HERE).values()
+    assert announced.definition == described
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "DROP TYPE mood CASCADE",
+        "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
+        "ALTER DOMAIN amount ADD CHECK (VALUE > 0)",
+        "CREATE UNIQUE INDEX one_code ON orders (code)",
+        "ALTER TABLE orders RENAME COLUMN code TO number",
+        "ALTER SCHEMA public RENAME TO common",
+    ],
+)
+def test_a_command_that_does_not_name_the_table_is_told_of_it(site: Announcing, command: str) -> None:
+    assert "orders" in _tables(site.told_of(command))
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    ("command", "tables"),
+    [
+        ("ALTER TYPE mood ADD VALUE 'glad'", {"of_enumerated", "of_list", "of_composite"}),
+        ("ALTER DOMAIN amount SET DEFAULT 1", {"of_domain", "of_range"}),
+        ("ALTER TYPE inner_one ADD ATTRIBUTE more int", {"of_composite"}),
+        ("ALTER TYPE form RENAME ATTRIBUTE a TO b CASCADE", {"of_form"}),
+        ("ALTER TYPE span RENAME TO extent", {"of_range"}),
+    ],
+)
+def test_an_altered_type_is_told_of_all_tables_that_are_made_of_it(
+    site: Announcing, command: str, tables: set[str]
+) -> None:
+    site.execute(
+        "CREATE TABLE of_enumerated (id int, a mood)",
+        "CREATE DOMAIN moods AS mood[]",
+        "CREATE TABLE of_list (id int, a moods)",
+        "CREATE TYPE inner_one AS (how mood)",
+        "CREATE TYPE outer_one AS (inner_ones inner_one[])",
+        "CREATE TABLE of_composite (id int, a outer_one[])",
+        "CREATE TABLE of_domain (id int, a amount)",
+        "CREATE TYPE span AS RANGE (subtype = amount)",
+        "CREATE TABLE of_range (id int, a span)",
+        "CREATE TYPE form AS (a int)",
+        "CREATE TABLE of_form OF form",
+        "ALTER TABLE orders DROP COLUMN how, DROP COLUMN price",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE of_enumerated, of_list, of_composite, of_domain, of_range, of_form",
+    )
+    assert set(_tables(site.told_of(command))) == tables
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    ("command", "tables"),
+    [
+        ("ALTER TABLE root ADD COLUMN more int", ["leaf", "near"]),
+        ("ALTER TABLE branch ALTER note SET NOT NULL", ["leaf"]),
+        ("CREATE UNIQUE INDEX ON root (id)", ["leaf", "near"]),
+        ("CREATE TABLE other PARTITION OF root FOR VALUES FROM (500) TO (600)", []),
+        ("BEGIN; SELECT FROM root; ALTER TABLE root RENAME TO trunk; COMMIT", []),
+        ("ALTER TABLE low ALTER note SET NOT NULL", ["high", "low"]),
+        ("ALTER TABLE event ADD COLUMN more int", ["event", "event_1"]),
+        ("ALTER TABLE event_1 ALTER note SET NOT NULL", ["event", "event_1"]),
+        ("ALTER TABLE ancestor ADD COLUMN more int", ["ancestor", "heir", "next_heir"]),
+        ("ALTER TABLE middle ADD COLUMN more int", ["next_heir"]),
+        ("ALTER TABLE heir ADD COLUMN more int", ["heir"]),
+    ],
+)
+def test_what_is_done_to_a_table_is_told_of_those_below_it(site: Announcing, command: str, tables: list[str]) -> None:
+    site.execute(
+        "CREATE TABLE root (id int, note text) PARTITION BY RANGE (id)",
+        "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
+        "CREATE TABLE near PARTITION OF root FOR VALUES FROM (100) TO (200)",
+        "CREATE TABLE low (id int, note text) PARTITION BY LIST (id)",
+        "CREATE TABLE lowest PARTITION OF low FOR VALUES IN (1)",
+        "CREATE TABLE high (id int, note text) PARTITION BY RANGE (id)",
+        "ALTER TABLE high ATTACH PARTITION low FOR VALUES FROM (0) TO (100)",
+        "CREATE TABLE ancestor (id int, note text)",
+        "CREATE TABLE heir () INHERITS (ancestor)",
+        "CREATE TABLE middle () INHERITS (ancestor)",
+        "CREATE TABLE next_heir () INHERITS (middle)",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE leaf, near, low, high, ONLY ancestor, heir, next_heir, event_1",
+    )
+    with site.user() as session:
+        names = dict(session.execute("SELECT oid::bigint, relname::text FROM pg_class").fetchall())
+    assert sorted(names[it["oid"]] for it in site.told_of(command)) == tables
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_an_altered_type_is_told_of_what_is_below_the_tables_of_that_type(site: Announcing) -> None:
+    site.execute(
+        "CREATE TYPE form AS (id int, note text)",
+        "CREATE TABLE divided OF form PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF divided FOR VALUES FROM (0) TO (100)",
+        "CREATE TABLE plain OF form",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE part, plain, divided",
+    )
+    told = site.told_of("ALTER TYPE form ADD ATTRIBUTE more int CASCADE")
+    assert {it["name"] for it in told if "columns" in it} == {"divided", "part", "plain"}
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_an_index_that_becomes_valid_with_its_last_partition_is_told(site: Announcing) -> None:
+    site.execute(
+        "CREATE TABLE root (id int NOT NULL) PARTITION BY RANGE (id)",
+        "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
+        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE root",
+        *(f"CREATE UNIQUE INDEX {it}_id ON ONLY {it} (id)" for it in ("root", "branch", "leaf")),
+        "ALTER INDEX root_id ATTACH PARTITION branch_id",
+    )
+    (told,) = site.told_of("ALTER INDEX branch_id ATTACH PARTITION leaf_id")
+    assert [it["name"] for it in told["unique"]] == ["root_id"]
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+@pytest.mark.parametrize("how", ["", "CONCURRENTLY "])
+def test_a_dropped_index_is_told_of_its_table_alone(site: Announcing, how: str) -> None:
+    site.execute("CREATE TABLE more (id int PRIMARY KEY)", f"ALTER PUBLICATION {PUBLICATION} ADD TABLE more")
+    site.execute(
+        "CREATE UNIQUE INDEX one_code ON orders (code)", "ALTER TABLE orders REPLICA IDENTITY USING INDEX one_code"
+    )
+    assert set(_tables(site.told_of(f"DROP INDEX {how}one_code"))) == {"orders"}
