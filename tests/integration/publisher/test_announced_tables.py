@@ -7,6 +7,7 @@ import pytest
 from conftest import DatabaseFactory
 from support.announced import PUBLICATION, Announcing, Told
 from tranrepl.model.position import FIRST_POSITION
+from tranrepl.model.table_definition import TableDefinition
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.announcements import TableAnnouncement
 from tranrepl.publisher.postgres.schema_messages import read_announcements, read_definitions
@@ -26,6 +27,21 @@ def _tables(told: list[Told]) -> list[str]:
     return [it["name"] for it in told]
 
 
+def _announced(site: Announcing) -> TableAnnouncement:
+    """Return the only table that was announced since the log was last read."""
+    (announced,) = [it for message in site.messages() for it in read_announcements(message, PUBLICATION, _HERE)]
+    assert isinstance(announced, TableAnnouncement)
+    return announced
+
+
+def _described(site: Announcing, object_id: int) -> TableDefinition:
+    """Return a table as setup describes it."""
+    with connect(site.connection, "test") as session:
+        session.execute("SET search_path = pg_catalog")
+        (described,) = read_definitions(session, [object_id], _HERE).values()
+    return described
+
+
 _OF_OTHER_COLLATIONS = ("a text", 'b text COLLATE "C"', "c name", 'd name COLLATE "POSIX"', "e varchar(9)[]", "f int[]")
 _OF_OWN_TYPES = ("g mood", "h mood[]", "i pair", "j amount")
 _TYPES = (
@@ -36,7 +52,14 @@ _TYPES = (
     "CREATE TYPE nested AS (gone int, hue hue, tags tag[], pairs pair[], spans span, price numeric(9, 2))",
     "ALTER TYPE nested DROP ATTRIBUTE gone",
 )
-_NESTED = (*_OF_OWN_TYPES, 'k tag COLLATE "POSIX"', "l tag", "m moods DEFAULT '{}'", "n nested[]")
+_NESTED = (
+    *_OF_OWN_TYPES,
+    "o information_schema.sql_identifier",
+    'k tag COLLATE "POSIX"',
+    "l tag",
+    "m moods DEFAULT '{}'",
+    "n nested[]",
+)
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
@@ -51,12 +74,8 @@ def test_a_table_is_told_as_setup_describes_it(site: Announcing, own: tuple[str,
     site.execute("CREATE UNIQUE INDEX orders_a ON orders (b, a)", "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'")
     site.told()
     site.execute(f"BEGIN ISOLATION LEVEL {level}; ALTER TABLE orders ALTER price SET DEFAULT 1; COMMIT")
-    (announced,) = [it for message in site.messages() for it in read_announcements(message, PUBLICATION, _HERE)]
-    assert isinstance(announced, TableAnnouncement)
-    with connect(site.connection, "test") as session:
-        session.execute("SET search_path = pg_catalog")
-        (described,) = read_definitions(session, [announced.object_id], _HERE).values()
-    assert announced.definition == described
+    announced = _announced(site)
+    assert announced.definition == _described(site, announced.object_id)
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
@@ -83,14 +102,10 @@ def test_what_two_have_altered_is_told_as_the_last_one_left_it(site: Announcing,
         site.told()
         session.execute(own.encode())
         session.execute("COMMIT")
-    (announced,) = [it for message in site.messages() for it in read_announcements(message, PUBLICATION, _HERE)]
-    assert isinstance(announced, TableAnnouncement)
+    announced = _announced(site)
     assert announced.own is not None
     assert announced.own.columns or announced.own.table
-    with connect(site.connection, "test") as session:
-        session.execute("SET search_path = pg_catalog")
-        (described,) = read_definitions(session, [announced.object_id], _HERE).values()
-    assert announced.definition == described
+    assert announced.definition == _described(site, announced.object_id)
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)

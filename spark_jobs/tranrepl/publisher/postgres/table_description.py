@@ -91,10 +91,10 @@ SELECT json_object_agg(a.attname, (
   FROM pg_attribute a WHERE a.attrelid = published AND age(a.xmin) < '1';
 """
 
-# Of PostgreSQL's own types, pg_type has no news. Literals take the type of what they are compared with: another
-# operator would be looked for among all of its name. A condition in WHERE makes the planner read statistics, and an
-# order all the operator classes there are: who reads the message puts the columns in order. A column that was added is
-# the last one.
+# Of PostgreSQL's own types, pg_type has no news; but those of information_schema, which have numbers from 12000 on,
+# have collations. Literals take the type of what they are compared with: another operator would be looked for among all
+# of its name. A condition in WHERE makes the planner read statistics, and an order all the operator classes there are:
+# who reads the message puts the columns in order. A column that was added is the last one.
 _PLAIN_COLUMNS = """
 SELECT json_agg(json_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid,
@@ -114,7 +114,8 @@ SELECT json_agg(json_build_object(
 
 # At REPEATABLE READ a row is seen twice that another transaction has altered meanwhile, and then this one: as it was,
 # and as this transaction left it, which is the younger one. Where both are on one page, an index leads to the older one
-# alone: so all rows of that page are looked at. That another one has altered it is seen by its `xmax`.
+# alone: so all rows of that page are looked at, of which none takes less than 28 bytes. That another transaction has
+# altered a row is seen by its `xmax`.
 _BY_INDEX = "$row.$key = $oid"
 _ON_PAGES = """$row.ctid = ANY (ARRAY(
      SELECT concat('(', pages.number, ',', place, ')')::tid
