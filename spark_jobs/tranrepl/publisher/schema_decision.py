@@ -141,7 +141,7 @@ def _refuse_altered_type(
 ) -> None:
     """Raise SchemaStop where values of a published column may be written otherwise than before, or others be refused,
     though its type is the same: what it is made of was altered."""
-    seen = announced.tag not in TYPE_TAGS or before.columns != _with_types_of(before, now)
+    seen = announced.tag not in TYPE_TAGS or before.columns != _columns_as_far_as_known(before, now)
     columns = [(before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)) for it in article.columns]
     altered = [
         new.name
@@ -157,8 +157,8 @@ def _refuse_altered_type(
         )
 
 
-def _with_types_of(before: TableDefinition, now: TableDefinition) -> tuple[DefinedColumn, ...]:
-    """Return the columns of now, without types that were not known before: that they are known is no change."""
+def _columns_as_far_as_known(before: TableDefinition, now: TableDefinition) -> tuple[DefinedColumn, ...]:
+    """Return the columns of now, but without types that were not known before: it is no change that they are known."""
     unknown = {it.ordinal for it in before.columns if it.types is None}
     return tuple(it.model_copy(update={"types": None}) if it.ordinal in unknown else it for it in now.columns)
 
