@@ -11,7 +11,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -115,10 +115,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.ddl_cost", description=__doc__)
     parser.add_argument("--rounds", type=int, default=9, help="the median counts; default 9")
     parser.add_argument("--bindir", type=Path, help="of another PostgreSQL than the embedded one")
+    parser.add_argument("--preload", action="store_true", help="the server loads PL/pgSQL as it starts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tranrepl-ddl-cost-") as folder:
         home = Path(folder) / "server"
-        settings = ServerSettings(home, bindir=options.bindir) if options.bindir else ServerSettings(home)
+        settings = ServerSettings(home, options={"shared_preload_libraries": "plpgsql"} if options.preload else {})
+        if options.bindir:
+            settings = replace(settings, bindir=options.bindir)
         with PostgresServer(settings) as server:
             server.create_database("publisher")
             site = Announcing(server.connection("publisher")).create(_TABLES, _PUBLISHED)

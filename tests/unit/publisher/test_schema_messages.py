@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tranrepl.model.position import FIRST_POSITION
+from tranrepl.publisher.announcements import OwnChanges, TableAnnouncement
 from tranrepl.publisher.postgres.schema_messages import read_announcements, read_content
 from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM
 
@@ -115,3 +116,33 @@ def test_a_collation_is_told_where_it_is_not_that_of_its_type(oid: str, told: st
     column = {"num": 1, "name": "a", "type": "t", "oid": oid, "attcollation": told, "missing": None}
     content = _ROOT | _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None, "columns": [column]}
     assert read_content(json.dumps(content).encode())["columns"][0]["collation"] == collation
+
+
+_HALF = 2**31
+
+
+@pytest.mark.parametrize(
+    ("began", "older", "own"),
+    [(745, (3, 744), (745, 746)), (2**32 + 5, (2**32 - 1, 4), (5, 6)), (2**32 - 1, (2**32 - 2, _HALF), (2**32 - 1, 3))],
+)
+def test_what_is_its_transactions_own_is_told_by_numbers_as_by_name(
+    began: int, older: tuple[int, int], own: tuple[int, int]
+) -> None:
+    column = {"type": "text", "oid": "25", "mod": -1, "attcollation": "100", "notnull": True, "generated": ""}
+    column |= {"ident": "", "default": None, "missing": None, "dropped": False, "age": 1, "default_age": None}
+    unique = {"primary": False, "immediate": True, "partial": False, "identity": False, "columns": [1]}
+    plain = _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None, "snapshot": f"{began}:{began}:"}
+    columns = [column | {"num": n, "name": f"c{n}", "xmin": str(it)} for n, it in enumerate((*older, *own), 1)]
+    indexes = [unique | {"oid": str(n), "name": f"i{n}", "xmin": str(it)} for n, it in enumerate((*older, *own), 1)]
+    told = plain | {"v": 5, "xact": str(began), "xmin": str(own[0]), "columns": columns, "unique": indexes}
+    named = [{**it, "own": n > len(older)} for n, it in enumerate(indexes, 1)]
+    assert _read(**told) == _read(**told | {"v": 4, "own": [0, 3, 4], "unique": named})
+    seen_by_all = told | {"xact": str(began - 1)}
+    assert _read(**seen_by_all) == _read(**seen_by_all | {"v": 4, "own": None})
+
+
+def test_a_table_that_its_transaction_left_alone_is_not_its_own() -> None:
+    plain = _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None, "v": 5}
+    (announced,) = _read(**plain, xmin="744")
+    assert isinstance(announced, TableAnnouncement)
+    assert announced.own == OwnChanges(table=False, columns=frozenset(), unique=frozenset())

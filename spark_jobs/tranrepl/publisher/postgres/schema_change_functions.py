@@ -29,18 +29,18 @@ SET array_nulls = 'on'
 SET quote_all_identifiers = 'off'
 SET standard_conforming_strings = 'on'"""
 
-# The oids of pg_class, pg_type, pg_constraint and pg_publication_rel.
-_CLASS, _TYPE, _CONSTRAINT, _PUBLICATION_RELATION = "'1259'", "'1247'", "'2606'", "'6106'"
+# The oid of pg_class.
+_CLASS = "'1259'"
 
 # Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
 _PUBLISHED = """
-SELECT DISTINCT r.prrelid FROM pg_publication_rel r
- WHERE r.prrelid = ANY (array_cat(touched, ARRAY(SELECT pg_partition_ancestors(t)::oid FROM unnest($named) t)))
+SELECT r.prrelid FROM pg_publication_rel r
+ WHERE r.prrelid = ANY (array_cat(touched, ARRAY(SELECT pg_partition_ancestors(t)::oid FROM unnest(touched) t$first)))
    AND starts_with((pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1], 'tranrepl_')
 """
 
 _UNPUBLISHED = """
-SELECT jsonb_agg(jsonb_build_object(
+SELECT json_agg(json_build_object(
          'publication', r.address_args[1], 'schema', r.address_names[1], 'name', r.address_names[2],
          'oid', t.objid::bigint))
   INTO unpublished
@@ -49,31 +49,30 @@ SELECT jsonb_agg(jsonb_build_object(
     ON t.object_type = 'table' AND NOT t.is_temporary AND t.address_names = r.address_names
  WHERE r.object_type = 'publication relation' AND starts_with(r.address_args[1], 'tranrepl_');
 IF unpublished IS NOT NULL THEN
-  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
+  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', json_build_object(
     'v', 1, 'event', tg_event, 'tag', tg_tag, 'unpublished', unpublished)::text);
-  told := true;
+  told := '{}';
 END IF;
 """
 
-# Of a dropped partition or index no event names the table, but its transaction has locked it; unless the index was
-# dropped concurrently: then it is told where it was the replica identity. A default, a constraint or an index that goes
-# with its own table is no news.
+# Of a dropped partition or index no event names the table, but its transaction has locked it, also where the index was
+# dropped concurrently. A default, a constraint or an index that goes with its own table is no news.
 _DROPPED = composed(
     """
-SELECT array_agg(d.object_type),
-       array_agg(d.objid) FILTER (WHERE d.object_type = 'table column'),
+SELECT array_agg(d.objid) FILTER (WHERE d.object_type = 'table column'),
+       bool_or(d.object_type = 'table'),
        bool_or((d.original OR d.normal) AND d.object_type = 'index'),
-       bool_or((d.original OR d.normal) AND d.object_type IN ('default value', 'table constraint'))
-  INTO dropped, touched, index_dropped, part_dropped
+       bool_or((d.original OR d.normal) AND (d.object_type = 'default value' OR d.object_type = 'table constraint')),
+       bool_or(d.object_type = 'publication relation')
+  INTO touched, table_dropped, index_dropped, part_dropped, publication_dropped
   FROM pg_event_trigger_dropped_objects() d WHERE NOT d.is_temporary;
-IF 'publication relation' = ANY (dropped) THEN
+IF publication_dropped THEN
   $unpublished
 END IF;
-drops_partitions := tg_tag = 'DROP TABLE' AND touched IS NULL AND NOT index_dropped AND NOT part_dropped;
 IF part_dropped THEN
   FOR parts_of IN
     SELECT d.address_names FROM pg_event_trigger_dropped_objects() d
-     WHERE d.object_type IN ('default value', 'table constraint') AND NOT d.is_temporary
+     WHERE (d.object_type = 'default value' OR d.object_type = 'table constraint') AND NOT d.is_temporary
   LOOP
     touched := array_cat(touched, ARRAY(
       SELECT c.oid FROM pg_class c
@@ -81,86 +80,83 @@ IF part_dropped THEN
          AND c.relnamespace = ANY (ARRAY(SELECT n.oid FROM pg_namespace n WHERE n.nspname = parts_of[1]))));
   END LOOP;
 END IF;
-IF index_dropped OR 'table' = ANY (dropped) THEN
+IF index_dropped OR table_dropped THEN
   $locked
   IF index_dropped THEN
     touched := array_cat(touched, altered);
   ELSE
+    drops_partitions := tg_tag = 'DROP TABLE' AND touched IS NULL AND NOT part_dropped;
     touched := array_cat(touched, ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (altered) AND c.relkind = 'p'));
   END IF;
-END IF;
-IF index_dropped AND tg_tag NOT IN ('ALTER TABLE', 'DROP TABLE') THEN
-  touched := array_cat(touched, ARRAY(
-    SELECT r.prrelid FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
-     WHERE c.relreplident = 'i'
-       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)));
 END IF;
 """,
     locked=LOCKED,
     unpublished=_UNPUBLISHED,
 )
 
-# Most commands name tables and indexes alone; the indexes that CREATE TABLE makes are of its own table. A composite
-# type is named as its relation, and what is done to it may be done to tables of that type. A command that names another
-# type alters no table, and has locked none for that.
+# Most commands name tables alone, and the indexes that CREATE TABLE makes are of its own table. A composite type is
+# named as its relation, and what is done to it may be done to tables of that type. A command that names another type
+# alters no table, and has locked none for that.
 _COMMANDED = composed(
     """
-FOR class, it, kind IN SELECT d.classid, d.objid, d.object_type FROM pg_event_trigger_ddl_commands() d LOOP
-  IF class = $class THEN
-    touched := array_append(touched, it);
-    IF kind = 'index' AND tg_tag <> 'CREATE TABLE' THEN
-      has_indexes := true;
-      touched := array_cat(touched, ARRAY(SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = it));
+SELECT array_agg(d.objid) FILTER (WHERE d.classid = $class),
+       array_agg(d.objid) FILTER (WHERE d.classid <> $class),
+       bool_and(d.object_type = 'table' OR tg_tag = 'CREATE TABLE')
+  INTO touched, others, tables_alone
+  FROM pg_event_trigger_ddl_commands() d;
+IF NOT tables_alone THEN
+  IF tg_tag = 'ALTER TYPE' OR tg_tag = 'ALTER DOMAIN' THEN
+    altered_types := '{}';
+    found_types := others;
+    IF found_types IS NOT NULL THEN
+      altered := '{}';
+      locked := altered;
+    ELSE
+      made_of_them := touched;
     END IF;
-  ELSIF class = $type THEN
-    found_types := array_append(found_types, it);
-  ELSIF class = $constraint THEN
-    touched := array_cat(touched, ARRAY(SELECT k.conrelid FROM pg_constraint k WHERE k.oid = it));
-  ELSIF class = $publication_relation THEN
-    touched := array_cat(touched, ARRAY(SELECT r.prrelid FROM pg_publication_rel r WHERE r.oid = it));
-  END IF;
-END LOOP;
-IF tg_tag = 'ALTER SCHEMA' THEN
-  touched := array_cat(touched, ARRAY(
-    SELECT c.oid FROM pg_event_trigger_ddl_commands() d JOIN pg_class c ON c.relnamespace = d.objid));
-ELSIF tg_tag IN ('ALTER TYPE', 'ALTER DOMAIN') THEN
-  altered_types := '{}';
-  IF found_types IS NOT NULL THEN
-    altered := '{}';
-    locked := altered;
+    $altered_types
+  ELSIF tg_tag = 'ALTER SCHEMA' THEN
+    touched := ARRAY(SELECT c.oid FROM pg_class c WHERE c.relnamespace = ANY (others));
   ELSE
-    made_of_them := touched;
+    IF others IS NOT NULL THEN
+      touched := array_cat(touched, ARRAY(
+        SELECT k.conrelid FROM pg_constraint k WHERE k.oid = ANY (others)
+        UNION ALL SELECT r.prrelid FROM pg_publication_rel r WHERE r.oid = ANY (others)));
+    END IF;
+    touched := array_cat(touched, ARRAY(SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched)));
   END IF;
-  $altered_types
 END IF;
 """,
     altered_types=ALTERED_TYPES,
-    **{"class": _CLASS, "type": _TYPE, "constraint": _CONSTRAINT, "publication_relation": _PUBLICATION_RELATION},
+    **{"class": _CLASS},
 )
 
 # A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it. The
 # command that sets the identity is announced in its turn.
 _IDENTIFY = """
-IF oids IS NOT NULL AND tg_event = 'ddl_command_end' AND tg_tag IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE SCHEMA') THEN
-  IF partitions_alone THEN
-    SELECT c.relreplident INTO identity FROM pg_class c WHERE c.oid = published;
-  END IF;
-  IF identity = 'f' THEN
-    BEGIN
-      FOR it IN
-        SELECT f.oid FROM pg_class f
-         WHERE f.oid = ANY (oids) AND f.relkind = 'r' AND f.relreplident = 'd'
-           AND f.oid IN (
-             SELECT l.relation FROM pg_lock_status() l
-              WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted
-                AND l.mode = 'AccessExclusiveLock')
-      LOOP
-        EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
-                   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = it);
-      END LOOP;
-    EXCEPTION WHEN OTHERS THEN
-      RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
-    END;
+IF oids IS NOT NULL THEN
+  IF tg_event = 'ddl_command_end'
+     AND (tg_tag = 'ALTER TABLE' OR tg_tag = 'CREATE TABLE' OR tg_tag = 'CREATE SCHEMA') THEN
+    IF partitions_alone THEN
+      SELECT c.relreplident INTO identity FROM pg_class c WHERE c.oid = published;
+    END IF;
+    IF identity = 'f' THEN
+      BEGIN
+        FOR it IN
+          SELECT f.oid FROM pg_class f
+           WHERE f.oid = ANY (oids) AND f.relkind = 'r' AND f.relreplident = 'd'
+             AND f.oid IN (
+               SELECT l.relation FROM pg_lock_status() l
+                WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted
+                  AND l.mode = 'AccessExclusiveLock')
+        LOOP
+          EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
+                     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = it);
+        END LOOP;
+      EXCEPTION WHEN OTHERS THEN
+        RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
+      END;
+    END IF;
   END IF;
 END IF;
 """
@@ -178,14 +174,14 @@ _ALONE = "drops_partitions OR tg_event = 'ddl_command_end' AND tg_tag <> 'ALTER 
 # altered none that it has not locked.
 _LOCKED = composed(
     """
-IF altered IS NULL AND tg_tag <> 'CREATE TABLE' AND (
-   above IS NOT NULL OR defined_anew IS NOT NULL
-   OR partitions_alone IS NOT TRUE AND (tg_tag <> 'ALTER TABLE' OR has_indexes OR published <> ALL (touched))) THEN
-  $locked
-END IF;
-locked := coalesce(locked, touched);
-IF above IS NOT NULL THEN
-  CONTINUE WHEN published <> ALL (altered) OR published = ANY (above);
+IF above IS NOT NULL OR altered IS NULL AND tg_tag <> 'CREATE TABLE' AND (
+   defined_anew IS NOT NULL
+   OR partitions_alone IS NOT TRUE
+      AND (tg_tag <> 'ALTER TABLE' OR NOT tables_alone OR published <> ALL (touched))) THEN
+  IF altered IS NULL THEN
+    $locked
+  END IF;
+  CONTINUE WHEN above IS NOT NULL AND (published <> ALL (altered) OR published = ANY (above));
 END IF;
 """,
     locked=LOCKED,
@@ -196,61 +192,57 @@ END IF;
 _EVENT_BODY = composed(
     """
 DECLARE
-  class oid;
-  it oid;
-  kind text;
   touched oid[];
-  named oid[];
+  others oid[];
+  tables_alone boolean;
   above oid[];
-  has_indexes boolean;
   altered_types oid[];
   found_types oid[];
   made_of_them oid[];
-  dropped text[];
-  unpublished jsonb;
-  parts_of name[];
-  part_dropped boolean;
+  table_dropped boolean;
   index_dropped boolean;
-  drops_partitions boolean;$declared
+  part_dropped boolean;
+  parts_of text[];
+  publication_dropped boolean;
+  unpublished json;
+  drops_partitions boolean;
+  it oid;$declared
 BEGIN
-  BEGIN
-    IF tg_event = 'ddl_command_end' THEN
-      $commanded
-    ELSIF tg_event = 'sql_drop' THEN
-      $dropped
-    ELSE
-      touched := ARRAY[pg_event_trigger_table_rewrite_oid()];
-      rewrite := jsonb_build_object(
-        'oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
-    END IF;
-    named := touched;
-    LOOP
-      FOR published IN $published LOOP
-        $describe
-      END LOOP;
-      EXIT WHEN above IS NOT NULL OR NOT has_children OR tg_event <> 'ddl_command_end' OR tg_tag = 'CREATE TABLE';
-      IF tables_below IS NULL THEN
-        FOR depth IN 1 .. $levels LOOP
-          SELECT array_agg(h.inhrelid) INTO touched FROM pg_inherits h WHERE h.inhparent = ANY (touched);
-          EXIT WHEN touched IS NULL;
-          tables_below := array_cat(tables_below, touched);
-        END LOOP;
-        EXIT WHEN tables_below IS NULL;
-      END IF;
-      touched := tables_below;
-      above := named;
-      named := NULL;
+  IF tg_event = 'ddl_command_end' THEN
+    $commanded
+  ELSIF tg_event = 'sql_drop' THEN
+    $dropped
+  ELSE
+    touched := ARRAY[pg_event_trigger_table_rewrite_oid()];
+    rewrite := json_build_object('oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
+  END IF;
+  LOOP
+    FOR published IN $published LOOP
+      $describe
     END LOOP;
-  EXCEPTION WHEN OTHERS THEN
-    told := true;
-    PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
-      'v', 1, 'event', tg_event, 'tag', tg_tag, 'failed', sqlstate, 'message', sqlerrm)::text);
-  END;
-  IF told THEN
+    EXIT WHEN above IS NOT NULL OR NOT has_children OR tg_event <> 'ddl_command_end' OR tg_tag = 'CREATE TABLE';
+    above := touched;
+    IF tables_below IS NULL THEN
+      FOR depth IN 1 .. $levels LOOP
+        SELECT array_agg(h.inhrelid) INTO touched FROM pg_inherits h WHERE h.inhparent = ANY (touched);
+        EXIT WHEN touched IS NULL;
+        tables_below := array_cat(tables_below, touched);
+      END LOOP;
+      EXIT WHEN tables_below IS NULL;
+    END IF;
+    touched := tables_below;
+  END LOOP;
+  IF told IS NOT NULL THEN
     $pad
   END IF;
 EXCEPTION WHEN OTHERS THEN
-  RAISE WARNING 'tranrepl: a schema change is not announced: %', sqlerrm;
+  BEGIN
+    PERFORM pg_logical_emit_message(true, 'tranrepl.schema', json_build_object(
+      'v', 1, 'event', tg_event, 'tag', tg_tag, 'failed', sqlstate, 'message', sqlerrm)::text);
+    $pad
+  EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'tranrepl: a schema change is not announced: %', sqlerrm;
+  END;
 END
 """,
     commanded=_COMMANDED,
@@ -259,7 +251,7 @@ END
     dropped=_DROPPED,
     levels=LEVELS,
     pad=_PAD,
-    published=composed(_PUBLISHED, named="named"),
+    published=composed(_PUBLISHED, first=" WHERE above IS NULL"),
 )
 
 # A rewrite makes a relation for the new rows, and drops it: its lock is held, but it is in no catalogue any more.
@@ -272,12 +264,12 @@ BEGIN
   $locked
   FOR published IN $published LOOP
     IF EXISTS (SELECT FROM unnest(altered) a (oid) WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = a.oid)) THEN
-      rewrite := jsonb_build_object('oid', published::bigint, 'reason', 6);
+      rewrite := json_build_object('oid', published::bigint, 'reason', 6);
     END IF;
     $describe
     called := called + 1;
   END LOOP;
-  IF told THEN
+  IF told IS NOT NULL THEN
     $pad
   END IF;
   RETURN called;
@@ -287,7 +279,7 @@ END
     describe=describe("'call'", "'ALTER TABLE'"),
     locked=LOCKED,
     pad=_PAD,
-    published=composed(_PUBLISHED, named="touched"),
+    published=composed(_PUBLISHED, first=""),
 )
 
 

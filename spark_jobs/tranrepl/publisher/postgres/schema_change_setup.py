@@ -17,7 +17,7 @@ from tranrepl.publisher.postgres.schema_change_functions import (
     SCHEMA,
 )
 
-_VERSION = 10
+_VERSION = 11
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
 _TAGS = (

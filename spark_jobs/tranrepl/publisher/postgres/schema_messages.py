@@ -39,7 +39,7 @@ from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 from tranrepl.publisher.postgres.written_values import only_element, unquoted
 
 PREFIX = b"tranrepl.schema\0"
-_VERSIONS = (1, 2, 3, 4)
+_VERSIONS = (1, 2, 3, 4, 5)
 _EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
@@ -156,6 +156,8 @@ def read_content(content: bytes) -> dict[str, Any]:
     if told["v"] == _VERSION_OF_PLACES:
         told["partitions"] = _with_definitions(_by_places(told["partitions"] or {}), definitions)
         return told
+    if "xmin" in told:
+        told |= _own_by_numbers(told)
     told |= {"oid": int(told["oid"]), "partitions": _with_definitions(_by_arrays(told), definitions)}
     return told | _read_values(told) if "columns" in told else told
 
@@ -171,13 +173,32 @@ def _read_values(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _own_by_numbers(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is a transaction's own, as version 4 tells it, by the transactions that wrote the rows of the
+    catalogue.
+
+    It is told where its transaction may not see what others have committed since it began. It sees none of theirs that
+    began later, so what is not older than it is its own. Rows have the lower half of a transaction's number.
+    """
+    began = _seen(told["snapshot"]).xmax
+    if int(told["xact"]) < began:
+        return {"own": None}
+
+    def own(row: Mapping[str, Any]) -> bool:
+        return (int(row["xmin"]) - began) % 2**32 < 2**31
+
+    columns = [it["num"] for it in told["columns"] or () if own(it)]
+    unique = [it | {"own": own(it)} for it in told["unique"] or ()]
+    return {"own": [0, *columns] if own(told) else columns, "unique": unique}
+
+
 def _youngest(columns: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield each column once, of which a transaction at REPEATABLE READ may see more rows of the catalogue."""
-    ages = ("dropped", "age", "default_age")
+    of_rows = ("dropped", "xmin", "age", "default_age")
     by_age = sorted(columns, key=lambda it: (it.get("age", 0), it.get("default_age") or 0), reverse=True)
     for it in {column["num"]: column for column in by_age}.values():
         if not it.get("dropped"):
-            yield {key: value for key, value in it.items() if key not in ages}
+            yield {key: value for key, value in it.items() if key not in of_rows}
 
 
 def _by_arrays(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -21,14 +21,14 @@ DECLARED = """
   published oid;
   locked oid[];
   altered oid[];
-  rewrite jsonb;
-  told boolean;
+  rewrite json;
+  told oid[];
   has_children boolean;
   tables_below oid[];"""
 """The variables that functions share with the parts. Each value that is given here costs a plan.
 
-What describes tables sets `told`, `has_children` where any of them may have tables below it, and `tables_below`, the
-partitions of all of them.
+What describes tables adds them to `told`, sets `has_children` where any of them may have tables below it, and
+`tables_below`, the partitions of all of them. Where `locked` is not known, the tables that the command touched are.
 """
 
 LEVELS = "100"
@@ -38,7 +38,8 @@ REPEATABLE READ where another transaction has turned two tables round."""
 LOCKED = """
 SELECT coalesce(array_agg(l.relation), '{}'),
        coalesce(array_agg(l.relation)
-                  FILTER (WHERE l.mode <> ALL ('{AccessShareLock,RowShareLock,RowExclusiveLock}')), '{}')
+                  FILTER (WHERE NOT (l.mode = 'AccessShareLock' OR l.mode = 'RowShareLock'
+                                     OR l.mode = 'RowExclusiveLock')), '{}')
   INTO locked, altered
   FROM pg_lock_status() l
  WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted AND l.database <> '0';
@@ -78,7 +79,7 @@ SELECT json_agg(json_build_object(
          'bound', pg_get_expr(f.relpartbound, f.oid)))
   INTO definitions
   FROM pg_class f
- WHERE f.oid = ANY (defined_anew) AND f.oid = ANY (locked);
+ WHERE f.oid = ANY (defined_anew) AND f.oid = ANY (coalesce(locked, touched));
 """
 
 # The value of a column that was added is kept by each partition that was there by then, under its own number of the
@@ -100,7 +101,7 @@ SELECT json_agg(json_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid,
       'mod', a.atttypmod, 'attcollation', a.attcollation, 'notnull', a.attnotnull, 'generated', a.attgenerated,
       'ident', a.attidentity,
-      'default', CASE WHEN a.atthasdef AND published = ANY (locked) THEN (
+      'default', CASE WHEN a.atthasdef AND published = ANY (coalesce(locked, touched)) THEN (
         SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum)
       END,
       'has_missing', a.atthasmissing, 'missing', a.attmissingval::text))
@@ -116,83 +117,58 @@ SELECT json_agg(json_build_object(
 # and as this transaction left it, which is the younger one. Where both are on one page, an index leads to the older one
 # alone: so all rows of that page are looked at, of which none takes less than 28 bytes. That another transaction has
 # altered a row is seen by its `xmax`.
-_BY_INDEX = "$row.$key = $oid"
 _ON_PAGES = """$row.ctid = ANY (ARRAY(
      SELECT concat('(', pages.number, ',', place, ')')::tid
-       FROM (SELECT DISTINCT (x.ctid::text::point)[0]::bigint FROM $catalogue x WHERE x.$key = $oid) pages (number),
+       FROM (SELECT DISTINCT (x.ctid::text::point)[0]::bigint FROM $catalogue x WHERE x.$key = $1) pages (number),
             generate_series(1, current_setting('block_size')::int / 28) place))
-   AND $row.$key::bigint = $oid::bigint"""
-
-
-def _rows(found: str, catalogue: str, row: str, key: str, oid: str) -> str:
-    """Return the condition for the rows of a catalogue that have this oid as their key."""
-    return composed(found, catalogue=catalogue, row=row, key=key, oid=oid)
-
+   AND $row.$key::bigint = $1::bigint"""
+_OF_CLASS, _OF_ATTRIBUTE = "c.oid = $1", "a.attrelid = $1"
+_ATTRIBUTE_ON_PAGES = composed(_ON_PAGES, row="a", catalogue="pg_attribute", key="attrelid")
+_CLASS_ON_PAGES = composed(_ON_PAGES, row="c", catalogue="pg_class", key="oid")
 
 # What few transactions need is text until then: PL/pgSQL reads all else before it runs anything.
-_COLUMNS = """
-EXECUTE $sql$
+_COLUMNS_AS_SEEN = composed(
+    """
+statement := $sql$
   SELECT json_agg(json_build_object(
       'num', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'oid', a.atttypid,
       'mod', a.atttypmod, 'attcollation', a.attcollation, 'notnull', a.attnotnull, 'generated', a.attgenerated,
       'ident', a.attidentity,
-      'default', CASE WHEN a.atthasdef AND a.attrelid = ANY ($1) THEN pg_get_expr(d.adbin, d.adrelid) END,
+      'default', CASE WHEN a.atthasdef AND a.attrelid = ANY ($2) THEN pg_get_expr(d.adbin, d.adrelid) END,
       'has_missing', a.atthasmissing, 'missing', a.attmissingval::text,
-      'dropped', a.attisdropped, 'age', age(a.xmin), 'default_age', age(d.xmin)))
+      'dropped', a.attisdropped, 'xmin', a.xmin, 'age', age(a.xmin), 'default_age', age(d.xmin)))
          FILTER (WHERE a.attnum > '0'),
          array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '12000'),
-         bool_or(a.xmax <> '0')
+         coalesce(bool_or(a.xmax <> '0'), false) OR EXISTS (SELECT FROM pg_class c WHERE c.oid = $1 AND c.xmax <> '0')
     FROM pg_attribute a
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-   WHERE $rows
-$sql$ INTO columns, own_types, altered_twice USING locked, published;
-"""
-_COLUMNS_AS_SEEN = composed(
-    """
-$by_index
-IF NOT altered_twice THEN
-  SELECT c.xmax <> '0' INTO altered_twice FROM pg_class c WHERE c.oid = published;
-END IF;
+   WHERE $of_attribute
+$sql$;
+locked := coalesce(locked, touched);
+EXECUTE statement INTO columns, own_types, altered_twice USING published, locked;
 IF altered_twice THEN
-  $on_pages
+  EXECUTE replace(statement, '$of_attribute', $sql$ $attribute_on_pages $sql$)
+     INTO columns, own_types, altered_twice USING published, locked;
   altered_twice := true;
 END IF;
 """,
-    by_index=composed(_COLUMNS, rows=_rows(_BY_INDEX, "pg_attribute", "a", "attrelid", "$2")),
-    on_pages=composed(_COLUMNS, rows=_rows(_ON_PAGES, "pg_attribute", "a", "attrelid", "$2")),
+    of_attribute=_OF_ATTRIBUTE,
+    attribute_on_pages=_ATTRIBUTE_ON_PAGES,
 )
-
-# Whether a row of the catalogue is of its transaction's own making, where that sees no other's that began later: it has
-# the lower half of the transaction's number.
-_OWN = "(($row.xmin::text::bigint - s.began) & 4294967295) < 2147483648"
-
-
-def _own(row: str) -> str:
-    return composed(_OWN, row=row)
-
-
-# What is its transaction's own is told where that may not see what others have committed since it began; 0 stands for
-# the table.
-_OWN_CHANGES = """CASE WHEN s.began IS NOT NULL THEN to_json(ARRAY(
-    SELECT o.attnum FROM pg_attribute o WHERE o.attnum > 0 AND $own_column AND $rows
-    UNION ALL SELECT 0 WHERE $own_table)) END"""
-_BEGAN = """(
-    SELECT CASE WHEN pg_current_xact_id()::text::bigint >= x.xmax THEN x.xmax END
-      FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) x (xmax)) s (began)"""
 
 _OF_THE_EVENT = f"""'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen,
   {_TOLD_ARRAYS}, 'definitions', definitions"""
 _READ_BEFORE = f"{_OF_THE_EVENT}, 'rewrite', rewrite, 'columns', columns, {_TOLD_TYPES}, 'kept_values', kept_values"
 _TABLE = """
 SELECT json_build_object(
-  'v', 4, $read_before, 'oid', c.oid, 'schema', $schema,
+  'v', 5, $read_before, 'oid', c.oid, 'schema', $schema,$xmin_of_table
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
-  'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY (locked), 'own', $own,
-  'key', CASE WHEN c.relkind = 'p' AND c.oid = ANY (locked) THEN pg_get_partkeydef(c.oid) END,
+  'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY ($locked),
+  'key', CASE WHEN c.relkind = 'p' AND c.oid = ANY ($locked) THEN pg_get_partkeydef(c.oid) END,
   'unique', (
     SELECT json_agg(json_build_object(
       'oid', i.indexrelid, 'name', $index, 'primary', i.indisprimary, 'identity', i.indisreplident,
-      'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL, 'own', $own_index, 'columns', i.indkey))
+      'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL,$xmin_of_index 'columns', i.indkey))
         FILTER (WHERE i.indisunique AND i.indisvalid)
       FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident, $has_children
 """
@@ -203,43 +179,42 @@ _AS_ALL_SEE_IT = composed(
     _TABLE + "  INTO message, identity, has_children FROM pg_class c WHERE c.oid = published;",
     schema="(pg_identify_object_as_address('2615', c.relnamespace, 0)).object_names[1]",
     index="(pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2]",
-    own="NULL",
-    own_index="NULL",
+    locked="coalesce(locked, touched)",
+    xmin_of_table="",
+    xmin_of_index="",
     has_children="c.relhassubclass OR has_children IS TRUE",
     read_before=_READ_BEFORE,
 )
 
-
-def _with_own_changes(found: str) -> str:
-    """Return what composes the message of a transaction that may not see what others have committed."""
-    # Each value that is given to such a text costs a plan.
-    return composed(
-        "EXECUTE $sql$"
-        + _TABLE
-        + """
-  FROM pg_class c, pg_namespace n, (SELECT $1, $2, $3) given (published, locked, read_before), $began
- WHERE $rows AND n.oid = c.relnamespace ORDER BY age(c.xmin) LIMIT 1
-$sql$ INTO message, identity, has_children USING published, locked, json_build_object($given);
+# Each value that is given to such a text costs a plan.
+_AS_SEEN = composed(
+    "statement := $sql$"
+    + _TABLE
+    + """
+  FROM pg_class c
+ WHERE $of_class ORDER BY age(c.xmin) LIMIT 1
+$sql$;
+IF altered_twice THEN
+  statement := replace(statement, '$of_class', $sql$ $class_on_pages $sql$);
+END IF;
+EXECUTE statement INTO message, identity, has_children
+  USING published, locked, json_build_object($given), has_children IS TRUE;
 """,
-        schema="n.nspname",
-        index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
-        own=composed(
-            _OWN_CHANGES,
-            own_column=_own("o"),
-            own_table=_own("c"),
-            rows=_rows(found, "pg_attribute", "o", "attrelid", "$1"),
-        ),
-        rows=_rows(found, "pg_class", "c", "oid", "$1"),
-        own_index=_own("i"),
-        has_children="true",
-        began=_BEGAN,
-        given=_READ_BEFORE,
-        read_before="'read_before', read_before",
-    )
+    schema="(SELECT n.nspname FROM pg_namespace n WHERE n.oid = c.relnamespace ORDER BY age(n.xmin) LIMIT 1)",
+    index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
+    locked="$2",
+    xmin_of_table=" 'xmin', c.xmin,",
+    xmin_of_index=" 'xmin', i.xmin,",
+    has_children="c.relhassubclass OR $4",
+    given=_READ_BEFORE,
+    read_before="'read_before', $3",
+    of_class=_OF_CLASS,
+    class_on_pages=_CLASS_ON_PAGES,
+)
 
 
 # A partitioned table of which nothing else was changed is told without all else.
-_PARTITIONS_ALONE = f"message := json_build_object('v', 4, {_OF_THE_EVENT}, 'oid', published)::text;"
+_PARTITIONS_ALONE = f"message := json_build_object('v', 5, {_OF_THE_EVENT}, 'oid', published)::text;"
 
 # Each query may see more than the one before it. What is told to be seen is what all of them have seen. Variables of a
 # block are empty whenever it begins, which costs nothing.
@@ -247,7 +222,6 @@ _DESCRIBE = composed(
     """
 DECLARE
   seen pg_snapshot := pg_current_snapshot();
-  sees_all boolean;
   level oid[];
   children oid[];
   parents oid[];
@@ -262,6 +236,7 @@ DECLARE
   columns json;
   own_types oid[];
   altered_twice boolean;
+  statement text;
   all_told boolean;
   labels json;
   relations oid[];
@@ -276,6 +251,7 @@ DECLARE
   message text;
   identity text;
 BEGIN
+  CONTINUE WHEN published = ANY (told);
   IF pg_partition_root(published) IS NOT NULL THEN
     level := ARRAY[published];
     $partitions
@@ -289,27 +265,27 @@ BEGIN
   IF partitions_alone THEN
     $partitions_alone
   ELSE
-    sees_all := starts_with(current_setting('transaction_isolation'), 'read');
-    IF sees_all THEN
+    IF starts_with(current_setting('transaction_isolation'), 'read') THEN
       $plain_columns
     ELSE
       $columns_as_seen
     END IF;
-    IF own_types IS NOT NULL THEN
-      $user_types
+    IF own_types IS NOT NULL OR oids IS NOT NULL THEN
+      IF own_types IS NOT NULL THEN
+        $user_types
+      END IF;
+      IF oids IS NOT NULL AND may_be_added IS NOT FALSE AND $tag = 'ALTER TABLE' THEN
+        $kept_values
+      END IF;
     END IF;
-    IF oids IS NOT NULL AND may_be_added IS NOT FALSE AND $tag = 'ALTER TABLE' THEN
-      $kept_values
-    END IF;
-    IF sees_all THEN
+    IF altered_twice IS NULL THEN
       $as_all_see_it
-    ELSIF altered_twice THEN
-      $with_changes_on_pages
     ELSE
-      $with_own_changes
+      $as_seen
     END IF;
   END IF;
-  told := pg_logical_emit_message(true, 'tranrepl.schema', message) IS NOT NULL OR told;
+  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
+  told := array_cat(told, ARRAY[published]);
   $then
 END;
 """,
@@ -321,8 +297,7 @@ END;
     columns_as_seen=_COLUMNS_AS_SEEN,
     kept_values=_KEPT_VALUES,
     as_all_see_it=_AS_ALL_SEE_IT,
-    with_own_changes=_with_own_changes(_BY_INDEX),
-    with_changes_on_pages=_with_own_changes(_ON_PAGES),
+    as_seen=_AS_SEEN,
 )
 
 
