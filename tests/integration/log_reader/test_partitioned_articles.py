@@ -107,6 +107,33 @@ def test_partitions_follow_over_streams(databases: DatabasesFactory, tmp_path: P
     assert division(site.databases.subscriber) == division(site.databases.publisher)
 
 
+def test_a_schema_that_a_new_partition_needs_takes_a_right(databases: DatabasesFactory, tmp_path: Path) -> None:
+    owners = databases()
+    name, password = f"writer_{uuid4().hex[:8]}", uuid4().hex
+    schemas = [f"GRANT CREATE ON SCHEMA public TO {name}", f"CREATE SCHEMA tranrepl AUTHORIZATION {name}"]
+    execute(owners.subscriber, f"CREATE ROLE {name} LOGIN PASSWORD '{password}'", *schemas)
+    limited = replace(owners, subscriber=with_login(owners.subscriber, name, password))
+    item = {"source": "public.item", "partitions": "same"}
+    site = Site(limited, tmp_path / "store", [item], SparkHere(), [AUTOMATIC], replicate_ddl=True)
+    try:
+        site.at_publisher(*ITEM, ROWS)
+        site.set_up()
+        good_run(site)
+        new = "CREATE TABLE parts.item_500 PARTITION OF item FOR VALUES FROM (500) TO (600)"
+        site.at_publisher("CREATE SCHEMA parts", new, "INSERT INTO item VALUES (501, 'a', 'x')")
+        error = whole_run(site)["reporting"].error
+        assert error is not None
+        assert error.message.endswith(f"role {name} may not create schema parts")
+        assert error.remedy is not None
+        execute(owners.subscriber, *error.remedy.splitlines()[1:])
+        good_run(site)
+        assert division(site.databases.subscriber) == division(site.databases.publisher)
+        assert differing_rows(site) == {}
+    finally:
+        to_owner = f"REASSIGN OWNED BY {name} TO CURRENT_USER"
+        execute(owners.subscriber, to_owner, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
 @pytest.fixture
 def owners(databases: DatabasesFactory) -> Databases:
     return databases()

@@ -119,7 +119,7 @@ class PartitionsApply:
         return at
 
     def _schema_for(self, table: TableName) -> Iterator[str]:
-        yield from (f"{self._where}: {it}" for it in create_missing_schema(self._session, table.schema))
+        yield from (f"{self._where}: {it}" for it in create_missing_schema(self._session, self._where, table.schema))
 
     def _is_divided(self, table: TableName, place: PartitionPlace) -> bool:
         return self._session.execute(_DIVIDED, [table.schema, table.table, place.key]).fetchone() == (True,)

@@ -36,7 +36,7 @@ def create_destination(
     with translated_errors(f"{where}, table {name}"), session.transaction():
         if has_destination(session, where, name):
             return _create_partitions(session, where, article, source)
-        create_missing_schema(session, name.schema)
+        create_missing_schema(session, where, name.schema)
         session.execute(_create_table(session, name, article, source))
         # A snapshot may build the indexes of such a table after it is loaded.
         session.execute(
@@ -54,7 +54,7 @@ def create_destination(
 def _create_partitions(session: Session, where: str, article: Article, source: TableDescription) -> list[str]:
     done = []
     for partition, statement in missing_partitions(session, article, source):
-        create_missing_schema(session, partition.schema)
+        create_missing_schema(session, where, partition.schema)
         session.execute(statement)
         done.append(f"created partition {partition} of table {article.destination_table} at {where}")
     return done
