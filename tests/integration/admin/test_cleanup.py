@@ -14,6 +14,7 @@ import pytest
 from conftest import DatabaseFactory, DatabasesFactory
 from support.equality import differing_rows
 from support.observed import ITEM, distribution_rows, insert_transactions, watermark
+from support.partitioned_site import AUTOMATIC
 from support.shell import publication_file, typed
 from support.site import Site, execute
 from support.spark_here import SparkHere
@@ -116,6 +117,30 @@ def test_a_batch_is_kept_for_the_minimum(databases: DatabasesFactory, tmp_path: 
     site.deliver().raise_error()
     assert _clean_up(site).batches == 1
     assert distribution_rows(site, "SELECT commands FROM msrepl_batches") == [(2,)]
+
+
+def test_schema_changes_are_kept_for_an_article_that_waits_for_its_snapshot(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    tables = ("item", "event")
+    articles = [f"public.{it}" for it in tables]
+    site = Site(databases(), tmp_path / "store", articles, spark, [AUTOMATIC], replicate_ddl=True)
+    site.at_publisher(*(f"CREATE TABLE {it} (id int PRIMARY KEY, code int NOT NULL)" for it in tables))
+    site.set_up()
+    site.take_snapshot().raise_error()
+    more = [f"INSERT INTO {it} SELECT n, 10 - n FROM generate_series(1, 4) n" for it in tables]
+    site.at_publisher(*more, "ALTER TABLE item DROP CONSTRAINT item_pkey, ADD PRIMARY KEY (code)")
+    site.run()
+    assert _clean_up(site).batches > 0
+    site.take_snapshot().raise_error()
+    assert differing_rows(site) == {}
+    key = "SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'item'::regclass AND indisprimary"
+    assert site.at_subscriber(key) == site.at_publisher(key)
+
+    site.at_publisher("INSERT INTO event VALUES (5, 5)")
+    site.run()
+    _clean_up(site)
+    assert distribution_rows(site, "SELECT count(*) FROM msschema_changes") == [(0,)]
 
 
 def test_who_waited_too_long_is_deactivated_and_must_be_reinitialized(
