@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from tranrepl.admin.recorded_definitions import record_definitions
 from tranrepl.distributor.changed_definitions import ChangedDefinition, StoredDefinitions, store_definitions
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import SETUP_TAG
 from tranrepl.settings.publication import Subscription
 from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.topology import Topology
@@ -118,21 +120,38 @@ class ChangedArticles:
         new = subscription.name in self.new_subscriptions
         if found is None or new or found.status is not SubscriptionStatus.ACTIVE:
             return []
-        delivered = self._delivered(found, changed)
+        states = self.database.snapshots.article_states(found)
+        delivered = [it for it in changed if not _waits(states, it.old.source)]
         if not delivered:
             return []
         with self.topology.subscriber(subscription.name, self.record.publisher_system, _APPLICATION) as subscriber:
             watermark = subscriber.find_watermark()
         batches = [] if watermark is None else self.database.batches.after(self.record, watermark)
-        return delivered if any(before is None or it.first_xact_seqno < before for it in batches) else []
+        ends = [it.last_xact_seqno for it in batches if before is None or it.first_xact_seqno < before]
+        last = max(ends, default=FIRST_XACT_SEQNO)
+        return [it for it in delivered if last > _began(states, it.old.source)]
 
-    def _delivered(
-        self, subscription: SubscriptionRecord, changed: Sequence[ChangedDefinition]
-    ) -> list[ChangedDefinition]:
-        """Return those that wait for no snapshot."""
-        states = self.database.snapshots.article_states(subscription)
-        waiting = {article for article, state in states.items() if state.status in _WAITING}
-        return [it for it in changed if str(it.old.source) not in waiting]
+    def pass_unfinished(self, subscriber: Subscriber, subscription: Subscription) -> Iterator[str]:
+        """Let a subscription pass to definitions that a setup has stored which was killed then, where no delivery comes
+        by them: snapshots that it had before began behind them. Yield what was done."""
+        found = self.database.subscriptions.find(self.record, subscription.name)
+        watermark = subscriber.find_watermark()
+        if found is None or watermark is None:
+            return
+        states = self.database.snapshots.article_states(found)
+        by_id = self.database.articles.by_id(self.record)
+        standing = set(subscriber.definitions().values())
+        passed: dict[int, RegisteredArticle] = {}
+        for stored in self.database.schema_changes.after(self.record, FIRST_XACT_SEQNO):
+            change = stored.change
+            if change.tag != SETUP_TAG or change.new_article_id is None or change.article_id not in standing:
+                continue
+            if stored.xact_seqno <= max(watermark, _began(states, change.source)):
+                standing.add(change.new_article_id)
+                new = by_id[change.new_article_id]
+                passed[new.source_object_id] = new
+        yield from subscriber.set_up_procedures(list(passed.values()))
+        subscriber.record_definitions(list(passed.values()))
 
     def _why_needed(self) -> str | None:
         for subscription in self.topology.publication.subscriptions:
@@ -153,6 +172,18 @@ def changed_articles(
     return ChangedArticles(topology, database, record, changed, new)
 
 
+def _waits(states: Mapping[str, ArticleState], article: TableName) -> bool:
+    """Return whether an article waits for a snapshot."""
+    state = states.get(str(article))
+    return state is not None and state.status in _WAITING
+
+
+def _began(states: Mapping[str, ArticleState], article: TableName) -> bytes:
+    """Return the last transaction that an article's snapshot has in it."""
+    state = states.get(str(article))
+    return FIRST_XACT_SEQNO if state is None or state.xact_seqno is None else state.xact_seqno
+
+
 def _renamed_columns(changed: ChangedDefinition) -> list[tuple[str, str]]:
     """Return the columns that both definitions have under different names, with both."""
     names = {it.ordinal: it.name for it in changed.new.columns}
@@ -171,4 +202,5 @@ def pass_to_definitions(
     with articles.topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
         if stored is not None:
             yield from articles.pass_at(subscriber, subscription, stored)
+        yield from articles.pass_unfinished(subscriber, subscription)
         record_definitions(database, record, subscriber)

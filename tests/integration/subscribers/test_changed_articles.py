@@ -10,12 +10,15 @@ import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
 from support.child_job import SETUP, ChildJob, distribution_to
+from support.equality import differing_rows
 from support.mariadb import MariaDbServer
 from support.observed import distribution_rows
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.streams_here import streams_as_threads
 from tranrepl.failpoint import Failpoint
+from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 _SUBSCRIPTIONS = [
     {"name": "reporting", "connection": "subscriber"},
@@ -165,3 +168,33 @@ def test_setup_killed_while_it_changes_a_definition_is_done_again(edited: Edit, 
     site.set_up()
     stored = distribution_rows(site, "SELECT count(*), count(DISTINCT xact_seqno) FROM msschema_changes")
     assert stored == [(1, 1)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("reinitialized", [(), ("public.item",)], ids=["whole", "one article"])
+def test_a_table_whose_snapshot_began_behind_a_new_definition_stands_at_it(
+    databases: DatabasesFactory, tmp_path: Path, reinitialized: tuple[str, ...], killed: bool
+) -> None:
+    ends, subscription = databases(), {**_SUBSCRIPTIONS[0], "sync_type": "automatic", "apply": "serial"}
+
+    def edited(upd_cmd: str) -> Site:
+        articles = [{"source": "public.item", "upd_cmd": upd_cmd}, {"source": "public.event"}]
+        return Site(ends, tmp_path / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
+
+    site = edited("CALL")
+    site.at_publisher(*(f"CREATE TABLE {it} (id int PRIMARY KEY, name text)" for it in ("item", "event")))
+    site.set_up()
+    site.take_snapshot().raise_error()
+    site.at_publisher("INSERT INTO event VALUES (1, 'stored, and not delivered')")
+    site.read_log().raise_error()
+    site.at_publisher("INSERT INTO item VALUES (1, 'only in the snapshot')")
+    request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=reinitialized)
+    mark_for_reinitialization(request, site.topology)
+    site.take_snapshot().raise_error()
+    site = edited("XCALL")
+    if killed:
+        assert ChildJob(SETUP, site, str(Failpoint.REDEFINED)).killed()
+    site.set_up()
+    site.at_publisher("UPDATE item SET name = 'by the new definition'", "ALTER TABLE item RENAME name TO title")
+    site.run()
+    assert differing_rows(site) == {}
