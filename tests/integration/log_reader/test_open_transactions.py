@@ -211,3 +211,18 @@ def test_one_column_is_altered_by_two_transactions_of_which_one_sees_it_twice(
         "WHERE attrelid = 'item'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attname"
     )
     assert site.at_subscriber(columns) == site.at_publisher(columns)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("CREATE SCHEMA fresh; ALTER TABLE item SET SCHEMA fresh", ""),
+        ("CREATE SCHEMA fresh", "ALTER TABLE item SET SCHEMA fresh; "),
+    ],
+)
+def test_a_table_is_altered_in_a_schema_that_its_transaction_does_not_see(site: Site, first: str, second: str) -> None:
+    added = "ALTER TABLE fresh.item ADD COLUMN size int DEFAULT 7; INSERT INTO fresh.item (id) VALUES (1)"
+    _interleaved(site, first, second + added, first_ends_first=True, isolation=IsolationLevel.REPEATABLE_READ)
+    site.read_log().raise_error()
+    site.deliver().raise_error()
+    assert site.at_subscriber(_ROWS) == site.at_publisher("SELECT * FROM fresh.item ORDER BY id")

@@ -195,6 +195,21 @@ def test_a_new_partition_gets_the_identity_of_its_root(site: Announcing) -> None
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_partitions_that_get_their_identity_are_told_once(site: Announcing) -> None:
+    leaves = [f"CREATE TABLE deep_{n} PARTITION OF deep FOR VALUES IN ({n})" for n in range(20)]
+    deep = "CREATE TABLE deep (note text, at date NOT NULL, id int NOT NULL) PARTITION BY LIST (id)"
+    site.execute("ALTER TABLE ONLY event REPLICA IDENTITY FULL", deep, *leaves)
+    site.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE deep_0")
+    site.told()
+    told = site.told_of("ALTER TABLE event ATTACH PARTITION deep FOR VALUES FROM ('2026-04-01') TO ('2026-05-01')")
+    # By itself, deep_0 is told of its root's command and of its own.
+    assert sorted(it.get("name", "event") for it in told) == ["deep_0", "deep_0", "event"]
+    assert {it["identity"] for it in told if it.get("name") == "deep_0"} == {"f"}
+    plain = "SELECT count(*) FROM pg_class WHERE relname ~ '^deep_' AND relkind = 'r' AND relreplident <> 'f'"
+    assert execute(site.connection, plain) == [(0,)]
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
 def test_a_message_of_a_subtransaction_comes_before_the_next_row(site: Announcing) -> None:
     site.execute("INSERT INTO orders (id) VALUES (1)")
     site.told()

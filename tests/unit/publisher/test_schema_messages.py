@@ -146,3 +146,8 @@ def test_a_table_that_its_transaction_left_alone_is_not_its_own() -> None:
     (announced,) = _read(**plain, xmin="744")
     assert isinstance(announced, TableAnnouncement)
     assert announced.own == OwnChanges(table=False, columns=frozenset(), unique=frozenset())
+
+
+def test_a_table_without_a_schema_is_no_announcement() -> None:
+    with pytest.raises(ValueError, match="table root without a schema"):
+        _read(v=1, partitions=None, schema=None)

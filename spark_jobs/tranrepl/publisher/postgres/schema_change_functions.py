@@ -132,7 +132,7 @@ END IF;
 )
 
 # A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it. The
-# command that sets the identity is announced in its turn.
+# command that sets the identity fires the event triggers in its turn, which have nothing to tell of the root then.
 _IDENTIFY = """
 IF oids IS NOT NULL THEN
   IF tg_event = 'ddl_command_end'
@@ -150,9 +150,13 @@ IF oids IS NOT NULL THEN
                 WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted
                   AND l.mode = 'AccessExclusiveLock')
         LOOP
+          PERFORM set_config('tranrepl.identified', it::text, true);
           EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
                      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = it);
         END LOOP;
+        IF found THEN
+          PERFORM set_config('tranrepl.identified', '', true);
+        END IF;
       EXCEPTION WHEN OTHERS THEN
         RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
       END;
@@ -237,7 +241,7 @@ BEGIN
   END IF;
 EXCEPTION WHEN OTHERS THEN
   BEGIN
-    PERFORM pg_logical_emit_message(true, 'tranrepl.schema', json_build_object(
+    PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
       'v', 1, 'event', tg_event, 'tag', tg_tag, 'failed', sqlstate, 'message', sqlerrm)::text);
     $pad
   EXCEPTION WHEN OTHERS THEN

@@ -129,6 +129,8 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         division = TableDivision(key=None, key_columns=None, partitions=tuple(map(_partition, told["partitions"])))
         yield PartitionsAnnouncement(told["oid"], tag, division, committed, seen, int(told["xact"]))
         return
+    if told["schema"] is None:
+        raise ValueError(f"table {told['name']} without a schema")
     columns = told["columns"] or []
     rewrite = told.get("rewrite")
     yield TableAnnouncement(

@@ -173,11 +173,13 @@ SELECT json_build_object(
       FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident, $has_children
 """
 
-# What sees all that is committed needs no other catalogue for names: this function looks in no table, and takes no
-# lock. It knows no index that another transaction has dropped.
+# This function looks in no table and takes no lock, and it knows what others have committed also where the transaction
+# may not see that: a schema that is newer than its snapshot, into which the table was moved. It knows no index that
+# another transaction has dropped.
+_SCHEMA = "(pg_identify_object_as_address('2615', c.relnamespace, 0)).object_names[1]"
 _AS_ALL_SEE_IT = composed(
     _TABLE + "  INTO message, identity, has_children FROM pg_class c WHERE c.oid = published;",
-    schema="(pg_identify_object_as_address('2615', c.relnamespace, 0)).object_names[1]",
+    schema=_SCHEMA,
     index="(pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2]",
     locked="coalesce(locked, touched)",
     xmin_of_table="",
@@ -200,7 +202,7 @@ END IF;
 EXECUTE statement INTO message, identity, has_children
   USING published, locked, json_build_object($given), has_children IS TRUE;
 """,
-    schema="(SELECT n.nspname FROM pg_namespace n WHERE n.oid = c.relnamespace ORDER BY age(n.xmin) LIMIT 1)",
+    schema=_SCHEMA,
     index="(SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1)",
     locked="$2",
     xmin_of_table=" 'xmin', c.xmin,",
@@ -253,10 +255,13 @@ DECLARE
 BEGIN
   CONTINUE WHEN published = ANY (told);
   IF pg_partition_root(published) IS NOT NULL THEN
+    partitions_alone := $alone;
+    IF partitions_alone THEN
+      CONTINUE WHEN current_setting('tranrepl.identified', true) = touched[1]::text;
+    END IF;
     level := ARRAY[published];
     $partitions
     tables_below := array_cat(tables_below, oids);
-    partitions_alone := $alone;
   END IF;
   $locked
   IF defined_anew IS NOT NULL THEN
