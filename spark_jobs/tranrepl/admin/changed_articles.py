@@ -132,8 +132,8 @@ class ChangedArticles:
         return [it for it in delivered if last > _began(states, it.old.source)]
 
     def pass_unfinished(self, subscriber: Subscriber, subscription: Subscription) -> Iterator[str]:
-        """Let a subscription pass to definitions that a setup has stored which was killed then, where no delivery comes
-        by them: snapshots that it had before began behind them. Yield what was done."""
+        """Let a subscription pass to definitions that an earlier setup stored before it was killed, and that no
+        delivery will apply: a snapshot has begun further on in the log. Yield what was done."""
         found = self.database.subscriptions.find(self.record, subscription.name)
         watermark = subscriber.find_watermark()
         if found is None or watermark is None:
