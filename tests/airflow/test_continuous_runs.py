@@ -119,7 +119,8 @@ def test_a_batch_that_failed_goes_serially_and_the_delivery_stays_on(dag: DAG, f
     ]
 
 
-@pytest.mark.parametrize("run_for", [2 * _RUN_FOR], indirect=True)
+# The first task of a process may take some seconds to start, which are seconds of the run.
+@pytest.mark.parametrize("run_for", [4 * _RUN_FOR], indirect=True)
 def test_a_log_reader_goes_on_after_what_passes(
     dag: DAG, fake_spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,14 +147,16 @@ def _rename_article(connection: sa.Connection, record: PublicationRecord, before
 def remove_schema_changes(connection: sa.Connection, record: PublicationRecord, up_to: bytes) -> None:
     """Forget schema changes up to a transaction, whose commands are forgotten too; none while an article or a
     subscription waits for a snapshot or was stopped, as its tables may not have them."""
-    of_articles = mssubscriptions.outerjoin(msarticle_subscriptions)
-    behind = sa.select(mssubscriptions.c.subscription_id).select_from(of_articles)
-    behind = behind.where(
-        mssubscriptions.c.publication_id == record.publication_id,
-        sa.or_(
-            mssubscriptions.c.status != SubscriptionStatus.ACTIVE,
-            msarticle_subscriptions.c.status != SubscriptionStatus.ACTIVE,
-        ),
+    behind = (
+        sa.select(mssubscriptions.c.subscription_id)
+        .select_from(mssubscriptions.outerjoin(msarticle_subscriptions))
+        .where(
+            mssubscriptions.c.publication_id == record.publication_id,
+            sa.or_(
+                mssubscriptions.c.status != SubscriptionStatus.ACTIVE,
+                msarticle_subscriptions.c.status != SubscriptionStatus.ACTIVE,
+            ),
+        )
     )
     connection.execute(
         msschema_changes.delete().where(

@@ -7,7 +7,7 @@ read of relations alone that their transaction has locked, since reading them lo
 
 from __future__ import annotations
 
-from tranrepl.publisher.postgres.table_description import DECLARED, LEVELS, LOCKED, composed, describe
+from tranrepl.publisher.postgres.table_description import DECLARED, IDENTIFIED, LEVELS, LOCKED, composed, describe
 from tranrepl.publisher.postgres.user_types import ALTERED_TYPES
 
 SCHEMA = "tranrepl"
@@ -133,7 +133,8 @@ END IF;
 
 # A new partition has the default identity, whatever its root has. The command has locked it, and its owner ran it. The
 # command that sets the identity fires the event triggers in its turn, which have nothing to tell of the root then.
-_IDENTIFY = """
+_IDENTIFY = composed(
+    """
 IF oids IS NOT NULL THEN
   IF tg_event = 'ddl_command_end'
      AND (tg_tag = 'ALTER TABLE' OR tg_tag = 'CREATE TABLE' OR tg_tag = 'CREATE SCHEMA') THEN
@@ -150,12 +151,12 @@ IF oids IS NOT NULL THEN
                 WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted
                   AND l.mode = 'AccessExclusiveLock')
         LOOP
-          PERFORM set_config('tranrepl.identified', it::text, true);
+          PERFORM set_config('$identified', it::text, true);
           EXECUTE (SELECT format('ALTER TABLE ONLY %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname)
                      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = it);
         END LOOP;
         IF found THEN
-          PERFORM set_config('tranrepl.identified', '', true);
+          PERFORM set_config('$identified', '', true);
         END IF;
       EXCEPTION WHEN OTHERS THEN
         RAISE WARNING 'tranrepl: a partition keeps its replica identity: %', sqlerrm;
@@ -163,7 +164,9 @@ IF oids IS NOT NULL THEN
     END IF;
   END IF;
 END IF;
-"""
+""",
+    identified=IDENTIFIED,
+)
 
 # The pad ends with no row: a message that is written in a subtransaction is decoded behind a row that follows it
 # directly, and this one stands between them.

@@ -35,6 +35,11 @@ LEVELS = "100"
 """How many levels of partitions or of tables that inherit are followed: a circle of them has no end. It is seen at
 REPEATABLE READ where another transaction has turned two tables round."""
 
+IDENTIFIED = "tranrepl.identified"
+"""The setting that names the partition to which the functions just give its root's replica identity, by its oid: of
+that command there is nothing to tell of the tables above."""
+
+# A list of constants is prepared for hashing, which costs more than three comparisons.
 LOCKED = """
 SELECT coalesce(array_agg(l.relation), '{}'),
        coalesce(array_agg(l.relation)
@@ -214,12 +219,12 @@ EXECUTE statement INTO message, identity, has_children
     class_on_pages=_CLASS_ON_PAGES,
 )
 
-
 # A partitioned table of which nothing else was changed is told without all else.
 _PARTITIONS_ALONE = f"message := json_build_object('v', 5, {_OF_THE_EVENT}, 'oid', published)::text;"
 
 # Each query may see more than the one before it. What is told to be seen is what all of them have seen. Variables of a
-# block are empty whenever it begins, which costs nothing.
+# block are empty whenever it begins, which costs nothing. Each condition costs a plan: those of few tables stand
+# within others.
 _DESCRIBE = composed(
     """
 DECLARE
@@ -257,7 +262,7 @@ BEGIN
   IF pg_partition_root(published) IS NOT NULL THEN
     partitions_alone := $alone;
     IF partitions_alone THEN
-      CONTINUE WHEN current_setting('tranrepl.identified', true) = touched[1]::text;
+      CONTINUE WHEN current_setting('$identified', true) = touched[1]::text;
     END IF;
     level := ARRAY[published];
     $partitions
@@ -294,6 +299,7 @@ BEGIN
   $then
 END;
 """,
+    identified=IDENTIFIED,
     partitions=composed(_PARTITIONS, levels=LEVELS),
     partitions_alone=_PARTITIONS_ALONE,
     definitions=_DEFINITIONS,
