@@ -56,7 +56,18 @@ def test_every_type_is_read_in_binary_as_in_text(databases: DatabasesFactory, tm
         with closing(read(ValueForm.BINARY)) as batches:
             converted = [it for batch in TextForm(session)(batches) for it in batch.to_pylist()]
     assert len(in_text) > 100
-    assert converted == in_text
+    assert _described_once(converted) == _described_once(in_text)
+
+
+def _described_once(messages: list[bytes]) -> list[bytes]:
+    """Leave out descriptions of tables and types that come again: they do where a table is vacuumed meanwhile."""
+    seen: set[bytes] = set()
+    kept = []
+    for message in messages:
+        if message[:1] not in (b"R", b"Y") or message not in seen:
+            kept.append(message)
+        seen.add(message)
+    return kept
 
 
 def test_every_type_arrives_out_of_an_array(
