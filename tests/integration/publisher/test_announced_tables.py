@@ -231,3 +231,12 @@ def test_a_dropped_index_is_told_of_its_table_alone(site: Announcing, how: str) 
         "CREATE UNIQUE INDEX one_code ON orders (code)", "ALTER TABLE orders REPLICA IDENTITY USING INDEX one_code"
     )
     assert set(_tables(site.told_of(f"DROP INDEX {how}one_code"))) == {"orders"}
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_a_table_is_told_once_and_only_where_we_publish_it(site: Announcing) -> None:
+    site.execute(
+        "CREATE PUBLICATION of_others FOR TABLE aside, orders", "CREATE PUBLICATION tranrepl_more FOR TABLE orders"
+    )
+    assert _tables(site.told_of("ALTER TABLE aside ADD COLUMN a int")) == []
+    assert _tables(site.told_of("ALTER TABLE orders ADD COLUMN a int")) == ["orders"]

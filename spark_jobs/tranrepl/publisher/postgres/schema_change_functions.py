@@ -32,11 +32,11 @@ SET standard_conforming_strings = 'on'"""
 # The oid of pg_class.
 _CLASS = "'1259'"
 
-# Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
+# Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables. What
+# would be asked of the publication in WHERE would be asked of every published table.
 _PUBLISHED = """
-SELECT r.prrelid FROM pg_publication_rel r
+SELECT r.prrelid, (pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1] FROM pg_publication_rel r
  WHERE r.prrelid = ANY (array_cat(touched, ARRAY(SELECT pg_partition_ancestors(t)::oid FROM unnest(touched) t$first)))
-   AND starts_with((pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1], 'tranrepl_')
 """
 
 _UNPUBLISHED = """
@@ -224,7 +224,7 @@ BEGIN
     rewrite := json_build_object('oid', touched[1]::bigint, 'reason', pg_event_trigger_table_rewrite_reason());
   END IF;
   LOOP
-    FOR published IN $published LOOP
+    FOR published, publication IN $published LOOP
       $describe
     END LOOP;
     EXIT WHEN above IS NOT NULL OR NOT has_children OR tg_event <> 'ddl_command_end' OR tg_tag = 'CREATE TABLE';
@@ -269,7 +269,7 @@ DECLARE
   touched oid[] := tables::oid[];$declared
 BEGIN
   $locked
-  FOR published IN $published LOOP
+  FOR published, publication IN $published LOOP
     IF EXISTS (SELECT FROM unnest(altered) a (oid) WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = a.oid)) THEN
       rewrite := json_build_object('oid', published::bigint, 'reason', 6);
     END IF;

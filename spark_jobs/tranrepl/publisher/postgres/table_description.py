@@ -19,6 +19,7 @@ def composed(text: str, **parts: str) -> str:
 
 DECLARED = """
   published oid;
+  publication text;
   locked oid[];
   altered oid[];
   rewrite json;
@@ -258,7 +259,7 @@ DECLARE
   message text;
   identity text;
 BEGIN
-  CONTINUE WHEN published = ANY (told);
+  CONTINUE WHEN published = ANY (told) OR NOT starts_with(publication, 'tranrepl_');
   IF pg_partition_root(published) IS NOT NULL THEN
     partitions_alone := $alone;
     IF partitions_alone THEN
