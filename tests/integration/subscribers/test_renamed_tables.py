@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
 from support.site import Site
 from support.spark_here import SparkHere
+from support.subscribers import STATEMENTS
 from support.whole_run import good_run
+from tranrepl.connections import Connection
 
 
 def test_commands_under_an_earlier_name_are_left_out_where_a_snapshot_has_them(
@@ -58,3 +64,64 @@ def test_a_renamed_table_whose_rows_a_retype_leaves_unknown_is_copied_again(
     assert copied.article == "public.shop"
     (row,) = mariadb.execute("SELECT id, CAST(at AS CHAR) FROM vendor", database=mariadb_database)
     assert (row[0], row[1][:16]) == (1, "2024-02-03 05:05")
+
+
+@pytest.fixture
+def vendors(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    """Two articles, their snapshots delivered to a PostgreSQL Subscriber and to a file of SQLite."""
+    articles = [
+        {"source": f"public.{it}", "destination": f"public.{it}_copied", "pre_creation_cmd": "delete", **STATEMENTS}
+        for it in ("vendor", "seller")
+    ]
+    subscriptions = [
+        {"name": name, "connection": connection, "sync_type": "automatic"}
+        for name, connection in (("reporting", "subscriber"), ("archive", "archive"))
+    ]
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), subscriptions, replicate_ddl=True)
+    site.connections["archive"] = Connection("archive", "sqlite", database=str(tmp_path / "archive.db"))
+    site.at_publisher(
+        *(f"CREATE TABLE {it} (id integer PRIMARY KEY, name text)" for it in ("vendor", "seller")),
+        "INSERT INTO vendor VALUES (1, 'a vendor')",
+        "INSERT INTO seller VALUES (1, 'a seller')",
+    )
+    site.set_up()
+    good_run(site)
+    return site
+
+
+def _assert_copied(site: Site, **copies: str) -> None:
+    """Compare each copy with the table that it is a copy of by now."""
+    for copy, table in copies.items():
+        rows = site.at_publisher(f"SELECT * FROM {table} ORDER BY id")
+        assert site.at_subscriber(f"SELECT * FROM {copy} ORDER BY id") == rows
+        with closing(sqlite3.connect(str(site.connections["archive"].database))) as archive:
+            assert archive.execute(f"SELECT * FROM {copy} ORDER BY id").fetchall() == rows
+
+
+@pytest.mark.parametrize("added", ["", "ALTER TABLE between ADD COLUMN rating int DEFAULT 7;"], ids=["", "altered"])
+def test_two_tables_take_each_others_name_in_one_transaction(vendors: Site, added: str) -> None:
+    vendors.at_publisher(
+        "BEGIN; INSERT INTO vendor VALUES (2, 'before'); ALTER TABLE vendor RENAME TO between;"
+        f"ALTER TABLE seller RENAME TO vendor; {added} ALTER TABLE between RENAME TO seller;"
+        "INSERT INTO seller VALUES (3, 'first a vendor'); INSERT INTO vendor VALUES (3, 'first a seller'); COMMIT"
+    )
+    good_run(vendors)
+    _assert_copied(vendors, vendor_copied="seller", seller_copied="vendor")
+    vendors.at_publisher("ALTER TABLE vendor ADD COLUMN price int DEFAULT 4", "UPDATE seller SET name = 'x'")
+    good_run(vendors)
+    _assert_copied(vendors, vendor_copied="seller", seller_copied="vendor")
+
+
+@pytest.mark.parametrize("how", ["dropped", "taken out of the file"])
+def test_a_table_takes_the_name_of_an_article_that_has_ended(vendors: Site, how: str) -> None:
+    if how != "dropped":
+        kept = vendors.publication.articles[:1]
+        vendors.publication = vendors.publication.model_copy(update={"articles": kept})
+        vendors.set_up()
+    vendors.at_publisher(
+        "DROP TABLE seller", "ALTER TABLE vendor RENAME TO seller", "INSERT INTO seller VALUES (2, 'two')"
+    )
+    good_run(vendors)
+    _assert_copied(vendors, vendor_copied="seller")
+    for known in ("msreplication_snapshots", "mssubscription_articles"):
+        assert vendors.at_subscriber(f"SELECT article FROM {known}") == [("public.seller",)]

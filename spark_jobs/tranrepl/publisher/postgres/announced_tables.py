@@ -263,7 +263,7 @@ class _BatchReading:
         elif latest.tag == announced.tag:
             announced = replace(announced, rewrite=announced.rewrite | latest.rewrite)
         decision = decide(article, before, announced, schema.names)
-        known = latest.change if latest is not None and self._may_be_one(latest.change, decision) else None
+        known = latest.change if latest is not None and self._may_be_one(latest.change, article, decision) else None
         changed = self._numbered(decision, known)
         place = self._place(index, article, changed, decision, announced.tag, known)
         self._latest[announced.object_id] = _Latest(
@@ -278,13 +278,16 @@ class _BatchReading:
         if decision.is_new:
             self._refit(index, changed, commit_lsn)
 
-    def _may_be_one(self, known: int | None, decision: Decision) -> bool:
+    def _may_be_one(self, known: int | None, article: RegisteredArticle, decision: Decision) -> bool:
         """Return whether a change that follows at once may go with the one before: rows of a partition go by the names
-        that the columns have by then."""
+        that the columns have by then, and a name that the table gave up may be another one's by then."""
         if known is None:
             return True
-        earlier = self.batch.changes[known].change
-        return not (earlier.partitions and decision.columns) and not (earlier.columns and decision.partitions)
+        earlier = self.batch.changes[known]
+        if earlier.article.source != article.source and known + 1 < len(self.batch.changes):
+            return False
+        change = earlier.change
+        return not (change.partitions and decision.columns) and not (change.columns and decision.partitions)
 
     def _numbered(self, decision: Decision, known: int | None) -> RegisteredArticle:
         if not decision.is_new or known is not None:

@@ -52,24 +52,35 @@ class Definitions:
         at = ARTICLES.c.article_id == old.article_id
         if new is None:
             self._session.execute(sa.delete(ARTICLES).where(self._mine, at))
-        else:
+        elif old.source == new.source:
             self._update(at, new)
-            self._rename_snapshot(str(old.source), str(new.source))
+        else:
+            self._forget_ended(str(new.source), [old.article_id, new.article_id])
+            if self._update(at, new):
+                self._rename_snapshot(str(old.source), str(new.source))
+
+    def _forget_ended(self, name: str, others: list[int]) -> None:
+        """Forget the article that had this name before, and is none of the others: it was taken out of the
+        publication."""
+        named = sa.and_(ARTICLES.c.article == name, ARTICLES.c.article_id.not_in(others))
+        self._session.execute(sa.delete(ARTICLES).where(self._mine, named))
 
     def _rename_snapshot(self, before: str, now: str) -> None:
-        """Let the snapshot that an article began with be known under its table's new name."""
-        if before == now or not sa.inspect(self._session).has_table(SNAPSHOTS.name):
+        """Let the snapshot that an article began with be known under its table's new name, which an article that has
+        ended may have had."""
+        if not sa.inspect(self._session).has_table(SNAPSHOTS.name):
             return
         mine, article = self._mine_of(SNAPSHOTS), SNAPSHOTS.c.article
-        known = self._session.execute(sa.select(article).where(mine, article == now)).first()
-        if known is None:
-            self._session.execute(sa.update(SNAPSHOTS).where(mine, article == before).values(article=now))
+        self._session.execute(sa.delete(SNAPSHOTS).where(mine, article == now))
+        self._session.execute(sa.update(SNAPSHOTS).where(mine, article == before).values(article=now))
 
-    def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> None:
+    def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> int:
+        """Return how many rows there are of it."""
         values = {"article": str(article.source), "article_id": article.article_id}
-        self._session.execute(
+        updated = self._session.execute(
             sa.update(ARTICLES).where(self._mine, where).values(**values, time=sa.func.current_timestamp())
         )
+        return updated.rowcount
 
     def _row(self, article: RegisteredArticle) -> dict[str, object]:
         key = self._key

@@ -51,24 +51,34 @@ class Definitions:
         if new is None:
             self._session.execute(sql.SQL("DELETE FROM {} WHERE {} AND article_id = %s").format(ARTICLES, MINE), mine)
         else:
-            self._session.execute(
+            renamed = old.source != new.source
+            if renamed:
+                self._forget_ended(str(new.source), [old.article_id, new.article_id])
+            moved = self._session.execute(
                 sql.SQL(
                     "UPDATE {} SET article = %s, article_id = %s, time = now() WHERE {} AND article_id = %s"
                 ).format(ARTICLES, MINE),
                 [str(new.source), new.article_id, *mine],
             )
-            self._rename_snapshot(str(old.source), str(new.source))
+            if renamed and moved.rowcount:
+                self._rename_snapshot(str(old.source), str(new.source))
+
+    def _forget_ended(self, name: str, others: list[int]) -> None:
+        """Forget the article that had this name before, and is none of the others: it was taken out of the
+        publication."""
+        self._session.execute(
+            sql.SQL("DELETE FROM {} WHERE {} AND article = %s AND article_id <> ALL (%s)").format(ARTICLES, MINE),
+            [*key_values(self._key)[1:], name, others],
+        )
 
     def _rename_snapshot(self, before: str, now: str) -> None:
-        """Let the snapshot that an article began with be known under its table's new name."""
-        if before == now or not has_table(self._session, SNAPSHOTS):
+        """Let the snapshot that an article began with be known under its table's new name, which an article that has
+        ended may have had."""
+        if not has_table(self._session, SNAPSHOTS):
             return
         mine = key_values(self._key)[1:]
-        known = self._session.execute(
-            sql.SQL("SELECT FROM {} WHERE {} AND article = %s").format(SNAPSHOTS, MINE), [*mine, now]
+        self._session.execute(sql.SQL("DELETE FROM {} WHERE {} AND article = %s").format(SNAPSHOTS, MINE), [*mine, now])
+        self._session.execute(
+            sql.SQL("UPDATE {} SET article = %s WHERE {} AND article = %s").format(SNAPSHOTS, MINE),
+            [now, *mine, before],
         )
-        if known.rowcount == 0:
-            self._session.execute(
-                sql.SQL("UPDATE {} SET article = %s WHERE {} AND article = %s").format(SNAPSHOTS, MINE),
-                [now, *mine, before],
-            )
