@@ -67,6 +67,9 @@ class TableAnnouncement:
     """Whose work was in the catalogue that the table was read from, beside its own transaction's. None: not told."""
     own: OwnChanges | None = None
     """None: not told."""
+    altered: frozenset[int] | None = None
+    """Ordinals of the columns that its transaction has added or altered; those of a transaction that announced nothing
+    are not among them. None: not told."""
     transaction: int | None = None
     """The Publisher's number of the transaction that announces it. None: not told."""
 

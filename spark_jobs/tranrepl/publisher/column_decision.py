@@ -13,6 +13,8 @@ from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.schema_names import SchemaNames
 
 _SEQUENCE = "nextval("
+_NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
+"""PostgreSQL's own types of numbers: bigint, smallint, integer, real, double precision, numeric."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,13 @@ class ColumnDecisions:
 
     def why_unknown(self) -> str | None:
         """Return why the log does not say which rows the table has now; None where it does."""
-        retyped = [new.name for old, new in self._kept if _retyped(old, new)]
-        if retyped and Rewrite.TYPE in self.announced.rewrite:
-            return f"its rows were rewritten for another type of column {', '.join(retyped)}"
+        retyped = [(old, new) for old, new in self._kept if _retyped(old, new)]
+        rewritten = Rewrite.TYPE in self.announced.rewrite
+        if retyped and (rewritten or any(_is_always_rewritten(old, new) for old, new in retyped)):
+            return f"its rows were rewritten for another type of column {', '.join(new.name for _, new in retyped)}"
+        unannounced = [it.name for it in (*(new for _, new in retyped), *self._added) if self._is_unannounced(it)]
+        if unannounced:
+            return f"column {', '.join(unannounced)} was added or altered by a command that announced nothing"
         added = [it.name for it in self._added if self._is_unknown(it)]
         return f"column {', '.join(added)} was added with values that the log does not have" if added else None
 
@@ -157,6 +163,11 @@ class ColumnDecisions:
         if Rewrite.DEFAULT not in self.announced.rewrite:
             return False
         return column.default is not None or column.is_identity or column.type_oid >= FIRST_OWN_TYPE
+
+    def _is_unannounced(self, column: DefinedColumn) -> bool:
+        """Return whether another transaction has added or altered a column, which would have announced it before."""
+        altered = self.announced.altered
+        return altered is not None and column.ordinal not in altered and _is_written(column)
 
     def _addition(self, column: DefinedColumn) -> ColumnChange:
         generated = column.generation is not Generation.NONE
@@ -222,6 +233,11 @@ def _rename(old: str, new: str, column: DefinedColumn) -> ColumnChange:
 def _is_written(column: DefinedColumn) -> bool:
     """Return whether a column's values are written by statements: only then do they travel."""
     return column.generation is Generation.NONE
+
+
+def _is_always_rewritten(old: DefinedColumn, new: DefinedColumn) -> bool:
+    """Return whether PostgreSQL stores values of the one type otherwise than of the other, whatever they are."""
+    return old.type_oid != new.type_oid and {old.type_oid, new.type_oid} <= _NUMBERS
 
 
 def _retyped(old: DefinedColumn, new: DefinedColumn) -> bool:

@@ -144,6 +144,7 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
         untold_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
         seen=seen,
         own=_own(told),
+        altered=_altered(told),
         transaction=int(told["xact"]) if told.get("xact") else None,
     )
 
@@ -251,6 +252,14 @@ def _own(told: Mapping[str, Any]) -> OwnChanges | None:
         return None
     unique = frozenset(it["name"] for it in told["unique"] or () if it["own"])
     return OwnChanges(table=0 in told["own"], columns=frozenset(told["own"]) - {0}, unique=unique)
+
+
+def _altered(told: Mapping[str, Any]) -> frozenset[int] | None:
+    """Return the columns that its transaction has altered; None where it is not told."""
+    own = _own(told)
+    if own is not None:
+        return own.columns
+    return None if "altered" not in told or "xmin" in told else frozenset(told["altered"] or ())
 
 
 def _seen(snapshot: str) -> SeenTransactions:

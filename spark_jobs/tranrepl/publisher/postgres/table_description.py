@@ -113,8 +113,8 @@ SELECT json_agg(json_build_object(
       'has_missing', a.atthasmissing, 'missing', a.attmissingval::text))
        FILTER (WHERE a.attnum > '0' AND NOT a.attisdropped),
        array_agg(a.atttypid) FILTER (WHERE a.atttypid >= '12000'),
-       max(a.attnum) FILTER (WHERE age(a.xmin) < '1') = max(a.attnum)
-  INTO columns, own_types, may_be_added
+       array_agg(a.attnum) FILTER (WHERE age(a.xmin) < '1'), max(a.attnum)
+  INTO columns, own_types, altered_columns, last_column
   FROM pg_attribute a
  WHERE a.attrelid = published;
 """
@@ -164,7 +164,8 @@ END IF;
 
 _OF_THE_EVENT = f"""'event', $event, 'tag', $tag, 'xact', pg_current_xact_id(), 'snapshot', seen,
   {_TOLD_ARRAYS}, 'definitions', definitions"""
-_READ_BEFORE = f"{_OF_THE_EVENT}, 'rewrite', rewrite, 'columns', columns, {_TOLD_TYPES}, 'kept_values', kept_values"
+_READ_BEFORE = f"""{_OF_THE_EVENT}, 'rewrite', rewrite, 'columns', columns, 'altered', altered_columns,
+  {_TOLD_TYPES}, 'kept_values', kept_values"""
 _TABLE = """
 SELECT json_build_object(
   'v', 5, $read_before, 'oid', c.oid, 'schema', $schema,$xmin_of_table
@@ -254,7 +255,8 @@ DECLARE
   checks json[];
   attributes json[];
   ranges json[];
-  may_be_added boolean;
+  altered_columns int2[];
+  last_column int2;
   kept_values json;
   message text;
   identity text;
@@ -285,7 +287,7 @@ BEGIN
       IF own_types IS NOT NULL THEN
         $user_types
       END IF;
-      IF oids IS NOT NULL AND may_be_added IS NOT FALSE AND $tag = 'ALTER TABLE' THEN
+      IF oids IS NOT NULL AND (last_column = ANY (altered_columns)) IS NOT FALSE AND $tag = 'ALTER TABLE' THEN
         $kept_values
       END IF;
     END IF;
