@@ -54,6 +54,8 @@ class Failpoint(StrEnum):
     """The subscription is marked, and the slot does not exist yet."""
     SNAPSHOT_EXPORTED = "snapshot_exported"
     """The slot has its consistent point, and nobody knows it."""
+    EARLIER_ROWS_DELETED = "earlier_rows_deleted"
+    """Rows are deleted of tables that are to be altered, and none is altered."""
     SNAPSHOT_BEGUN = "snapshot_begun"
     """The Subscriber's tables are ready, and no range is loaded."""
     RANGE_LOADED = "range_loaded"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tranrepl.distributor.database import (
     ArticleState,
     DistributionDatabase,
@@ -92,5 +94,18 @@ def reinitialize_or_stop_at(
 
 def _added(state: ArticleState, unknown: UnknownRows) -> UnknownRows:
     """Add the reason to what was not known before."""
+    # `known_before` takes it apart.
     filters = [f"({it})" for it in (state.earlier_filter, unknown.earlier_filter) if it is not None]
     return UnknownRows(unknown.reason, " OR ".join(filters) or None)
+
+
+def known_before(earlier_filter: str, replaced: Sequence[str]) -> str | None:
+    """Return what an earlier filter was before setup replaced these filters, in order, and each was added to it; None
+    where it was none."""
+    for it in reversed(replaced):
+        if earlier_filter == it:
+            return None
+        before = earlier_filter.removesuffix(f" OR ({it})")
+        if before != earlier_filter:
+            earlier_filter = before[1:-1]
+    return earlier_filter

@@ -3,16 +3,18 @@ Subscriber's tables must be one before rows are copied."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
 from tranrepl.distribution.opening import OpenDistribution
-from tranrepl.distributor.database import StoredSchemaChange
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import REGISTERING
@@ -22,6 +24,7 @@ from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.schema_changes import chain_of_changes
 from tranrepl.subscriber.snapshot import SnapshotArticle
+from tranrepl.subscriber.subscription import SubscriptionPosition
 
 
 def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:
@@ -128,12 +131,24 @@ def _not_registered(publisher: Publisher, article: str, what: str) -> TransientE
     )
 
 
-def bring_to_definitions(opened: OpenDistribution, articles: Sequence[RegisteredArticle]) -> list[str]:
-    """Alter the Subscriber's tables that stand at earlier definitions, by the schema changes that lead to those in
-    force; return what was done.
+@dataclass(frozen=True, slots=True)
+class TableBehind:
+    """An article whose table at the Subscriber stands at an earlier definition."""
 
-    Nothing of these articles is delivered by then. Raises ConfigurationError where the changes are not stored any more.
-    """
+    article: RegisteredArticle
+    changes: tuple[SchemaChange, ...]
+    """Those that lead from there to the article's."""
+    definitions: tuple[RegisteredArticle, ...]
+    """Those that they lead through: the one that the table stands at is the first."""
+
+    @property
+    def standing(self) -> RegisteredArticle:
+        return self.definitions[0]
+
+
+def tables_behind(opened: OpenDistribution, articles: Sequence[RegisteredArticle]) -> list[TableBehind]:
+    """Return those of the articles whose tables are to be altered. Raises ConfigurationError where the changes are not
+    stored any more."""
     recorded = opened.subscriber.definitions()
     by_id = opened.database.articles.by_id(opened.record)
     # By the table, which may have another name by now; else by its name.
@@ -143,17 +158,50 @@ def bring_to_definitions(opened: OpenDistribution, articles: Sequence[Registered
     behind = [it for it in articles if standing[it.article_id].article_id != it.article_id]
     if not behind:
         return []
-    stored = opened.database.schema_changes.after(opened.record, FIRST_XACT_SEQNO)
-    position = opened.subscriber.position()
+    stored = [it.change for it in opened.database.schema_changes.after(opened.record, FIRST_XACT_SEQNO)]
+    return [_behind(opened, it, standing[it.article_id], stored, by_id) for it in behind]
+
+
+def _behind(
+    opened: OpenDistribution,
+    article: RegisteredArticle,
+    standing: RegisteredArticle,
+    stored: Sequence[SchemaChange],
+    by_id: Mapping[int, RegisteredArticle],
+) -> TableBehind:
+    changes = chain_of_changes(stored, standing.article_id, article.article_id)
+    if changes is None:
+        raise ConfigurationError(
+            f"article {article.source}: {opened.subscriber.where}: its table stands at an earlier definition, and the "
+            "schema changes since are not stored any more",
+            remedy=f"alter table {article.destination} there as the Publisher's is, or drop it; then run "
+            "`tranrepl setup FILE`",
+            article=str(article.source),
+        )
+    passed = [by_id[it.new_article_id] for it in changes if it.new_article_id is not None]
+    return TableBehind(article, tuple(changes), (standing, *passed))
+
+
+def bring_to_definitions(
+    opened: OpenDistribution, behind: Sequence[TableBehind], position: SubscriptionPosition
+) -> list[str]:
+    """Alter tables that stand at earlier definitions, by the schema changes that lead to those in force; return what
+    was done. Nothing of these articles is delivered by then.
+
+    Raises FencedError where the subscription is not at `position` any more.
+    """
+    if not behind:
+        return []
+    by_id = opened.database.articles.by_id(opened.record)
     done: list[str] = []
     dialect = dialect_of(opened.connection)
     with dialect.applier(opened.connection, opened.key, by_id, ApplierOptions(rows_are_copied=True)) as applier:
-        for article in behind:
+        for it in behind:
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.
             # Streams that have gone on from there are of no account: the snapshot is of what they have applied, too.
             applier.begin(position.watermark, finishing=position.unfinished)
             try:
-                applier.apply([*_steps(opened, stored, article, standing[article.article_id], position.watermark)])
+                applier.apply([*_steps(it, position.watermark)])
             except ReplicationError as error:
                 # The transaction that the steps carry is not the change's.
                 error.add(ErrorDetails(xact_seqno=None, command_id=None))
@@ -163,26 +211,10 @@ def bring_to_definitions(opened: OpenDistribution, articles: Sequence[Registered
     return done
 
 
-def _steps(
-    opened: OpenDistribution,
-    stored: list[StoredSchemaChange],
-    article: RegisteredArticle,
-    standing: RegisteredArticle,
-    watermark: bytes,
-) -> Iterator[SchemaStep]:
+def _steps(behind: TableBehind, watermark: bytes) -> Iterator[SchemaStep]:
     """Yield the steps from one definition to another. They carry the watermark as their transaction: what was applied
     before them is all that the watermark says."""
-    by_id = opened.database.articles.by_id(opened.record)
-    changes = chain_of_changes([it.change for it in stored], standing.article_id, article.article_id)
-    if changes is None:
-        raise ConfigurationError(
-            f"article {article.source}: {opened.subscriber.where}: its table stands at an earlier definition, and the "
-            "schema changes since are not stored any more",
-            remedy=f"alter table {article.destination} there as the Publisher's is, or drop it; then run "
-            "`tranrepl setup FILE`",
-            article=str(article.source),
-        )
-    for change in changes:
+    for change, (old, new) in zip(behind.changes, pairwise(behind.definitions), strict=True):
         row = {
             "xact_seqno": watermark,
             "command_id": 0,
@@ -190,5 +222,4 @@ def _steps(
             "operation": int(Operation.SCHEMA),
             "after": change.model_dump_json(),
         }
-        new = None if change.new_article_id is None else by_id[change.new_article_id]
-        yield SchemaStep(pa.Table.from_pylist([row], ROW_LAYOUT), change, by_id[change.article_id], new)
+        yield SchemaStep(pa.Table.from_pylist([row], ROW_LAYOUT), change, old, new)

@@ -3,8 +3,9 @@
 1. The distribution database records that a snapshot begins (`initiate`): from here on nothing is delivered, and
    commands that will be needed are kept.
 2. The Publisher's snapshot is exported; its point X is recorded (`record_start`).
-3. The Publisher's tables are held, as the snapshot sees them and as they are registered. The Subscriber alters those
-   that stand at an earlier definition, fences off whoever was on the way, and makes its tables ready (`begin`).
+3. The Publisher's tables are held, as the snapshot sees them and as they are registered. The Subscriber deletes rows
+   that a filter may not tell any more afterwards, alters tables that stand at an earlier definition, fences off whoever
+   was on the way, and makes its tables ready (`begin`).
 4. Ranges are copied, each committed with a row that says so. What waits for the Publisher's snapshot ends it, and all
    is done again by the next job (`Publisher.snapshot`).
 5. Indexes are built; the Subscriber writes down X for each article, and as its watermark where the subscription as such
@@ -34,7 +35,8 @@ from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
 from tranrepl.publisher.snapshot import Snapshot, TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
-from tranrepl.snapshot.definitions import bring_to_definitions, require_labels, require_registered
+from tranrepl.snapshot.definitions import bring_to_definitions, require_labels, require_registered, tables_behind
+from tranrepl.snapshot.earlier_rows import delete_earlier_rows
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.ranges import range_bytes
 from tranrepl.subscriber.registry import dialect_of
@@ -128,11 +130,15 @@ class _Loading:
             if plan.request.publication.replicate_ddl:
                 # Now and as the snapshot sees them, the tables are the same by now, and stay so.
                 require_registered(plan.publisher, plan.articles)
-            for altered in bring_to_definitions(plan.opened, [it.article for it in plan.articles]):
+            behind = tables_behind(plan.opened, [it.article for it in plan.articles])
+            position = plan.opened.subscriber.position()
+            articles = delete_earlier_rows(plan, self.snapshot, behind, position)
+            reach(Failpoint.EARLIER_ROWS_DELETED)
+            for altered in bring_to_definitions(plan.opened, behind, position):
                 self.listener.say(altered)
             fence = target.begin(
                 self.snapshot,
-                plan.articles,
+                articles,
                 whole=plan.whole,
                 not_for_replication=plan.options.not_for_replication,
             )

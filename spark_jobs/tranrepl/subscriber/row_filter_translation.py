@@ -23,9 +23,7 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
         if isinstance(tree.unnest(), (exp.Literal, exp.Null)):
             raise SqlglotError("a constant is a condition in PostgreSQL only; write true or false")
         for column in tree.find_all(exp.Column):
-            # PostgreSQL folds a name without quotes to lower case; every name goes out quoted.
-            name = column.this.name if column.this.args.get("quoted") else column.this.name.lower()
-            column.replace(exp.column(name, quoted=True))
+            column.replace(exp.column(_name(column), quoted=True))
         translated = tree.sql(dialect=sql_name, unsupported_level=sqlglot.ErrorLevel.RAISE)
     except SqlglotError as error:
         raise ConfigurationError(
@@ -33,3 +31,13 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
             remedy="truncate: ignore or error, or another filter",
         ) from error
     return translated.replace(":", "\\:")
+
+
+def columns_read(text: str) -> frozenset[str]:
+    """Return the columns that a row filter reads, as the Publisher's catalogue spells them."""
+    return frozenset(map(_name, sqlglot.parse_one(text, dialect="postgres").find_all(exp.Column)))
+
+
+def _name(column: exp.Column) -> str:
+    """Return the name that is meant: PostgreSQL folds one without quotes to lower case."""
+    return str(column.this.name if column.this.args.get("quoted") else column.this.name.lower())

@@ -7,7 +7,7 @@ and where the last one that was loaded stands, so that a Subscriber of before it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Protocol
@@ -18,6 +18,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import next_mark, seqnos_of_one_place
 from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.subscription import SubscriptionPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,37 @@ class SnapshotArticle:
     """True for rows that the destination has of it, where its row filter changed."""
 
     @property
-    def owned(self) -> str | None:
-        """Which rows of the destination are the article's, as its row filters say it; None: all."""
-        if self.article.filter is None or self.earlier_filter is None:
-            return self.article.filter
-        return f"({self.article.filter}) OR ({self.earlier_filter})"
+    def owned(self) -> OwnedRows:
+        """Which rows of the destination are the article's."""
+        return self.owned_by(self.article, self.earlier_filter)
+
+    def owned_by(self, definition: RegisteredArticle, earlier_filter: str | None = None) -> OwnedRows:
+        """Return which rows are the article's where the destination stands at this definition."""
+        condition = definition.filter
+        if self.settings.pre_creation_cmd is not PreCreation.DELETE:
+            condition = None
+        elif condition is not None and earlier_filter is not None:
+            condition = f"({condition}) OR ({earlier_filter})"
+        return OwnedRows(self, condition, definition.source.table)
 
     @property
     def name(self) -> str:
         return str(self.article.source)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedRows:
+    """Rows that a destination has of an article, and that its snapshot deletes."""
+
+    article: SnapshotArticle
+    condition: str | None
+    """True for them, as row filters say it; None: they are all of the table's."""
+    table: str
+    """The name of the Publisher's table that the condition may have for columns."""
+
+    @property
+    def name(self) -> str:
+        return self.article.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,27 @@ class SubscriberSnapshot(Protocol):
 
     def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
         """Yield destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
+        ...
+
+    def delete_before_changes(
+        self,
+        snapshot: str,
+        rows: Sequence[OwnedRows],
+        chosen: Collection[str],
+        position: SubscriptionPosition,
+        *,
+        not_for_replication: bool,
+    ) -> frozenset[str]:
+        """Delete those of the rows that are of the chosen articles, by name, and of articles that refer to them, while
+        the tables stand as the conditions say: once they are altered, no condition may tell these rows from others'.
+        Return the articles whose rows were deleted.
+
+        Ranges of earlier snapshots do not load them any more. An article is passed over whose table is not there, or
+        lacks what its condition reads.
+
+        Raises FencedError where the subscription is not at `position` any more, ConfigurationError where a destination
+        is not empty.
+        """
         ...
 
     def begin(
@@ -134,6 +178,16 @@ def load_order(parents: Mapping[str, Iterable[str]]) -> LoadOrder:
         levels.append(tuple(sorted(ready)))
         sorter.done(*ready)
     return LoadOrder(tuple(levels), frozenset(name for name, referred in parents.items() if name in referred))
+
+
+def referring(parents: Mapping[str, Iterable[str]], chosen: Iterable[str]) -> frozenset[str]:
+    """Return the chosen articles, and those whose rows refer to them, or to such that do; `parents` as `load_order` has
+    them."""
+    found, size = set(chosen), -1
+    while len(found) > size:
+        size = len(found)
+        found |= {name for name, referred in parents.items() if not found.isdisjoint(referred)}
+    return frozenset(found)
 
 
 def fence_after(watermark: bytes) -> bytes:

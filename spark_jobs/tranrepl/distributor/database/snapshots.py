@@ -5,7 +5,7 @@ It is written before and after a snapshot, never during one: between `initiate` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +161,20 @@ class Snapshots:
                     mssubscriptions.update()
                     .where(mssubscriptions.c.subscription_id == subscription.subscription_id)
                     .values(subscription_seqno=xact_seqno)
+                )
+
+    def forget_earlier_filters(self, subscription: SubscriptionRecord, filters: Mapping[str, str]) -> None:
+        """Forget what is known of rows by earlier filters, by article: they have gone from the Subscriber's tables. One
+        that setup has changed meanwhile is left."""
+        with self._database.transaction() as connection:
+            for article, earlier_filter in filters.items():
+                connection.execute(
+                    msarticle_subscriptions.update()
+                    .where(
+                        _articles_of(subscription, [article]),
+                        msarticle_subscriptions.c.earlier_filter == earlier_filter,
+                    )
+                    .values(earlier_filter=None)
                 )
 
     def forget(self, subscription: SubscriptionRecord) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.sql import quoted_name
 
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
@@ -27,6 +26,7 @@ from tranrepl.subscriber.generic.bulk import BulkInsert
 from tranrepl.subscriber.generic.command_rows import Command
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import target
+from tranrepl.subscriber.generic.emptied_tables import EmptiedTables
 from tranrepl.subscriber.generic.row_lock import RowLock
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.statements import (
@@ -40,19 +40,20 @@ from tranrepl.subscriber.generic.statements import (
 from tranrepl.subscriber.generic.subscriber import SqlSubscriber
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.replication_tables import SNAPSHOTS
-from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.row_not_found import key_text
 from tranrepl.subscriber.snapshot import (
     LoadedRange,
     LoadOrder,
+    OwnedRows,
     SnapshotArticle,
     another_snapshot,
     fence_after,
     half_delivered,
     load_order,
     not_empty,
+    referring,
 )
-from tranrepl.subscriber.subscription import SubscriptionKey
+from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
 
 _ROWS_TOGETHER = 1000
 
@@ -91,6 +92,7 @@ class SqlSnapshot:
         self._database = database
         self._key = key
         self._subscriber = subscriber
+        self._tables = EmptiedTables(session, database)
         self.where = subscriber.where
 
     @contextmanager
@@ -103,22 +105,11 @@ class SqlSnapshot:
         interrupted = self._interrupted(untouched)
         with self._subscriber.reading_together([(it.settings, it.source) for it in untouched]):
             for it in untouched:
-                there = it.name not in interrupted and self._subscriber.has_destination(it.article.destination)
-                if there and self._holds_rows(it):
-                    yield not_empty(self.where, it)
-
-    def _table(self, it: SnapshotArticle) -> sa.TableClause:
-        schema, name = self._database.place(it.article.destination)
-        return sa.table(
-            quoted_name(name, quote=True), schema=None if schema is None else quoted_name(schema, quote=True)
-        )
-
-    def _holds_rows(self, it: SnapshotArticle) -> bool:
-        with self._transaction():
-            return (
-                self._session.execute(sa.select(sa.literal(1)).select_from(self._table(it)).limit(1)).first()
-                is not None
-            )
+                if it.name not in interrupted and self._subscriber.has_destination(it.article.destination):
+                    with self._transaction():
+                        in_the_way = self._tables.holds_rows(it)
+                    if in_the_way:
+                        yield not_empty(self.where, it)
 
     def _interrupted(self, articles: Sequence[SnapshotArticle]) -> set[str]:
         """Return the articles whose rows are an earlier snapshot's, which found the table empty."""
@@ -133,6 +124,33 @@ class SqlSnapshot:
         )
         with self._transaction():
             return set(self._session.scalars(query))
+
+    def delete_before_changes(
+        self,
+        snapshot: str,
+        rows: Sequence[OwnedRows],
+        chosen: Collection[str],
+        position: SubscriptionPosition,
+        *,
+        not_for_replication: bool,
+    ) -> frozenset[str]:
+        for problem in self.problems([it.article for it in rows]):
+            raise problem
+        if position.applied_before is not None and not position.is_half_delivered:
+            # A snapshot that was killed while it altered a table had deleted its rows before.
+            done = self._interrupted([it.article for it in rows])
+            rows = [it for it in rows if it.name not in done]
+        self._configure(not_for_replication=not_for_replication)
+        with self._transaction():
+            self._subscriber.hold(position)
+            found = {it.name: it for it in self._tables.told(rows)}
+            parents = {} if not_for_replication else self._tables.parents(it.article for it in found.values())
+            deleted = found.keys() & referring(parents, chosen)
+            order = load_order({name: set(parents.get(name, ())) & deleted for name in deleted})
+            self._announce(snapshot, sorted(deleted))
+            for name in [name for level in reversed(order.levels) for name in level]:
+                self._tables.delete(found[name])
+        return frozenset(deleted)
 
     def begin(
         self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
@@ -170,11 +188,14 @@ class SqlSnapshot:
         )
         return self._database.locked_rows(self._session, SNAPSHOTS, query)
 
-    def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
-        order = self.load_order(articles, not_for_replication=not_for_replication)
+    def _configure(self, *, not_for_replication: bool) -> None:
         if not_for_replication:
             self._database.configure_session(self._session, ApplierOptions(not_for_replication=True))
             self._session.rollback()
+
+    def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
+        order = self.load_order(articles, not_for_replication=not_for_replication)
+        self._configure(not_for_replication=not_for_replication)
         by_name = {it.name: it for it in articles}
         children_first = [by_name[name] for level in reversed(order.levels) for name in level]
         for it in children_first:
@@ -189,25 +210,13 @@ class SqlSnapshot:
                 self._subscriber.set_up_destination(it.settings, it.source)
         for it in children_first:
             with self._transaction():
-                self._session.execute(self._deletion(it))
-
-    def _deletion(self, it: SnapshotArticle) -> sa.Delete:
-        """Return the deletion of the article's rows; it deletes nothing of an empty table."""
-        deletion = sa.delete(self._table(it))
-        condition = it.owned if it.settings.pre_creation_cmd is PreCreation.DELETE else None
-        if condition is None:
-            return deletion
-        return deletion.where(sa.text(translated_filter(condition, self._database.sql_name, it.name)))
+                self._tables.delete(it.owned)
 
     def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
-        destinations = {it.article.destination: it.name for it in articles}
-        parents: dict[str, list[str]] = {name: [] for name in destinations.values()}
-        if not not_for_replication:
-            with self._transaction():
-                for destination, name in destinations.items():
-                    keys = self._database.foreign_keys(self._session, destination)
-                    parents[name] = [destinations[key.referenced] for key in keys if key.referenced in destinations]
-        return load_order(parents)
+        if not_for_replication:
+            return load_order(dict.fromkeys((it.name for it in articles), ()))
+        with self._transaction():
+            return load_order(self._tables.parents(articles))
 
     def loaded(self, snapshot: str) -> list[LoadedRange]:
         columns = SNAPSHOTS.c

@@ -335,6 +335,10 @@ class SqlSubscriber:
         self._watermark.forget_streams()
         self._watermark.advance(xact_seqno)
 
+    def hold(self, position: SubscriptionPosition) -> None:
+        """Lock the watermark in the transaction that is open. Raises FencedError where another job was here since."""
+        self._watermark.fence(position.watermark, finishing=position.unfinished)
+
     @property
     def sequences(self) -> None:
         return None

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.catalogue import describe_tables, qualified, qualified_names
+from tranrepl.postgres.catalogue import qualified, qualified_names
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.postgres.emptied_tables import EmptiedTables
 from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.snapshot import (
     LoadedRange,
     LoadOrder,
+    OwnedRows,
     SnapshotArticle,
     another_snapshot,
     fence_after,
@@ -27,7 +29,7 @@ from tranrepl.subscriber.snapshot import (
     load_order,
     not_empty,
 )
-from tranrepl.subscriber.subscription import SubscriptionKey
+from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
 
 _MINE = sql.SQL("publisher_system = %s AND publisher_db = %s AND publication = %s AND subscription = %s")
 
@@ -60,6 +62,7 @@ class PostgresSnapshot:
     def __init__(self, session: Session, key: SubscriptionKey, subscriber: PostgresSubscriber) -> None:
         self._session = session
         self._subscriber = subscriber
+        self._tables = EmptiedTables(session)
         self._mine = [key.publisher_system, key.publisher_db, key.publication, key.subscription]
         self._key = key
         self.where = subscriber.where
@@ -94,17 +97,31 @@ class PostgresSnapshot:
         ).fetchone()
         return row is not None
 
+    def delete_before_changes(
+        self,
+        snapshot: str,
+        rows: Sequence[OwnedRows],
+        chosen: Collection[str],
+        position: SubscriptionPosition,
+        *,
+        not_for_replication: bool,
+    ) -> frozenset[str]:
+        with translated_errors(self.where), self._session.transaction():
+            self._subscriber.hold(position)
+            self._lock(not_for_replication=not_for_replication)
+            for problem in self.problems([it.article for it in rows]):
+                raise problem
+            deleted = self._tables.delete_chosen(rows, chosen, keys_act=not not_for_replication)
+            for it in deleted:
+                self._announce(snapshot, it.article)
+        return frozenset(it.name for it in deleted)
+
     def begin(
         self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
     ) -> bytes:
         with translated_errors(self.where), self._session.transaction():
             fence = self._fence_off(whole=whole)
-            # Ranges that still load hold these first, and the tables after.
-            self._session.execute(
-                sql.SQL("SELECT FROM {} WHERE {} AND range_number = 0 FOR UPDATE").format(SNAPSHOTS, _MINE), self._mine
-            )
-            if not_for_replication:
-                self._session.execute("SET LOCAL session_replication_role = replica")
+            self._lock(not_for_replication=not_for_replication)
             for problem in self.problems(articles):
                 raise problem
             self._drop([it for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP])
@@ -115,6 +132,14 @@ class PostgresSnapshot:
             for it in articles:
                 self._announce(snapshot, it)
         return fence
+
+    def _lock(self, *, not_for_replication: bool) -> None:
+        # Ranges that still load hold these first, and the tables after.
+        self._session.execute(
+            sql.SQL("SELECT FROM {} WHERE {} AND range_number = 0 FOR UPDATE").format(SNAPSHOTS, _MINE), self._mine
+        )
+        if not_for_replication:
+            self._session.execute("SET LOCAL session_replication_role = replica")
 
     def _fence_off(self, *, whole: bool) -> bytes:
         position = self._subscriber.position()
@@ -131,39 +156,21 @@ class PostgresSnapshot:
             self._session.execute(sql.SQL("DROP TABLE {}").format(tables))
 
     def _empty(self, articles: Sequence[SnapshotArticle]) -> None:
-        emptied, deleted = [], []
+        truncated: list[SnapshotArticle] = []
+        deleted: list[OwnedRows] = []
         for it in articles:
             command = it.settings.pre_creation_cmd
             if command is PreCreation.DELETE:
-                deleted.append((it, it.owned))
+                deleted.append(it.owned)
             elif command is PreCreation.TRUNCATE or (command is PreCreation.NONE and self._was_interrupted(it)):
-                if command is PreCreation.TRUNCATE or self._may_truncate(it):
-                    emptied.append(it)
+                if command is PreCreation.TRUNCATE or self._tables.may_truncate(it):
+                    truncated.append(it)
                 else:
-                    deleted.append((it, None))
-        if emptied:
-            tables = sql.SQL(", ").join(qualified(it.article.destination) for it in emptied)
-            self._session.execute(sql.SQL("TRUNCATE {}").format(tables))
+                    deleted.append(it.owned)
+        if truncated:
+            self._tables.truncate(truncated)
         if deleted:
-            self._delete({it.name: (it, condition) for it, condition in deleted})
-
-    def _may_truncate(self, it: SnapshotArticle) -> bool:
-        table = qualified(it.article.destination).as_string(self._session)
-        row = self._session.execute("SELECT pg_catalog.has_table_privilege(%s, 'TRUNCATE')", [table]).fetchone()
-        return row == (True,)
-
-    def _delete(self, chosen: dict[str, tuple[SnapshotArticle, str | None]]) -> None:
-        order = self.load_order([it for it, _ in chosen.values()], not_for_replication=False)
-        for name in [name for level in reversed(order.levels) for name in level]:
-            it, condition = chosen[name]
-            self._session.execute(
-                # A condition may name the Publisher's table.
-                sql.SQL("DELETE FROM {} AS {} WHERE {}").format(
-                    qualified(it.article.destination),
-                    sql.Identifier(it.article.source.table),
-                    trusted(condition or "true"),
-                )
-            )
+            self._tables.delete(deleted)
 
     def _defer_indexes(self, articles: Sequence[SnapshotArticle]) -> None:
         """Drop the indexes of tables that setup made and that this login may alter, to build them after the load."""
@@ -227,16 +234,10 @@ class PostgresSnapshot:
         )
 
     def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
-        destinations = {it.article.destination: it.name for it in articles}
         if not_for_replication:
-            return load_order(dict.fromkeys(destinations.values(), ()))
-        parents: dict[str, list[str]] = {}
+            return load_order(dict.fromkeys((it.name for it in articles), ()))
         with translated_errors(self.where):
-            tables = describe_tables(self._session, destinations)
-            for destination, name in destinations.items():
-                table = tables.get(destination)
-                keys = table.foreign_keys if table is not None else ()
-                parents[name] = [destinations[key.referenced] for key in keys if key.referenced in destinations]
+            parents = self._tables.parents(articles)
         return load_order(parents)
 
     def loaded(self, snapshot: str) -> list[LoadedRange]:

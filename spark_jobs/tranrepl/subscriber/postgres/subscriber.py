@@ -40,7 +40,7 @@ from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
 from tranrepl.subscriber.postgres.watermark import Watermark
 from tranrepl.subscriber.subscriber import Scripted
-from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
+from tranrepl.subscriber.subscription import ALONE, SubscriptionKey, SubscriptionPosition
 from tranrepl.subscriber.tables_version import TablesVersion
 
 
@@ -154,6 +154,10 @@ class PostgresSubscriber:
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
         self._watermark.move(expected, xact_seqno)
+
+    def hold(self, position: SubscriptionPosition) -> None:
+        """Lock the watermark in the transaction that is open. Raises FencedError where another job was here since."""
+        self._watermark.lock(position.watermark, ALONE, position.unfinished)
 
     # Definitions
 
